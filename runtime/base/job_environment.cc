@@ -1,0 +1,104 @@
+#include "runtime/base/job_environment.h"
+
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <optional>
+#include <sstream>
+
+#include "runtime/base/token.h"
+
+namespace dlaunch {
+namespace {
+
+std::optional<std::string> variable(const char* name) {
+  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): read only
+  if (value == nullptr) return std::nullopt;
+  return std::string(value);
+}
+
+Status invalid(const std::string& name, const std::string& what) {
+  return Status(StatusCode::kInvalidArgument, "environment variable " + name + ": " + what);
+}
+
+// The integer in `name`, within [low, high].
+Result<int> read_integer(const char* name, int low, int high) {
+  const auto text = variable(name);
+  if (!text) return invalid(name, "not set, but DLAUNCH_STORE is; start the program with dlaunch");
+  int value = 0;
+  const char* end = text->data() + text->size();
+  const auto [stop, error] = std::from_chars(text->data(), end, value);
+  if (error != std::errc() || stop != end || value < low || value > high) {
+    return invalid(name, "'" + *text + "' is not a number from " + std::to_string(low) + " to " +
+                             std::to_string(high));
+  }
+  return value;
+}
+
+Result<std::string> read_token() {
+  if (const auto hex = variable("DLAUNCH_TOKEN")) {
+    auto token = token_from_hex(*hex);
+    if (!token.ok()) return token.status().within("environment variable DLAUNCH_TOKEN");
+    return token;
+  }
+  const auto path = variable("DLAUNCH_TOKEN_FILE");
+  if (!path) return invalid("DLAUNCH_TOKEN", "not set, and neither is DLAUNCH_TOKEN_FILE");
+  std::ifstream file(*path);
+  std::stringstream content;
+  if (!file || !(content << file.rdbuf())) {
+    return invalid("DLAUNCH_TOKEN_FILE", "cannot read '" + *path + "'");
+  }
+  auto token = token_from_hex(content.str());
+  if (!token.ok()) return token.status().within("token file '" + *path + "'");
+  return token;
+}
+
+Result<std::chrono::nanoseconds> read_timeout() {
+  const auto text = variable("DLAUNCH_TIMEOUT");
+  if (!text) return std::chrono::nanoseconds(kDefaultTimeout);
+  double seconds = 0;
+  const char* end = text->data() + text->size();
+  const auto [stop, error] = std::from_chars(text->data(), end, seconds);
+  constexpr double kLongest = 30.0 * 24 * 3600;
+  if (error != std::errc() || stop != end || !(seconds > 0) || seconds > kLongest) {
+    return invalid("DLAUNCH_TIMEOUT",
+                   "'" + *text + "' is not a number of seconds above 0 and at most 30 days");
+  }
+  return std::chrono::nanoseconds(std::llround(seconds * 1e9));
+}
+
+constexpr int kMostRanks = 1 << 20;
+
+}  // namespace
+
+Result<JobEnvironment> read_job_environment() {
+  JobEnvironment job;
+  auto timeout = read_timeout();
+  if (!timeout.ok()) return timeout.status();
+  job.timeout = *timeout;
+
+  const auto store = variable("DLAUNCH_STORE");
+  if (!store || store->empty()) return job;
+  job.store_address = *store;
+
+  const auto read = [](const char* name, int low, int high, int& into) -> Status {
+    auto value = read_integer(name, low, high);
+    if (value.ok()) into = *value;
+    return value.status();
+  };
+  DLAUNCH_RETURN_IF_ERROR(read("WORLD_SIZE", 1, kMostRanks, job.world_size));
+  DLAUNCH_RETURN_IF_ERROR(read("RANK", 0, job.world_size - 1, job.rank));
+  DLAUNCH_RETURN_IF_ERROR(read("LOCAL_WORLD_SIZE", 1, job.world_size, job.local_world_size));
+  DLAUNCH_RETURN_IF_ERROR(read("LOCAL_RANK", 0, job.local_world_size - 1, job.local_rank));
+  if (variable("DLAUNCH_NODES")) {
+    DLAUNCH_RETURN_IF_ERROR(read("DLAUNCH_NODES", 1, kMostRanks, job.nodes));
+  }
+  job.job_id = variable("DLAUNCH_JOB_ID").value_or("");
+  auto token = read_token();
+  if (!token.ok()) return token.status();
+  job.token = *std::move(token);
+  return job;
+}
+
+}  // namespace dlaunch

@@ -1,0 +1,40 @@
+// What dlaunch hands a rank through environment variables, and the rank's reading of it.
+//
+//   RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE   as torchrun sets them
+//   MASTER_ADDR, MASTER_PORT                          a free port for programs that bind their own
+//   DLAUNCH_STORE        host:port of the rendezvous store
+//   DLAUNCH_TOKEN        the job's secret, hexadecimal; or
+//   DLAUNCH_TOKEN_FILE   a file that holds it
+//   DLAUNCH_JOB_ID       names the job in logs and in `dlaunch status`
+//   DLAUNCH_NODES        number of nodes; sockets bind to loopback only while it is 1
+//   DLAUNCH_TIMEOUT      seconds that a wait lasts at most (default 300)
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "runtime/base/deadline.h"
+#include "runtime/base/status.h"
+
+namespace dlaunch {
+
+struct JobEnvironment {
+  int rank = 0;
+  int world_size = 1;
+  int local_rank = 0;
+  int local_world_size = 1;
+  int nodes = 1;
+  std::string store_address;  // "host:port"; empty in a world of one without dlaunch
+  std::string token;          // the job's secret, as raw bytes
+  std::string job_id;
+  std::chrono::nanoseconds timeout = kDefaultTimeout;
+
+  /// True if this process was started by dlaunch.
+  bool launched() const { return !store_address.empty(); }
+};
+
+/// Reads the environment of this process. Without dlaunch's variables it is a world of one. Half a
+/// set, or a value that is no number or out of range, is kInvalidArgument and names the variable.
+Result<JobEnvironment> read_job_environment();
+
+}  // namespace dlaunch

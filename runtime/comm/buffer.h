@@ -1,0 +1,52 @@
+// Typed memory as the collectives see it: a pointer, a number of elements and their type. Views own
+// nothing and are passed by value; the memory must stay in place until the operation is done.
+#pragma once
+
+#include <cstddef>
+#include <ranges>
+#include <span>
+#include <type_traits>
+
+#include "runtime/base/dtype.h"
+
+namespace dlaunch {
+
+/// Elements an operation only reads. Made from any contiguous range of a supported type, or from
+/// the three parts.
+struct ConstBuffer {
+  const void* data = nullptr;
+  std::size_t count = 0;
+  DType dtype = DType::kF32;
+
+  ConstBuffer() = default;
+  ConstBuffer(const void* data, std::size_t count, DType dtype)
+      : data(data), count(count), dtype(dtype) {}
+  template <std::ranges::contiguous_range Range>
+  ConstBuffer(const Range& range)  // NOLINT: implicit by design
+      : data(std::ranges::data(range)),
+        count(std::ranges::size(range)),
+        dtype(dtype_of<std::remove_cv_t<std::ranges::range_value_t<Range>>>) {}
+
+  std::size_t bytes() const { return count * size_of(dtype); }
+};
+
+/// Elements an operation writes (and may read).
+struct Buffer {
+  void* data = nullptr;
+  std::size_t count = 0;
+  DType dtype = DType::kF32;
+
+  Buffer() = default;
+  Buffer(void* data, std::size_t count, DType dtype) : data(data), count(count), dtype(dtype) {}
+  template <std::ranges::contiguous_range Range>
+  requires(!std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<Range>>>)
+      Buffer(Range&& range)  // NOLINT: implicit by design
+      : data(std::ranges::data(range)),
+        count(std::ranges::size(range)),
+        dtype(dtype_of<std::ranges::range_value_t<Range>>) {}
+
+  operator ConstBuffer() const { return {data, count, dtype}; }  // NOLINT: implicit by design
+  std::size_t bytes() const { return count * size_of(dtype); }
+};
+
+}  // namespace dlaunch

@@ -1,0 +1,39 @@
+// Work: an asynchronous operation in flight, as start_all_reduce() and its like return it.
+//
+// A handle: copies refer to the same operation, which goes on whether or not anyone holds one. Any
+// thread may wait; several may.
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "runtime/base/status.h"
+
+namespace dlaunch {
+
+class Work {
+ public:
+  /// For implementers: where the outcome will appear. Methods may be called from any thread.
+  class State {
+   public:
+    virtual ~State() = default;
+    virtual bool done() const = 0;
+    virtual Status wait(std::chrono::nanoseconds timeout) = 0;
+  };
+
+  explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  /// Work that has ended already.
+  static Work finished(Status status);
+
+  bool done() const { return state_->done(); }
+  /// Returns how the operation ended. kTimeout if it has not within `timeout`; it then still goes
+  /// on.
+  Status wait(std::chrono::nanoseconds timeout) { return state_->wait(timeout); }
+  /// Waits as long as the communicator's own timeout lets the operation take.
+  Status wait() { return wait(std::chrono::nanoseconds::max()); }
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace dlaunch

@@ -1,0 +1,54 @@
+# Compiler settings of the project's own targets, and the two functions that make them.
+
+# Optimisation of the sanitizer build: fast enough to run everything, with frames for the reports.
+set(CMAKE_CXX_FLAGS_SANITIZE "-O1 -g -fno-omit-frame-pointer")
+set(CMAKE_EXE_LINKER_FLAGS_SANITIZE "")
+
+find_program(DLAUNCH_CCACHE ccache)
+if(DLAUNCH_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER AND PROJECT_IS_TOP_LEVEL)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${DLAUNCH_CCACHE}")
+endif()
+
+add_library(dlaunch_settings INTERFACE)
+target_compile_features(dlaunch_settings INTERFACE cxx_std_20)
+target_compile_options(dlaunch_settings INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow=local -Wnon-virtual-dtor -Woverloaded-virtual -Wimplicit-fallthrough
+  -Wno-missing-field-initializers
+  $<$<BOOL:${PROJECT_IS_TOP_LEVEL}>:-Werror>)
+if(DLAUNCH_SANITIZE)
+  target_compile_options(dlaunch_settings INTERFACE -fsanitize=${DLAUNCH_SANITIZE})
+  target_link_options(dlaunch_settings INTERFACE -fsanitize=${DLAUNCH_SANITIZE})
+  if(DLAUNCH_SANITIZE MATCHES "undefined")
+    target_compile_options(dlaunch_settings INTERFACE -fno-sanitize-recover=undefined)
+  endif()
+endif()
+
+# Outside programs include <dlaunch/runtime/comm/communicator.h>; this link gives the build tree the
+# same spelling as an installed package.
+file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/include")
+file(CREATE_LINK "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}/include/dlaunch" SYMBOLIC)
+
+# dlaunch_library(NAME SOURCES...) makes the static library dlaunch_NAME, known to users as
+# dlaunch::NAME, and puts it into the installed package.
+function(dlaunch_library name)
+  add_library(dlaunch_${name} STATIC ${ARGN})
+  add_library(dlaunch::${name} ALIAS dlaunch_${name})
+  set_target_properties(dlaunch_${name} PROPERTIES
+    EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON CXX_EXTENSIONS OFF)
+  target_compile_features(dlaunch_${name} PUBLIC cxx_std_20)
+  target_include_directories(dlaunch_${name} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+    $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>
+    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
+    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/dlaunch>)
+  target_link_libraries(dlaunch_${name} PRIVATE $<BUILD_INTERFACE:dlaunch_settings>)
+  set_property(GLOBAL APPEND PROPERTY DLAUNCH_LIBRARIES dlaunch_${name})
+endfunction()
+
+# dlaunch_program(NAME SOURCES...) makes build/bin/NAME and installs it.
+function(dlaunch_program name)
+  add_executable(${name} ${ARGN})
+  target_link_libraries(${name} PRIVATE dlaunch_settings)
+  set_target_properties(${name} PROPERTIES CXX_EXTENSIONS OFF)
+  install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endfunction()

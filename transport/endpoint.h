@@ -1,0 +1,127 @@
+// Endpoint: one rank's end of a transport - messages between this rank and every other one.
+//
+// This is the seam between collectives and the wire (TCP, loopback for tests, shared memory). It
+// knows ranks and bytes; what the bytes mean is in the signature, which it carries but does not
+// read beyond comparing it.
+//
+// Threads: an endpoint is driven by one thread at a time, the one that calls start_*() and poll();
+// nothing runs behind its back. A blocking collective therefore runs on its caller's thread, and
+// asynchronous work has an endpoint of its own that a progress thread drives. Only wake() and
+// failure() may be called from other threads.
+//
+// Matching: a message goes to the posted receive with the same (peer, tag). A message that arrives
+// before its receive is posted is kept until it is, in arrival order per (peer, tag).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "runtime/base/deadline.h"
+#include "runtime/base/status.h"
+
+namespace dlaunch {
+
+/// What a message belongs to. The upper layers choose the meaning; two messages are for each other
+/// when both fields are equal.
+struct MessageTag {
+  std::uint64_t sequence = 0;  // collective number, or the user's tag of a point-to-point message
+  std::uint32_t context = 0;   // communicator and kind of traffic
+  std::uint32_t step = 0;      // step within the collective's plan
+
+  friend bool operator==(const MessageTag&, const MessageTag&) = default;
+};
+
+/// Describes the operation that a message belongs to. Sent with every message and compared with
+/// what the receiver expects, so that ranks that call different things find out. 24 bytes on the
+/// wire.
+struct MessageSignature {
+  std::uint64_t count = 0;     // elements of the whole operation
+  std::int32_t root = -1;      // -1: none
+  std::uint8_t operation = 0;  // collective kind
+  std::uint8_t dtype = 0;
+  std::uint8_t reduce_op = 0;
+  std::uint8_t algorithm = 0;
+  std::uint64_t extra = 0;  // a hash of what does not fit (unequal counts, user reductions)
+
+  friend bool operator==(const MessageSignature&, const MessageSignature&) = default;
+};
+
+/// One send or receive in flight. Owned by whoever posts it; it and its buffer stay in place until
+/// done() or until the endpoint is destroyed.
+class Transfer {
+ public:
+  // Set by the poster before start_send / start_recv.
+  int peer = -1;
+  MessageTag tag;
+  MessageSignature signature;
+  std::byte* data = nullptr;  // a send only reads it
+  std::size_t bytes = 0;      // exact: a message of another length is a mismatch
+
+  /// True once the transfer has ended, well or badly. A send has ended when its buffer may be
+  /// reused.
+  bool done() const { return done_; }
+  /// How it ended.
+  const Status& status() const { return status_; }
+
+  /// For endpoints.
+  void complete(Status status) {
+    status_ = std::move(status);
+    done_ = true;
+  }
+  /// Makes a finished transfer usable again.
+  void reset() {
+    done_ = false;
+    status_ = Status();
+  }
+
+ private:
+  bool done_ = false;
+  Status status_;
+};
+
+/// Turns a signature into words for an error message: "all_reduce sum f32[1000]".
+using SignaturePrinter = std::string (*)(const MessageSignature&);
+
+class Endpoint {
+ public:
+  virtual ~Endpoint() = default;  // never blocks; transfers in flight are dropped
+
+  virtual int rank() const = 0;
+  virtual int world_size() const = 0;
+
+  /// Starts a transfer. It may be done already on return. Errors arrive through the transfer's
+  /// status:
+  ///   kPeerLost        the peer died or its connection broke
+  ///   kPeerLeft        the peer closed its endpoint in an orderly way
+  ///   kMismatch        the message that met a receive has another signature or length; names both
+  ///   kAborted         the endpoint failed before, or the peer reported a failure
+  /// peer == rank() is allowed: a message to oneself.
+  virtual void start_send(Transfer& transfer) = 0;
+  virtual void start_recv(Transfer& transfer) = 0;
+
+  /// Withdraws a transfer that is not done (its waiter gave up at a deadline). The whole endpoint
+  /// fails, because a half-sent or half-received message leaves its stream useless.
+  virtual void cancel(Transfer& transfer, Status why) = 0;
+
+  /// Makes progress. Returns as soon as any transfer has completed since the last call, wake() was
+  /// called, the endpoint has failed, or the deadline has passed; which of these, the caller sees
+  /// for itself.
+  virtual void poll(Deadline deadline) = 0;
+
+  /// Makes the current or the next poll() return. Any thread.
+  virtual void wake() = 0;
+
+  /// Why the endpoint failed, or ok. After a failure every transfer completes with an error: a
+  /// failed endpoint stays failed. Any thread.
+  virtual Status failure() const = 0;
+
+  /// Fails this endpoint and tells every peer why (best effort, without blocking), so that all
+  /// ranks report the root cause rather than its echo. The first call counts.
+  virtual void fail(Status why) = 0;
+
+  /// "tcp", "shm", "loopback": how this rank reaches `peer`.
+  virtual const char* transport_name(int peer) const = 0;
+};
+
+}  // namespace dlaunch
