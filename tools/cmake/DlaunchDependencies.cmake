@@ -8,7 +8,7 @@ find_package(Asio REQUIRED)    # tools/cmake/FindAsio.cmake
 find_package(sodium REQUIRED)  # tools/cmake/Findsodium.cmake
 find_package(GTest REQUIRED)   # dlaunch::testing, a public part, is built on it
 if(DLAUNCH_NN)
-  find_package(dnnl REQUIRED)
+  find_package(OneDNN 2.6 REQUIRED)  # tools/cmake/FindOneDNN.cmake
   find_package(OpenMP REQUIRED COMPONENTS CXX)
   find_package(Stb REQUIRED)   # tools/cmake/FindStb.cmake
 endif()

@@ -10,8 +10,8 @@ foreach(folder runtime transport nn tests/support)
   if(folder STREQUAL nn AND NOT DLAUNCH_NN)
     continue()
   endif()
-  install(DIRECTORY "${PROJECT_SOURCE_DIR}/${folder}/" FILES_MATCHING PATTERN "*.h"
-          DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/dlaunch/${folder})
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/${folder}/"
+          DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/dlaunch/${folder} FILES_MATCHING PATTERN "*.h")
 endforeach()
 
 configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/dlaunch-config.cmake.in"
@@ -23,4 +23,5 @@ install(FILES
   "${PROJECT_BINARY_DIR}/dlaunch-config-version.cmake"
   "${CMAKE_CURRENT_LIST_DIR}/FindAsio.cmake"
   "${CMAKE_CURRENT_LIST_DIR}/Findsodium.cmake"
+  "${CMAKE_CURRENT_LIST_DIR}/FindOneDNN.cmake"
   DESTINATION ${package_dir})
