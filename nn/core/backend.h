@@ -1,0 +1,152 @@
+// Backend: the seam between tensors and a device. It owns the device's memory and runs kernels on
+// it: one virtual function per kernel, never per element. Pointers are device memory, images are
+// NHWC, f32 unless said otherwise; `count` is a number of elements and may be 0. Kernels may
+// return before they are done (a GPU's stream keeps their order); outputs may be inputs only where
+// a comment says "in place". Arguments have been checked by nn/core/ops.cc; kernels check nothing.
+//
+// Kernels of one Backend are called by one thread at a time; allocate() and deallocate() by any.
+// Normalisation and optimizer kernels are behind two smaller interfaces: norm() and optimizer().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "nn/core/random.h"
+
+namespace dlaunch::nn {
+
+class NormKernels;       // nn/core/norm_kernels.h
+class OptimizerKernels;  // nn/core/optimizer_kernels.h
+
+struct MemoryStats {
+  std::size_t in_use = 0;         // bytes handed out now
+  std::size_t peak = 0;           // most bytes handed out at any time since the last reset
+  std::size_t reserved = 0;       // bytes held from the device, in use or cached
+  std::uint64_t allocations = 0;  // requests that had to go to the device; constant in steady state
+};
+
+/// Input [n, height, width, in], weights [out, kernel_h, kernel_w, in],
+/// output [n, out_height(), out_width(), out].
+struct Conv2dGeometry {
+  std::int64_t n, height, width, in, out;
+  std::int64_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
+
+  std::int64_t out_height() const { return (height + 2 * pad_h - kernel_h) / stride_h + 1; }
+  std::int64_t out_width() const { return (width + 2 * pad_w - kernel_w) / stride_w + 1; }
+  friend bool operator==(const Conv2dGeometry&, const Conv2dGeometry&) = default;
+};
+
+/// Square windows; input [n, height, width, channels]. Padding counts as minus infinity.
+struct PoolGeometry {
+  std::int64_t n, height, width, channels;
+  std::int64_t kernel, stride, pad;
+
+  std::int64_t out_height() const { return (height + 2 * pad - kernel) / stride + 1; }
+  std::int64_t out_width() const { return (width + 2 * pad - kernel) / stride + 1; }
+};
+
+/// Something a backend derives from a tensor's values and keeps with the tensor, such as reordered
+/// weights. It is destroyed with the tensor.
+class DerivedData {
+ public:
+  virtual ~DerivedData() = default;
+};
+
+/// Weights as a kernel sees them: `version` changes whenever the values may have, `derived` is the
+/// place where the backend keeps what it made of them.
+struct WeightsRef {
+  const float* data;
+  std::uint64_t version;
+  std::unique_ptr<DerivedData>* derived;
+};
+
+/// C = op(A) op(B) + beta C; row-major and dense, op(A) is [m, k], op(B) is [k, n], C is [m, n].
+struct MatmulArguments {
+  bool transpose_a = false, transpose_b = false;
+  std::int64_t m, n, k;
+  const float* a;
+  const float* b;
+  float beta = 0;  // 0: C need not be initialised; 1: accumulate
+  float* c;
+};
+
+class Backend {
+ public:
+  Backend() = default;
+  virtual ~Backend() = default;
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+
+  virtual std::string_view name() const = 0;  // "cpu"
+  virtual bool host_accessible() const = 0;   // tensor memory can be read and written by plain code
+  virtual void synchronize() = 0;             // returns when every kernel is done
+
+  // --- memory: cached, so that a training step that repeats does not reach the system ---
+  /// At least `bytes`, aligned to 64; uninitialised. nullptr for 0. Throws Error when there is
+  /// none.
+  virtual void* allocate(std::size_t bytes) = 0;
+  virtual void deallocate(void* memory, std::size_t bytes) noexcept = 0;
+  virtual MemoryStats memory() const = 0;
+  virtual void reset_peak() = 0;
+  virtual void copy_from_host(void* to, const void* from, std::size_t bytes) = 0;
+  virtual void copy_to_host(void* to, const void* from, std::size_t bytes) = 0;
+  virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
+
+  // --- elementwise ---
+  virtual void fill(std::int64_t count, float value, float* y) = 0;
+  virtual void add(std::int64_t count, const float* a, const float* b, float* y) = 0;  // in place
+  virtual void axpy(std::int64_t count, float alpha, const float* x, float* y) = 0;  // y += alpha x
+  /// y = factor * *scale * x; `scale` is device memory. In place.
+  virtual void scale(std::int64_t count, float factor, const float* scale, const float* x,
+                     float* y) = 0;
+  virtual void relu(std::int64_t count, const float* x, float* y) = 0;  // in place
+  /// dx = y > 0 ? dy : 0, with y the output of relu. In place (dx == dy).
+  virtual void relu_backward(std::int64_t count, const float* y, const float* dy, float* dx) = 0;
+  /// y[i] = word(i) >= probability * 2^32 ? x[i] / (1 - probability) : 0, with the words of the
+  /// random sequence from `random` on (a multiple of four). It is its own backward. In place.
+  virtual void dropout(std::int64_t count, double probability, const RandomState& random,
+                       const float* x, float* y) = 0;
+
+  // --- matrices [rows, columns] ---
+  virtual void matmul(const MatmulArguments& arguments) = 0;
+  virtual void broadcast_rows(std::int64_t rows, std::int64_t columns, const float* row,
+                              float* y) = 0;
+  /// sums[c] += sum over the rows of x[r][c].
+  virtual void accumulate_column_sums(std::int64_t rows, std::int64_t columns, const float* x,
+                                      float* sums) = 0;
+
+  // --- images ---
+  virtual void conv2d(const Conv2dGeometry& geometry, const float* x, const WeightsRef& weights,
+                      const float* bias_or_null, float* y) = 0;
+  virtual void conv2d_backward_data(const Conv2dGeometry& geometry, const float* dy,
+                                    const WeightsRef& weights, float* dx) = 0;
+  /// dw += ..., db += ... (db may be null).
+  virtual void conv2d_backward_weights(const Conv2dGeometry& geometry, const float* x,
+                                       const float* dy, float* dw, float* db_or_null) = 0;
+  /// `argmax` (null: not wanted) holds for each output which element of its window won, row by row.
+  virtual void max_pool2d(const PoolGeometry& geometry, const float* x, float* y,
+                          std::uint8_t* argmax) = 0;
+  virtual void max_pool2d_backward(const PoolGeometry& geometry, const float* dy,
+                                   const std::uint8_t* argmax, float* dx) = 0;
+  /// y[n][c] = mean over the pixels of x[n][p][c].
+  virtual void global_avg_pool(std::int64_t n, std::int64_t pixels, std::int64_t channels,
+                               const float* x, float* y) = 0;
+  virtual void global_avg_pool_backward(std::int64_t n, std::int64_t pixels, std::int64_t channels,
+                                        const float* dy, float* dx) = 0;
+
+  // --- loss ---
+  /// loss[0] = the sum of the n rows' losses, -sum_k target_k log softmax(logits)_k, where target
+  /// is (1 - smoothing) * one_hot(label) + smoothing / classes; gradient (null: not wanted) is that
+  /// of loss[0]. Throws Error for a label out of range if labels can be read (host_accessible()).
+  virtual void cross_entropy(std::int64_t n, std::int64_t classes, const float* logits,
+                             const std::int32_t* labels, float smoothing, float* loss,
+                             float* gradient) = 0;
+
+  // --- kernel groups in headers of their own ---
+  virtual NormKernels& norm() = 0;
+  virtual OptimizerKernels& optimizer() = 0;
+};
+
+}  // namespace dlaunch::nn

@@ -1,0 +1,124 @@
+// Module: a layer or a network of layers, with named parameters and buffers.
+//
+// Names are dotted paths like torch's: "layer1.0.conv1.weight". A module owns its children; it is
+// neither copied nor moved. One thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "nn/core/ops.h"
+
+namespace dlaunch::nn {
+
+enum class ParameterKind {
+  kWeight,  // of convolutions and linear layers
+  kBias,
+  kNorm,  // scale and shift of a normalisation layer
+};
+
+struct NamedParameter {
+  std::string name;
+  Tensor tensor;
+  ParameterKind kind;
+};
+
+/// State that is not trained: running statistics.
+struct NamedBuffer {
+  std::string name;
+  Tensor tensor;
+};
+
+/// A line of the layer table.
+struct LayerRow {
+  std::string name;
+  std::string kind;
+  Shape output;
+  std::int64_t parameters = 0;
+  std::int64_t multiply_adds = 0;  // for the whole batch of the input shape
+};
+
+class Module {
+ public:
+  Module() = default;
+  virtual ~Module() = default;
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+
+  /// By value: layers overwrite an input that was given away (std::move).
+  virtual Tensor forward(Tensor input) = 0;
+  /// "Conv2d(3, 32, kernel 3)", for the layer table.
+  virtual std::string kind() const = 0;
+  /// What forward would return for an input of this shape; Error if that is impossible.
+  virtual Shape output_shape(const Shape& input) const = 0;
+  /// Multiplications of forward for an input of this shape, of convolutions and matrix products.
+  virtual std::int64_t multiply_adds(const Shape& input) const;
+  /// Appends this module's lines of the layer table. A leaf has one; modules with children override
+  /// it to pass on each child's input shape.
+  virtual void describe(const std::string& name, const Shape& input,
+                        std::vector<LayerRow>& rows) const;
+
+  /// Training or evaluation mode, of this module and everything below it.
+  void train(bool on = true);
+  void eval() { train(false); }
+  bool is_training() const { return training_; }
+
+  /// In the order of registration, depth first; a parameter belongs to one module.
+  std::vector<NamedParameter> parameters() const;
+  std::vector<NamedBuffer> buffers() const;
+  std::int64_t parameter_count() const;
+  const std::vector<std::pair<std::string, std::unique_ptr<Module>>>& children() const {
+    return children_;
+  }
+
+ protected:
+  /// The tensor is made to require a gradient; keep the returned handle.
+  Tensor add_parameter(std::string name, Tensor tensor, ParameterKind kind);
+  Tensor add_buffer(std::string name, Tensor tensor);
+  template <typename M>
+  M& add_module(std::string name, std::unique_ptr<M> child) {
+    M& reference = *child;
+    children_.emplace_back(std::move(name), std::move(child));
+    return reference;
+  }
+
+ private:
+  void collect_parameters(const std::string& prefix, std::vector<NamedParameter>& all) const;
+  void collect_buffers(const std::string& prefix, std::vector<NamedBuffer>& all) const;
+
+  std::vector<NamedParameter> parameters_;  // of this module itself, without prefix
+  std::vector<NamedBuffer> buffers_;
+  std::vector<std::pair<std::string, std::unique_ptr<Module>>> children_;
+  bool training_ = true;
+};
+
+/// Runs its children one after the other. Children are named "0", "1", ... unless named otherwise.
+class Sequential : public Module {
+ public:
+  Sequential() = default;
+
+  template <typename M>
+  M& append(std::unique_ptr<M> layer) {
+    return add_module(std::to_string(children().size()), std::move(layer));
+  }
+  template <typename M>
+  M& append(std::string name, std::unique_ptr<M> layer) {
+    return add_module(std::move(name), std::move(layer));
+  }
+
+  Tensor forward(Tensor input) override;
+  std::string kind() const override { return "Sequential"; }
+  Shape output_shape(const Shape& input) const override;
+  std::int64_t multiply_adds(const Shape& input) const override;
+  void describe(const std::string& name, const Shape& input,
+                std::vector<LayerRow>& rows) const override;
+};
+
+/// The layer table of a network: one row per leaf module.
+std::vector<LayerRow> layer_table(const Module& network, const Shape& input);
+
+}  // namespace dlaunch::nn

@@ -1,0 +1,58 @@
+// Operations on tensors. Each checks shapes (Error), runs kernels of the tensors' Backend and,
+// where gradients are recorded, joins the graph. Arguments are passed by value: give a tensor away
+// (std::move) if you no longer need it, and its memory is reused where that is possible.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "nn/core/random.h"
+#include "nn/core/tensor.h"
+
+namespace dlaunch::nn {
+
+Tensor add(Tensor a, Tensor b);  // of equal shapes
+Tensor relu(Tensor x);
+/// The same values in another shape of the same size.
+Tensor reshape(const Tensor& x, const Shape& shape);
+/// [N, ...] -> [N, rest].
+Tensor flatten(const Tensor& x);
+
+struct Conv2dOptions {
+  std::int64_t stride = 1;
+  std::int64_t padding = 0;  // zeros on all four sides
+};
+/// x [N, H, W, in], weights [out, kh, kw, in], bias [out] or undefined -> [N, H', W', out].
+Tensor conv2d(const Tensor& x, const Tensor& weights, const Tensor& bias,
+              Conv2dOptions options = {});
+/// x [N, in], weights [out, in], bias [out] or undefined -> [N, out].
+Tensor linear(const Tensor& x, const Tensor& weights, const Tensor& bias);
+
+struct Pool2dOptions {
+  std::int64_t kernel = 2;
+  std::int64_t stride = 0;   // 0: as the kernel
+  std::int64_t padding = 0;  // at most kernel / 2
+};
+/// x [N, H, W, C] -> [N, H', W', C]. The kernel is at most 15.
+Tensor max_pool2d(const Tensor& x, Pool2dOptions options = {});
+/// x [N, H, W, C] -> [N, C], the mean over the pixels.
+Tensor global_avg_pool(const Tensor& x);
+
+/// Zeroes each element with `probability` (in [0, 1)) and scales the others by 1 / (1 -
+/// probability) (inverted dropout, Srivastava et al. 2014). Takes x.size() words from `generator`.
+Tensor dropout(Tensor x, double probability, Generator& generator);
+
+enum class Reduction { kSum, kMean };
+struct CrossEntropyOptions {
+  double label_smoothing = 0;  // epsilon: targets are (1 - epsilon) one_hot + epsilon / classes
+  Reduction reduction = Reduction::kSum;
+};
+/// logits [N, classes], one label per row in [0, classes) (Error names the first other) -> scalar.
+/// Both reductions of an empty batch are 0. A tensor of labels is i32 or i64, [N].
+Tensor cross_entropy(const Tensor& logits, std::span<const std::int32_t> labels,
+                     CrossEntropyOptions options = {});
+Tensor cross_entropy(const Tensor& logits, std::span<const std::int64_t> labels,
+                     CrossEntropyOptions options = {});
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels, CrossEntropyOptions options = {});
+
+}  // namespace dlaunch::nn

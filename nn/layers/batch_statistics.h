@@ -1,0 +1,55 @@
+// The arithmetic by which per-channel statistics of a batch are packed, summed over ranks and
+// unpacked. Pure functions of plain numbers, usable from any thread and (being constexpr) from
+// device code.
+//
+// A part of the batch (a rank's share of it) with n samples, mean m and centred second moment
+// M2 = sum (x - m)^2 travels as three numbers that add up over the parts:
+//
+//   n,   A = n m,   Q = M2 + n m^2
+//
+// and the sums give the whole batch's mean A / n and M2 = Q - A^2 / n. In double precision the
+// subtraction costs a relative error of about (m / s)^2 * 1e-16 for a standard deviation s: 1e-10 at
+// m = 1000 s, and always less than float input can resolve, because M2 of a part is taken about the
+// part's own mean. An empty part is three zeros. So unequal and empty parts are exact.
+#pragma once
+
+namespace dlaunch::nn {
+
+/// Mean and centred second moment of one channel.
+struct Moments {
+  double mean = 0;
+  double m2 = 0;
+};
+
+/// What travels of a channel: both members add up over parts of a batch.
+struct PackedMoments {
+  double sum = 0;         // n m
+  double square_sum = 0;  // M2 + n m^2
+};
+
+/// The moments of `count` values from the sums of (x - shift) and (x - shift)^2. The nearer the
+/// shift is to the mean, the less is lost.
+constexpr Moments moments_about(double shift, double count, double sum, double square_sum) {
+  if (count <= 0) return {};
+  const double offset = sum / count;
+  const double m2 = square_sum - offset * sum;
+  return {.mean = shift + offset, .m2 = m2 < 0 ? 0 : m2};  // a NaN stays one
+}
+
+constexpr PackedMoments pack(double count, const Moments& part) {
+  return {.sum = count * part.mean, .square_sum = part.m2 + count * part.mean * part.mean};
+}
+
+constexpr Moments unpack(double count, const PackedMoments& total) {
+  return moments_about(0, count, total.sum, total.square_sum);
+}
+
+/// The estimate of the population's variance from a sample: M2 / (N - 1). N must be above 1.
+constexpr double unbiased_variance(double count, double m2) { return m2 / (count - 1); }
+
+/// A running statistic after one more batch.
+constexpr float moved_towards(float running, double value, double momentum) {
+  return static_cast<float>((1 - momentum) * static_cast<double>(running) + momentum * value);
+}
+
+}  // namespace dlaunch::nn
