@@ -1,0 +1,91 @@
+// dlaunch::testing: GoogleTest tests whose body runs on several ranks, each a process of its own
+// that dlaunch starts.
+//
+//   TEST(AllReduce, SumsTheRanks) {
+//     dlaunch::testing::run_on_ranks(4, [](dlaunch::Communicator& world) {
+//       std::vector<float> values{static_cast<float>(world.rank())};
+//       ASSERT_TRUE(world.all_reduce(values).ok());
+//       EXPECT_EQ(values[0], 0.0F + 1 + 2 + 3);
+//     });
+//   }
+//
+// How it works: the process that runs the tests (the parent) never runs the body. It starts
+// `dlaunch --nproc N <this very program> --gtest_filter=<this very test>`; each rank runs the test
+// up to the same call of run_on_ranks, connects the world, runs the body, reports and exits there.
+// What precedes the call (SetUp, test parameters, local variables) therefore runs on every rank and
+// may be captured; what the body changes in captured variables stays in its process. A test may
+// call run_on_ranks several times, one job after the other, but not inside a body.
+//
+// What the parent's test shows:
+//   - every failed expectation, assertion or exception of any rank, at its file and line, as
+//     "[rank 2 of 4] ..."; after a fatal one that rank's body ends and its communicator closes, so
+//     that peers which still need it fail too instead of hanging;
+//   - a rank that crashes or exits, with dlaunch's report;
+//   - when the deadline passes, the ranks that did not finish; the job is then ended;
+//   - what the ranks wrote to stdout and stderr, but only if something failed.
+// The test is skipped if every rank skips.
+//
+// The launcher is the first of: the environment variable DLAUNCH_EXECUTABLE, RunOptions::launcher
+// (the build tree's or the installed package's dlaunch, through the CMake target dlaunch::testing),
+// `dlaunch` beside the test program or one folder up, `dlaunch` in PATH.
+//
+// All functions are called from the thread that runs the test.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "runtime/comm/communicator.h"
+
+#ifndef DLAUNCH_TEST_LAUNCHER
+#define DLAUNCH_TEST_LAUNCHER ""  // set by the CMake target dlaunch::testing
+#endif
+
+namespace dlaunch::testing {
+
+struct RunOptions {
+  /// From the start of the job to the exit of its last rank. Blocking calls of the communicators
+  /// give up after three quarters of it (DLAUNCH_TIMEOUT), so that a rank which waits in vain can
+  /// say for whom.
+  std::chrono::nanoseconds deadline = std::chrono::seconds(60);
+  /// Set for the ranks, in addition to the parent's environment.
+  std::vector<std::pair<std::string, std::string>> environment;
+  /// Path of dlaunch; empty: look for it.
+  std::string launcher = DLAUNCH_TEST_LAUNCHER;
+};
+
+using RankBody = std::function<void(Communicator& world)>;
+
+/// Runs `body` on `workers` ranks and waits for all of them. On a rank it does not return.
+void run_on_ranks(int workers, const RankBody& body, const RunOptions& options = {});
+
+/// A number for random inputs: fresh in every run of a test, but the same in the parent and on all
+/// its ranks. A failed test prints it; the environment variable DLAUNCH_TEST_SEED fixes it.
+std::uint64_t run_seed();
+
+/// A fixture for tests with the number of workers as their first parameter:
+///
+///   class Gather : public DistributedTestWith<std::size_t> {};         // workers, count
+///   TEST_P(Gather, KeepsTheOrder) { run([count = std::get<1>(GetParam())](auto& world) {...}); }
+///   INSTANTIATE_TEST_SUITE_P(Worlds, Gather, testing::Combine(Values(1, 2, 3), Values(0U, 7U)));
+template <typename... Parameters>
+class DistributedTestWith : public ::testing::TestWithParam<std::tuple<int, Parameters...>> {
+ protected:
+  int workers() const { return std::get<0>(this->GetParam()); }
+  /// run_on_ranks with workers() ranks.
+  void run(const RankBody& body, const RunOptions& options = {}) const {
+    run_on_ranks(workers(), body, options);
+  }
+};
+
+/// The same with the number of workers only: INSTANTIATE_TEST_SUITE_P(..., Values(1, 2, 4)).
+using DistributedTest = DistributedTestWith<>;
+
+}  // namespace dlaunch::testing
