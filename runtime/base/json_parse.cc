@@ -1,0 +1,125 @@
+// The parsing half of json_reader.h: text to a JSON value.
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <set>
+
+#include <spdlog/fmt/fmt.h>
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/json_reader.h"
+
+namespace dlaunch {
+namespace {
+
+using nlohmann::json;
+
+/// "line:column", both from 1, of a byte position (from 1) in the text.
+std::string position(std::string_view text, std::size_t byte) {
+  const std::string_view before = text.substr(0, byte == 0 ? 0 : std::min(byte - 1, text.size()));
+  const auto line = std::count(before.begin(), before.end(), '\n') + 1;
+  const std::size_t line_start = before.rfind('\n') + 1;  // npos + 1 is 0
+  return fmt::format("{}:{}", line, before.size() - line_start + 1);
+}
+
+/// The library's message without its own number and position.
+std::string message_of(const json::exception& error) {
+  std::string text = error.what();
+  if (const auto bracket = text.find("] "); bracket != std::string::npos)
+    text.erase(0, bracket + 2);
+  if (text.rfind("parse error", 0) == 0)
+    if (const auto colon = text.find(": "); colon != std::string::npos) text.erase(0, colon + 2);
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+/// Refuses keys that an object holds twice, which the library would silently let the last one win.
+class DuplicateKeys {
+ public:
+  explicit DuplicateKeys(std::string source) : source_(std::move(source)) {}
+
+  bool operator()(int /*depth*/, json::parse_event_t event, json& parsed) {
+    if (event == json::parse_event_t::object_start) {
+      open_.emplace_back();
+    } else if (event == json::parse_event_t::object_end) {
+      open_.pop_back();
+    } else if (event == json::parse_event_t::key) {
+      open_.back().current = parsed.get<std::string>();
+      if (!open_.back().keys.insert(open_.back().current).second)
+        throw ConfigError(fmt::format("{}: {}: the key is there twice", source_, path()));
+    }
+    return true;
+  }
+
+ private:
+  struct Level {
+    std::set<std::string> keys;
+    std::string current;
+  };
+  std::string path() const {
+    std::string text;
+    for (const Level& level : open_) text += (text.empty() ? "" : ".") + level.current;
+    return text;
+  }
+
+  std::string source_;
+  std::vector<Level> open_;
+};
+
+}  // namespace
+
+nlohmann::json parse_json(std::string_view text, const std::string& source) {
+  try {
+    DuplicateKeys duplicates(source);
+    return json::parse(
+        text.begin(), text.end(),
+        [&](int depth, json::parse_event_t event, json& parsed) {
+          return duplicates(depth, event, parsed);
+        },
+        /*allow_exceptions=*/true, /*ignore_comments=*/true);
+  } catch (const json::parse_error& error) {
+    throw ConfigError(
+        fmt::format("{}:{}: {}", source, position(text, error.byte), message_of(error)));
+  } catch (const json::exception& error) {  // a number too large for any type
+    throw ConfigError(fmt::format("{}: {}", source, message_of(error)));
+  }
+}
+
+nlohmann::json read_json_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text;
+  std::array<char, 4096> chunk;
+  while (file.read(chunk.data(), chunk.size()) || file.gcount() > 0)
+    text.append(chunk.data(), static_cast<std::size_t>(file.gcount()));
+  if (!file.is_open() || file.bad())
+    throw ConfigError(fmt::format("{}: cannot read the configuration file", path));
+  return parse_json(text, path);
+}
+
+void apply_override(nlohmann::json& root, std::string_view assignment) {
+  const auto fail = [&](const std::string& why) {
+    throw ConfigError(fmt::format("--set {}: {}", assignment, why));
+  };
+  const std::size_t equals = assignment.find('=');
+  if (equals == std::string_view::npos) fail("expected key.path=value");
+  const std::string path(assignment.substr(0, equals));
+  const std::string value(assignment.substr(equals + 1));
+
+  json* place = &root;
+  for (std::size_t begin = 0; begin <= path.size();) {
+    const std::size_t end = std::min(path.find('.', begin), path.size());
+    if (end == begin) fail("expected key.path=value");
+    if (!place->is_object())
+      fail(fmt::format("{} is no section", path.substr(0, begin == 0 ? 0 : begin - 1)));
+    json& child = (*place)[path.substr(begin, end - begin)];
+    if (child.is_null() && end < path.size()) child = json::object();
+    place = &child;
+    begin = end + 1;
+  }
+  if (json::accept(value))
+    *place = parse_json(value, fmt::format("--set {}", path));
+  else
+    *place = value;
+}
+
+}  // namespace dlaunch

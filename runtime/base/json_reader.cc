@@ -1,0 +1,265 @@
+#include "runtime/base/json_reader.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <spdlog/fmt/fmt.h>
+#include <nlohmann/json.hpp>
+
+namespace dlaunch {
+namespace {
+
+using nlohmann::json;
+
+/// What a value is, for an error message: `"ten"`, `3.5`, `an array`.
+std::string describe(const json& value) {
+  if (value.is_object()) return "a section";
+  if (value.is_array()) return "an array";
+  std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
+  constexpr std::size_t kLongest = 60;
+  if (text.size() > kLongest) text = text.substr(0, kLongest) + "…";
+  return text;
+}
+
+std::string describe(const IntegerRange& range) {
+  const IntegerRange any;
+  if (range.min == any.min && range.max == any.max) return "an integer";
+  if (range.max == any.max) return fmt::format("an integer of at least {}", range.min);
+  if (range.min == any.min) return fmt::format("an integer of at most {}", range.max);
+  return fmt::format("an integer from {} to {}", range.min, range.max);
+}
+
+std::string describe(const NumberRange& range) {
+  std::string text = "a number";
+  if (std::isfinite(range.min))
+    text += fmt::format(" {} {}", range.above_min ? "above" : "of at least", range.min);
+  if (std::isfinite(range.max)) {
+    if (std::isfinite(range.min)) text += " and";
+    text += fmt::format(" {} {}", range.below_max ? "below" : "at most", range.max);
+  }
+  return text;
+}
+
+bool is_integer_within(const json& value, const IntegerRange& range) {
+  if (!value.is_number_integer()) return false;
+  // An unsigned value above the signed maximum would wrap.
+  if (value.is_number_unsigned() &&
+      value.get<std::uint64_t>() > static_cast<std::uint64_t>(range.max < 0 ? 0 : range.max))
+    return false;
+  const auto number = value.get<std::int64_t>();
+  return number >= range.min && number <= range.max;
+}
+
+bool is_number_within(const json& value, const NumberRange& range) {
+  if (!value.is_number()) return false;
+  const auto number = value.get<double>();
+  if (!std::isfinite(number)) return false;
+  if (range.above_min ? number <= range.min : number < range.min) return false;
+  return range.below_max ? number < range.max : number <= range.max;
+}
+
+/// Optimal string alignment distance: insertions, deletions, substitutions and swaps of neighbours
+/// each cost one.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::vector<std::size_t>> cost(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
+  for (std::size_t i = 0; i <= a.size(); ++i) cost[i][0] = i;
+  for (std::size_t j = 0; j <= b.size(); ++j) cost[0][j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      cost[i][j] = std::min({cost[i - 1][j] + 1, cost[i][j - 1] + 1,
+                             cost[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        cost[i][j] = std::min(cost[i][j], cost[i - 2][j - 2] + 1);
+    }
+  }
+  return cost[a.size()][b.size()];
+}
+
+std::string last_name(const std::string& path) {
+  return path.substr(path.rfind('.') + 1);
+}
+
+}  // namespace
+
+std::string nearest_name(std::string_view word, const std::vector<std::string>& candidates) {
+  std::string best;
+  std::size_t best_distance = std::max<std::size_t>(2, word.size() / 3) + 1;
+  for (const std::string& candidate : candidates) {
+    const std::size_t distance = edit_distance(word, candidate);
+    if (distance < best_distance && distance < std::max(word.size(), candidate.size())) {
+      best_distance = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+struct JsonObject::Shared {
+  std::string source;
+  std::vector<std::string> known;    // paths that were asked for
+  std::vector<std::string> unknown;  // paths that are there and were not
+
+  /// The known path that `path` was probably meant to be: in its own section first, then the same
+  /// name in another one.
+  std::string meant_by(const std::string& path) const {
+    const std::string section = path.substr(0, path.size() - last_name(path).size());
+    std::vector<std::string> siblings;
+    for (const std::string& name : known)
+      if (name == section + last_name(name)) siblings.push_back(last_name(name));
+    if (const std::string near = nearest_name(last_name(path), siblings); !near.empty())
+      return section + near;
+    for (const std::string& name : known)
+      if (last_name(name) == last_name(path)) return name;
+    return "";
+  }
+};
+
+JsonObject::JsonObject(const nlohmann::json& value, nlohmann::ordered_json& resolved,
+                       std::string path, Shared& shared)
+    : value_(value), resolved_(resolved), path_(std::move(path)), shared_(shared) {
+  resolved_ = nlohmann::ordered_json::object();
+}
+
+std::string JsonObject::path_of(const std::string& key) const {
+  return path_ + key;
+}
+
+bool JsonObject::has(const std::string& key) const {
+  return value_.contains(key);
+}
+
+const nlohmann::json* JsonObject::find(const std::string& key) {
+  asked_.push_back(key);
+  shared_.known.push_back(path_of(key));
+  const auto found = value_.find(key);
+  return found == value_.end() ? nullptr : &*found;
+}
+
+void JsonObject::refuse(const std::string& key, const std::string& why) const {
+  throw ConfigError(fmt::format("{}: {}: {}", shared_.source, path_of(key), why));
+}
+
+void JsonObject::refuse_value(const std::string& key, const nlohmann::json& found,
+                              const std::string& allowed) const {
+  refuse(key, fmt::format("found {}; allowed: {}", describe(found), allowed));
+}
+
+bool JsonObject::boolean(const std::string& key, bool fallback) {
+  const json* found = find(key);
+  if (found != nullptr && !found->is_boolean()) refuse_value(key, *found, "true or false");
+  const bool result = found != nullptr ? found->get<bool>() : fallback;
+  resolved_[key] = result;
+  return result;
+}
+
+std::int64_t JsonObject::integer(const std::string& key, std::int64_t fallback,
+                                 IntegerRange allowed) {
+  const json* found = find(key);
+  if (found != nullptr && !is_integer_within(*found, allowed))
+    refuse_value(key, *found, describe(allowed));
+  const std::int64_t result = found != nullptr ? found->get<std::int64_t>() : fallback;
+  resolved_[key] = result;
+  return result;
+}
+
+double JsonObject::number(const std::string& key, double fallback, NumberRange allowed) {
+  const json* found = find(key);
+  if (found != nullptr && !is_number_within(*found, allowed))
+    refuse_value(key, *found, describe(allowed));
+  const double result = found != nullptr ? found->get<double>() : fallback;
+  resolved_[key] = result;
+  return result;
+}
+
+std::string JsonObject::text(const std::string& key, const std::string& fallback) {
+  const json* found = find(key);
+  if (found != nullptr && !found->is_string()) refuse_value(key, *found, "a string");
+  std::string result = found != nullptr ? found->get<std::string>() : fallback;
+  resolved_[key] = result;
+  return result;
+}
+
+std::string JsonObject::choice(const std::string& key, const std::string& fallback,
+                               const std::vector<std::string>& allowed) {
+  const json* found = find(key);
+  std::string result = fallback;
+  if (found != nullptr) {
+    if (found->is_string()) result = found->get<std::string>();
+    if (!found->is_string() || std::find(allowed.begin(), allowed.end(), result) == allowed.end()) {
+      std::string words = fmt::format("\"{}\"", fmt::join(allowed, "\", \""));
+      const std::string near = found->is_string() ? nearest_name(result, allowed) : "";
+      if (!near.empty()) words += fmt::format("; did you mean \"{}\"?", near);
+      refuse_value(key, *found, words);
+    }
+  }
+  resolved_[key] = result;
+  return result;
+}
+
+std::vector<double> JsonObject::numbers(const std::string& key, const std::vector<double>& fallback,
+                                        NumberRange allowed) {
+  const json* found = find(key);
+  std::vector<double> result = fallback;
+  if (found != nullptr) {
+    const std::string expected = "an array, each element " + describe(allowed);
+    if (!found->is_array()) refuse_value(key, *found, expected);
+    for (const json& element : *found)
+      if (!is_number_within(element, allowed)) refuse_value(key, element, expected);
+    result = found->get<std::vector<double>>();
+  }
+  resolved_[key] = result;
+  return result;
+}
+
+std::vector<std::int64_t> JsonObject::integers(const std::string& key,
+                                               const std::vector<std::int64_t>& fallback,
+                                               IntegerRange allowed) {
+  const json* found = find(key);
+  std::vector<std::int64_t> result = fallback;
+  if (found != nullptr) {
+    const std::string expected = "an array, each element " + describe(allowed);
+    if (!found->is_array()) refuse_value(key, *found, expected);
+    for (const json& element : *found)
+      if (!is_integer_within(element, allowed)) refuse_value(key, element, expected);
+    result = found->get<std::vector<std::int64_t>>();
+  }
+  resolved_[key] = result;
+  return result;
+}
+
+void JsonObject::object(const std::string& key, const std::function<void(JsonObject&)>& read) {
+  const json* found = find(key);
+  if (found != nullptr && !found->is_object()) refuse_value(key, *found, "a section { … }");
+  const json empty = json::object();
+  JsonObject child(found != nullptr ? *found : empty, resolved_[key], path_of(key) + ".", shared_);
+  read(child);
+  child.note_unknown_keys();
+}
+
+void JsonObject::note_unknown_keys() const {
+  for (const auto& item : value_.items())
+    if (std::find(asked_.begin(), asked_.end(), item.key()) == asked_.end())
+      shared_.unknown.push_back(path_of(item.key()));
+}
+
+nlohmann::ordered_json read_json_object(const nlohmann::json& value, const std::string& source,
+                                        const std::function<void(JsonObject&)>& read) {
+  if (!value.is_object())
+    throw ConfigError(
+        fmt::format("{}: found {}; allowed: one object {{ … }}", source, describe(value)));
+  JsonObject::Shared shared;
+  shared.source = source;
+  nlohmann::ordered_json resolved;
+  JsonObject root(value, resolved, "", shared);
+  read(root);
+  root.note_unknown_keys();
+  if (!shared.unknown.empty()) {
+    const std::string& path = shared.unknown.front();
+    const std::string meant = shared.meant_by(path);
+    root.refuse(
+        path, meant.empty() ? "unknown key" : fmt::format("unknown key; did you mean {}?", meant));
+  }
+  return resolved;
+}
+
+}  // namespace dlaunch

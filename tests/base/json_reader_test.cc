@@ -1,0 +1,188 @@
+#include "runtime/base/json_reader.h"
+
+#include <cstdio>
+#include <fstream>
+#include <string>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+namespace dlaunch {
+namespace {
+
+using nlohmann::json;
+
+/// The message of the ConfigError that `action` throws, or "" if it throws none.
+template <typename Action>
+std::string refusal(Action&& action) {
+  try {
+    action();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+/// A small configuration as a program would read it.
+nlohmann::ordered_json read_example(const std::string& text) {
+  return read_json_object(parse_json(text, "c.json"), "c.json", [](JsonObject& root) {
+    root.object("train", [](JsonObject& train) {
+      train.integer("epochs", 20, {1, 1000});
+      train.number("momentum", 0.5, {.min = 0, .max = 1, .below_max = true});
+      train.number("lr", 0.1, {.min = 0, .above_min = true});
+      train.boolean("sync", true);
+      train.choice("type", "fp32", {"fp32", "bf16"});
+    });
+    root.object("data", [](JsonObject& data) {
+      data.text("directory", "data");
+      data.numbers("mean", {0.5, 0.5}, {.min = 0, .max = 1});
+      data.integers("milestones", {}, {.min = 0});
+    });
+    root.choice("optimizer", "sgd", {"sgd", "adam"});
+  });
+}
+
+TEST(JsonReader, GivesDefaultsInTheOrderAsked) {
+  EXPECT_EQ(read_example("{}").dump(),
+            R"({"train":{"epochs":20,"momentum":0.5,"lr":0.1,"sync":true,"type":"fp32"},)"
+            R"("data":{"directory":"data","mean":[0.5,0.5],"milestones":[]},"optimizer":"sgd"})");
+}
+
+TEST(JsonReader, GivesTheValuesWrittenAndAllowsComments) {
+  const auto resolved = read_example(R"({
+    // a comment
+    "train": {"epochs": 3, "momentum": 0, /* another */ "sync": false, "type": "bf16"},
+    "data": {"mean": [0, 1], "milestones": [1, 2]}
+  })");
+  EXPECT_EQ(resolved["train"]["epochs"], 3);
+  EXPECT_EQ(resolved["train"]["momentum"], 0.0);
+  EXPECT_EQ(resolved["train"]["sync"], false);
+  EXPECT_EQ(resolved["train"]["type"], "bf16");
+  EXPECT_EQ(resolved["data"]["mean"], nlohmann::ordered_json::parse("[0.0, 1.0]"));
+  EXPECT_EQ(resolved["data"]["milestones"], nlohmann::ordered_json::parse("[1, 2]"));
+}
+
+TEST(JsonReader, ReadsItsOwnResolvedOutput) {
+  const auto resolved = read_example(R"({"train": {"epochs": 7, "lr": 0.3}})");
+  EXPECT_EQ(read_example(resolved.dump()), resolved);
+}
+
+TEST(JsonReader, NamesTheNearestRightNameOfAnUnknownKey) {
+  EXPECT_EQ(refusal([] { read_example(R"({"train": {"epoch": 3}})"); }),
+            "c.json: train.epoch: unknown key; did you mean train.epochs?");
+  EXPECT_EQ(refusal([] { read_example(R"({"trian": {}})"); }),
+            "c.json: trian: unknown key; did you mean train?");
+}
+
+TEST(JsonReader, NamesTheSectionAMisplacedKeyBelongsTo) {
+  EXPECT_EQ(refusal([] { read_example(R"({"data": {"momentum": 0.1}})"); }),
+            "c.json: data.momentum: unknown key; did you mean train.momentum?");
+  EXPECT_EQ(refusal([] { read_example(R"({"train": {"optimizer": "sgd"}})"); }),
+            "c.json: train.optimizer: unknown key; did you mean optimizer?");
+}
+
+TEST(JsonReader, SuggestsNothingForAKeyLikeNoOther) {
+  EXPECT_EQ(refusal([] { read_example(R"({"train": {"xyzzy": 1}})"); }),
+            "c.json: train.xyzzy: unknown key");
+}
+
+TEST(JsonReader, NamesWhatWasFoundAndWhatIsAllowed) {
+  const auto train = [](const std::string& text) {
+    return refusal([&] { read_example(R"({"train": )" + text + "}"); });
+  };
+  EXPECT_EQ(train(R"({"epochs": "ten"})"),
+            R"(c.json: train.epochs: found "ten"; allowed: an integer from 1 to 1000)");
+  EXPECT_EQ(train(R"({"epochs": 0})"),
+            "c.json: train.epochs: found 0; allowed: an integer from 1 to 1000");
+  EXPECT_EQ(train(R"({"epochs": 2.5})"),
+            "c.json: train.epochs: found 2.5; allowed: an integer from 1 to 1000");
+  EXPECT_EQ(train(R"({"epochs": 18446744073709551615})"),
+            "c.json: train.epochs: found 18446744073709551615; allowed: an integer from 1 to 1000");
+  EXPECT_EQ(train(R"({"momentum": 1})"),
+            "c.json: train.momentum: found 1; allowed: a number of at least 0 and below 1");
+  EXPECT_EQ(train(R"({"lr": 0})"), "c.json: train.lr: found 0; allowed: a number above 0");
+  EXPECT_EQ(train(R"({"sync": 1})"), "c.json: train.sync: found 1; allowed: true or false");
+  EXPECT_EQ(train(R"({"type": "fp23"})"),
+            R"(c.json: train.type: found "fp23"; allowed: "fp32", "bf16"; did you mean "fp32"?)");
+  EXPECT_EQ(train("[]"), "c.json: train: found an array; allowed: a section { … }");
+  EXPECT_EQ(refusal([] { read_example(R"({"data": {"mean": [0, 2]}})"); }),
+            "c.json: data.mean: found 2; allowed: an array, each element a number of at least 0 and"
+            " at most 1");
+  EXPECT_EQ(refusal([] { read_example(R"({"data": {"directory": null}})"); }),
+            "c.json: data.directory: found null; allowed: a string");
+  EXPECT_EQ(refusal([] { read_example("[1]"); }),
+            "c.json: found an array; allowed: one object { … }");
+}
+
+TEST(JsonReader, LetsTheProgramRefuseCombinations) {
+  EXPECT_EQ(refusal([] {
+              read_json_object(json::object(), "c.json", [](JsonObject& root) {
+                root.object("train", [](JsonObject& train) {
+                  if (!train.has("batch")) train.refuse("batch", "missing");
+                });
+              });
+            }),
+            "c.json: train.batch: missing");
+}
+
+TEST(JsonReader, GivesLineAndColumnOfSyntaxErrors) {
+  const std::string message = refusal([] { parse_json("{\n  \"a\": 1,\n  \"b\" 2\n}", "c.json"); });
+  EXPECT_EQ(message.substr(0, 12), "c.json:3:7: ") << message;
+  EXPECT_EQ(message.find('\n'), std::string::npos);
+  EXPECT_EQ(refusal([] { parse_json("", "c.json"); }).substr(0, 12), "c.json:1:1: ");
+  EXPECT_NE(refusal([] { parse_json("{\"a\": 1e999}", "c.json"); }), "");
+}
+
+TEST(JsonReader, RefusesAKeyThatIsThereTwice) {
+  EXPECT_EQ(refusal([] { parse_json(R"({"a": {"b": 1, "c": 2, "b": 3}})", "c.json"); }),
+            "c.json: a.b: the key is there twice");
+  EXPECT_EQ(refusal([] { parse_json(R"({"a": {"b": 1}, "c": {"b": 3}})", "c.json"); }), "");
+  EXPECT_EQ(refusal([] { parse_json(R"([{"b": 1}, {"b": 3}])", "c.json"); }), "");
+}
+
+TEST(JsonReader, SurvivesGarbage) {
+  for (const std::string text :
+       {"\xff\xfe", "{", "[[[[[[", "{\"a\":", "\"\\ud800\"", "nul", "{\"\xc3\": 1}", "// only"})
+    EXPECT_NE(refusal([&] { parse_json(text, "c.json"); }), "") << text;
+}
+
+TEST(JsonReader, NamesAFileThatCannotBeRead) {
+  EXPECT_EQ(refusal([] { read_json_file("/nowhere/c.json"); }),
+            "/nowhere/c.json: cannot read the configuration file");
+  EXPECT_NE(refusal([] { read_json_file("/"); }), "");
+}
+
+TEST(JsonOverride, SetsValuesAsJsonOrElseAsStrings) {
+  json root = json::parse(R"({"train": {"epochs": 1}})");
+  apply_override(root, "train.epochs=5");
+  apply_override(root, "train.mean=[1, 2]");
+  apply_override(root, "data.directory=data/cifar=100");
+  apply_override(root, "name=\"5\"");
+  apply_override(root, "empty=");
+  EXPECT_EQ(root, json::parse(R"({"train": {"epochs": 5, "mean": [1, 2]},
+      "data": {"directory": "data/cifar=100"}, "name": "5", "empty": ""})"));
+}
+
+TEST(JsonOverride, RefusesWhatIsNoAssignmentOrGoesThroughAValue) {
+  json root = json::parse(R"({"train": {"epochs": 1}})");
+  const auto set = [&](const std::string& text) {
+    return refusal([&] { apply_override(root, text); });
+  };
+  EXPECT_EQ(set("epochs"), "--set epochs: expected key.path=value");
+  EXPECT_EQ(set("=3"), "--set =3: expected key.path=value");
+  EXPECT_EQ(set("train.=3"), "--set train.=3: expected key.path=value");
+  EXPECT_EQ(set("train.epochs.x=3"), "--set train.epochs.x=3: train.epochs is no section");
+  EXPECT_EQ(set("a={\"b\":1,\"b\":2}"), "--set a: b: the key is there twice");
+}
+
+TEST(NearestName, ForgivesSwappedAndMissingLetters) {
+  const std::vector<std::string> names = {"optimizer", "schedule", "epochs"};
+  EXPECT_EQ(nearest_name("optimzer", names), "optimizer");
+  EXPECT_EQ(nearest_name("opitmizer", names), "optimizer");
+  EXPECT_EQ(nearest_name("shedule", names), "schedule");
+  EXPECT_EQ(nearest_name("", names), "");
+  EXPECT_EQ(nearest_name("verylongandelsewhere", names), "");
+}
+
+}  // namespace
+}  // namespace dlaunch
