@@ -12,3 +12,6 @@ if(DLAUNCH_NN)
   find_package(OpenMP REQUIRED COMPONENTS CXX)
   find_package(Stb REQUIRED)   # tools/cmake/FindStb.cmake
 endif()
+if(DLAUNCH_CUDA)
+  include(DlaunchCuda)
+endif()

@@ -1,27 +1,58 @@
 # cmake --install: headers, libraries, programs and the package that find_package(dlaunch) finds.
+# Three export sets, because nn and testing bring dependencies that not every user has installed.
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/dlaunch)
 
-get_property(libraries GLOBAL PROPERTY DLAUNCH_LIBRARIES)
-install(TARGETS ${libraries} EXPORT dlaunch-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(EXPORT dlaunch-targets NAMESPACE dlaunch:: DESTINATION ${package_dir})
-
-foreach(folder runtime transport nn tests/support)
-  if(folder STREQUAL nn AND NOT DLAUNCH_NN)
-    continue()
+# dlaunch::runtime: all that a distributed program needs.
+add_library(dlaunch_runtime INTERFACE)
+add_library(dlaunch::runtime ALIAS dlaunch_runtime)
+set_target_properties(dlaunch_runtime PROPERTIES EXPORT_NAME runtime)
+set_property(GLOBAL APPEND PROPERTY DLAUNCH_LIBRARIES dlaunch_runtime)
+foreach(part base transport rendezvous collective comm parallel)
+  if(TARGET dlaunch_${part})
+    target_link_libraries(dlaunch_runtime INTERFACE dlaunch_${part})
   endif()
+endforeach()
+
+get_property(libraries GLOBAL PROPERTY DLAUNCH_LIBRARIES)
+foreach(library ${libraries})
+  if(library STREQUAL dlaunch_testing)
+    set(export dlaunch-testing-targets)
+  elseif(library MATCHES "^dlaunch_nn")
+    set(export dlaunch-nn-targets)
+  else()
+    set(export dlaunch-targets)
+  endif()
+  install(TARGETS ${library} EXPORT ${export} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  list(APPEND exports ${export})
+endforeach()
+list(REMOVE_DUPLICATES exports)
+foreach(export ${exports})
+  install(EXPORT ${export} NAMESPACE dlaunch:: DESTINATION ${package_dir})
+endforeach()
+
+set(public_folders runtime transport)
+if(DLAUNCH_NN)
+  list(APPEND public_folders nn)
+endif()
+foreach(folder ${public_folders})
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/${folder}/"
           DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/dlaunch/${folder} FILES_MATCHING PATTERN "*.h")
 endforeach()
+install(FILES "${PROJECT_SOURCE_DIR}/tests/support/distributed_test.h"
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/dlaunch/tests/support)
 
 configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/dlaunch-config.cmake.in"
-  "${PROJECT_BINARY_DIR}/dlaunch-config.cmake" INSTALL_DESTINATION ${package_dir})
+  "${PROJECT_BINARY_DIR}/dlaunch-config.cmake"
+  INSTALL_DESTINATION ${package_dir} PATH_VARS CMAKE_INSTALL_BINDIR)
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/dlaunch-config-version.cmake"
   COMPATIBILITY SameMinorVersion)
 install(FILES
   "${PROJECT_BINARY_DIR}/dlaunch-config.cmake"
   "${PROJECT_BINARY_DIR}/dlaunch-config-version.cmake"
+  "${CMAKE_CURRENT_LIST_DIR}/DlaunchTesting.cmake"
   "${CMAKE_CURRENT_LIST_DIR}/FindAsio.cmake"
   "${CMAKE_CURRENT_LIST_DIR}/Findsodium.cmake"
   "${CMAKE_CURRENT_LIST_DIR}/FindOneDNN.cmake"
+  "${CMAKE_CURRENT_LIST_DIR}/FindStb.cmake"
   DESTINATION ${package_dir})
