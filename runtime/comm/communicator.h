@@ -28,45 +28,13 @@
 #include "runtime/base/job_environment.h"
 #include "runtime/base/logging.h"
 #include "runtime/base/status.h"
+#include "runtime/collective/types.h"
 #include "runtime/comm/buffer.h"
 #include "runtime/comm/work.h"
 
 namespace dlaunch {
 
-/// The numbers are part of the wire format.
-enum class ReduceOp : std::uint8_t { kSum = 0, kAvg = 1, kMin = 2, kMax = 3, kProd = 4 };
-
-inline constexpr ReduceOp kAllReduceOps[] = {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMin,
-                                             ReduceOp::kMax, ReduceOp::kProd};
-
-/// How an all_reduce is done.
-enum class Algorithm : std::uint8_t {
-  kAuto = 0,  // chosen by bytes and ranks, see runtime/collective/selection.h
-  kRing = 1,  // reduce-scatter, then all-gather around a ring: 2(p-1) steps of n/p (Patarasu & Yuan
-              // 2009)
-  kButterfly =
-      2,  // recursive doubling: ceil(log2 p) exchanges of n (Thakur, Rabenseifner & Gropp 2005)
-};
-
 /// What a collective call is, as plain data: decorators (counting, tracing) and backends see this.
-enum class CollectiveKind : std::uint8_t {
-  kBarrier = 1,
-  kBroadcast,
-  kScatter,
-  kGather,
-  kAllGather,
-  kReduce,
-  kReduceScatter,
-  kAllReduce,
-};
-
-/// "all_reduce", "broadcast", ...
-std::string_view to_string(CollectiveKind kind);
-/// "sum", "avg", ...
-std::string_view to_string(ReduceOp op);
-/// "ring", "butterfly", "auto".
-std::string_view to_string(Algorithm algorithm);
-
 struct CollectiveCall {
   CollectiveKind kind = CollectiveKind::kBarrier;
   ConstBuffer input;  // what this rank contributes; may be the same memory as output (in place)

@@ -1,0 +1,36 @@
+// Elementwise arithmetic of reductions, for every element type.
+//
+// f16 and bf16 are computed in float and rounded after every step. Sums and products of integers
+// wrap around. Minimum and maximum hand on a NaN from either side. Operands are taken in the order
+// given, so that two ranks that combine the same two vectors get the same bits (up to the payload
+// of a NaN that came out of an addition of two).
+//
+// Pure functions; any thread may call them. Memory need not be aligned beyond its element type.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "runtime/base/dtype.h"
+#include "runtime/collective/types.h"
+
+namespace dlaunch {
+
+/// Which operand the accumulator is.
+enum class AccumulatorSide : std::uint8_t { kLeft, kRight };
+
+/// accumulator[i] = accumulator[i] (op) operand[i], or the other way round if the accumulator is on
+/// the right. The two do not overlap. kAvg adds; divide() finishes it.
+void accumulate(ReduceOp op, DType dtype, void* accumulator, const void* operand, std::size_t count,
+                AccumulatorSide side = AccumulatorSide::kLeft);
+
+/// values[i] /= divisor: floating types round, integers truncate toward zero.
+void divide(DType dtype, void* values, std::size_t count, int divisor);
+
+/// into[i] = from[i], i32 or u8 to 64 bits, in which averages of integers are computed.
+void widen(DType dtype, const void* from, std::int64_t* into, std::size_t count);
+
+/// The inverse; the values fit, being averages of values of that type.
+void narrow(DType dtype, const std::int64_t* from, void* into, std::size_t count);
+
+}  // namespace dlaunch

@@ -1,0 +1,55 @@
+#include "runtime/collective/types.h"
+
+namespace dlaunch {
+
+std::string_view to_string(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::kBarrier:
+      return "barrier";
+    case CollectiveKind::kBroadcast:
+      return "broadcast";
+    case CollectiveKind::kScatter:
+      return "scatter";
+    case CollectiveKind::kGather:
+      return "gather";
+    case CollectiveKind::kAllGather:
+      return "all_gather";
+    case CollectiveKind::kReduce:
+      return "reduce";
+    case CollectiveKind::kReduceScatter:
+      return "reduce_scatter";
+    case CollectiveKind::kAllReduce:
+      return "all_reduce";
+  }
+  return "?";
+}
+
+std::string_view to_string(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return "sum";
+    case ReduceOp::kAvg:
+      return "avg";
+    case ReduceOp::kMin:
+      return "min";
+    case ReduceOp::kMax:
+      return "max";
+    case ReduceOp::kProd:
+      return "prod";
+  }
+  return "?";
+}
+
+std::string_view to_string(Algorithm algorithm) {
+  switch (algorithm) {
+    case Algorithm::kAuto:
+      return "auto";
+    case Algorithm::kRing:
+      return "ring";
+    case Algorithm::kButterfly:
+      return "butterfly";
+  }
+  return "?";
+}
+
+}  // namespace dlaunch
