@@ -1,0 +1,119 @@
+#include "runtime/rendezvous/store_server.h"
+
+#include <thread>
+#include <utility>
+
+#include <fcntl.h>
+#include <asio/io_context.hpp>
+#include <asio/ip/tcp.hpp>
+#include <asio/steady_timer.hpp>
+
+#include "runtime/rendezvous/store_session.h"
+#include "runtime/rendezvous/store_waits.h"
+
+namespace dlaunch {
+namespace {
+
+// Out of descriptors, say: accepting again at once would spin.
+constexpr std::chrono::milliseconds kPauseAfterAcceptError{100};
+
+// Asio does not set this, and the store's host starts programs.
+void close_on_exec(int descriptor) {
+  fcntl(descriptor, F_SETFD, FD_CLOEXEC);
+}
+
+}  // namespace
+
+class StoreServer::Loop {
+ public:
+  explicit Loop(Options options)
+      : waits_(context_),
+        shared_{.waits = waits_,
+                .token = std::move(options.token),
+                .handshake_timeout = options.handshake_timeout,
+                .logger = options.logger ? options.logger : make_null_logger()},
+        acceptor_(context_),
+        retry_(context_) {}
+
+  ~Loop() {
+    context_.stop();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  Status listen(const std::string& address, std::uint16_t port) {
+    const std::string where = "store on " + address + " port " + std::to_string(port);
+    asio::error_code error;
+    const asio::ip::tcp::endpoint endpoint(asio::ip::make_address(address, error), port);
+    if (error) {
+      return Status(StatusCode::kInvalidArgument, where + ": not a numeric address");
+    }
+    acceptor_.open(endpoint.protocol(), error);
+    if (!error) close_on_exec(acceptor_.native_handle());
+    if (!error) acceptor_.set_option(asio::socket_base::reuse_address(true), error);
+    if (!error) acceptor_.bind(endpoint, error);
+    if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
+    if (!error) port_ = acceptor_.local_endpoint(error).port();
+    if (error) return Status(StatusCode::kUnavailable, where + ": " + error.message());
+    accept();
+    thread_ = std::thread([this] { context_.run(); });
+    return {};
+  }
+
+  std::uint16_t port() const { return port_; }
+  const StoreSessionContext& shared() const { return shared_; }
+
+ private:
+  void accept() {
+    acceptor_.async_accept([this](const asio::error_code& error, asio::ip::tcp::socket socket) {
+      if (error == asio::error::operation_aborted) return;
+      if (error) return pause(error);
+      close_on_exec(socket.native_handle());
+      std::make_shared<StoreSession>(std::move(socket), shared_)->start();
+      accept();
+    });
+  }
+
+  void pause(const asio::error_code& error) {
+    shared_.logger->warn("store: accept: {}", error.message());
+    retry_.expires_after(kPauseAfterAcceptError);
+    retry_.async_wait([this](const asio::error_code& cancelled) {
+      if (!cancelled) accept();
+    });
+  }
+
+  // Destroyed from the last to the first: the timers within waits_ need the context, and the
+  // sessions, which the context's handlers own, do nothing but free their sockets.
+  asio::io_context context_{1};
+  StoreWaits waits_;
+  StoreSessionContext shared_;
+  asio::ip::tcp::acceptor acceptor_;
+  asio::steady_timer retry_;
+  std::uint16_t port_ = 0;
+  std::thread thread_;
+};
+
+Result<std::unique_ptr<StoreServer>> StoreServer::start(Options options) {
+  if (options.token.size() != kTokenBytes) {
+    return Status(StatusCode::kInvalidArgument, "store: a token has 32 bytes");
+  }
+  const std::string address = options.bind_address;
+  const std::uint16_t port = options.port;
+  auto loop = std::make_unique<Loop>(std::move(options));
+  DLAUNCH_RETURN_IF_ERROR(loop->listen(address, port));
+  return std::unique_ptr<StoreServer>(new StoreServer(std::move(loop)));
+}
+
+StoreServer::StoreServer(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}
+StoreServer::~StoreServer() = default;
+
+std::uint16_t StoreServer::port() const {
+  return loop_->port();
+}
+std::uint64_t StoreServer::clients_accepted() const {
+  return loop_->shared().accepted;
+}
+std::uint64_t StoreServer::clients_refused() const {
+  return loop_->shared().refused;
+}
+
+}  // namespace dlaunch

@@ -1,0 +1,48 @@
+// StoreServer: hosts a job's rendezvous store, within dlaunch or within a test.
+//
+// One thread of its own serves all connections from one epoll loop. A connection must first prove
+// the job's token; strangers, garbage and connections that stay silent are dropped after
+// `handshake_timeout`, counted and logged. Memory is bounded by the limits of store_protocol.h.
+//
+// The members may be called from any thread. The destructor ends all connections; clients that wait
+// get kPeerLost.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "runtime/base/logging.h"
+#include "runtime/base/status.h"
+
+namespace dlaunch {
+
+class StoreServer {
+ public:
+  struct Options {
+    std::string bind_address = "127.0.0.1";  // a numeric address
+    std::uint16_t port = 0;                  // 0: chosen by the system
+    std::string token;                       // raw bytes
+    std::chrono::milliseconds handshake_timeout{5000};
+    Logger logger;
+  };
+
+  /// Listens when it returns. kUnavailable names the port if that is taken.
+  static Result<std::unique_ptr<StoreServer>> start(Options options);
+  ~StoreServer();
+  StoreServer(const StoreServer&) = delete;
+  StoreServer& operator=(const StoreServer&) = delete;
+
+  std::uint16_t port() const;
+  /// Connections that proved the token, and those that were dropped because they did not.
+  std::uint64_t clients_accepted() const;
+  std::uint64_t clients_refused() const;
+
+ private:
+  class Loop;
+  explicit StoreServer(std::unique_ptr<Loop> loop);
+  std::unique_ptr<Loop> loop_;
+};
+
+}  // namespace dlaunch

@@ -1,0 +1,142 @@
+#include "runtime/rendezvous/store_session.h"
+
+#include <cstring>
+#include <utility>
+
+#include <asio/buffer.hpp>
+#include <asio/read.hpp>
+#include <asio/write.hpp>
+
+namespace dlaunch {
+namespace {
+
+// A client that asks but does not read its answers is not read from either.
+constexpr std::size_t kMostUnsentBytes = store_protocol::kMostResponseBytes;
+
+std::string_view as_text(const auto& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+std::string describe(const asio::ip::tcp::socket& socket) {
+  asio::error_code error;
+  const auto endpoint = socket.remote_endpoint(error);
+  if (error) return "a connection that has gone";
+  return endpoint.address().to_string() + ":" + std::to_string(endpoint.port());
+}
+
+}  // namespace
+
+StoreSession::StoreSession(asio::ip::tcp::socket socket, StoreSessionContext& context)
+    : socket_(std::move(socket)),
+      context_(context),
+      handshake_deadline_(socket_.get_executor()),
+      peer_(describe(socket_)),
+      challenge_(make_nonce()),
+      inbox_(store_protocol::kMostRequestBytes) {}
+
+void StoreSession::start() {
+  asio::error_code ignored;
+  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+  socket_.set_option(asio::socket_base::keep_alive(true), ignored);
+
+  handshake_deadline_.expires_after(context_.handshake_timeout);
+  handshake_deadline_.async_wait([weak = weak_from_this()](const asio::error_code& error) {
+    const auto self = weak.lock();
+    if (!error && self && !self->authenticated_) self->refuse("no proof of the token in time");
+  });
+  writing_ = store_protocol::kGreeting;
+  writing_ += as_text(challenge_);
+  write();
+  read_proof();
+}
+
+void StoreSession::read_proof() {
+  asio::async_read(socket_, asio::buffer(proof_),
+                   [self = shared_from_this()](const asio::error_code& error, std::size_t) {
+                     if (!self->socket_.is_open()) return;
+                     if (error) return self->refuse("it closed the connection");
+                     self->check_proof();
+                   });
+}
+
+void StoreSession::check_proof() {
+  Nonce theirs;
+  Mac proof;
+  std::memcpy(theirs.data(), proof_.data(), theirs.size());
+  std::memcpy(proof.data(), proof_.data() + theirs.size(), proof.size());
+  if (!proof_holds(proof, context_.token, HandshakeRole::kConnector, challenge_, theirs)) {
+    return refuse("it does not know this job's token");
+  }
+  authenticated_ = true;
+  handshake_deadline_.cancel();
+  ++context_.accepted;
+  outbox_ += as_text(make_proof(context_.token, HandshakeRole::kListener, theirs, challenge_));
+  if (writing_.empty()) write();
+  read_requests();
+}
+
+void StoreSession::refuse(const std::string& why) {
+  ++context_.refused;
+  context_.logger->warn("refused {} on the store's port: {}", peer_, why);
+  close();
+}
+
+void StoreSession::read_requests() {
+  socket_.async_read_some(
+      asio::buffer(chunk_),
+      [self = shared_from_this()](const asio::error_code& error, std::size_t bytes) {
+        if (error) return self->close();
+        self->handle_requests(bytes);
+      });
+}
+
+void StoreSession::handle_requests(std::size_t bytes) {
+  inbox_.append({chunk_.data(), bytes});
+  const auto reply_here = [weak = weak_from_this()](const store_protocol::Message& response) {
+    if (const auto self = weak.lock()) self->reply(response);
+  };
+  while (true) {
+    const auto body = inbox_.next();
+    if (body.ok() && !*body) break;
+    auto request = body.ok() ? store_protocol::decode_body(**body) : body.status();
+    if (!request.ok()) {
+      context_.logger->warn("dropped client {} of the store: {}", peer_,
+                            request.status().to_string());
+      return close();
+    }
+    context_.waits.handle(*std::move(request), this, reply_here);
+  }
+  if (!socket_.is_open()) return;
+  reading_paused_ = outbox_.size() > kMostUnsentBytes;
+  if (!reading_paused_) read_requests();
+}
+
+void StoreSession::reply(const store_protocol::Message& response) {
+  store_protocol::append_frame(outbox_, response);
+  if (writing_.empty()) write();
+}
+
+// Writes what has gathered; responses that come meanwhile go out together in the next write.
+void StoreSession::write() {
+  if (writing_.empty()) std::swap(writing_, outbox_);
+  if (writing_.empty() || !socket_.is_open()) return;
+  asio::async_write(socket_, asio::buffer(writing_),
+                    [self = shared_from_this()](const asio::error_code& error, std::size_t) {
+                      if (error) return self->close();
+                      self->writing_.clear();
+                      self->write();
+                      if (self->reading_paused_ && self->outbox_.size() <= kMostUnsentBytes) {
+                        self->reading_paused_ = false;
+                        self->read_requests();
+                      }
+                    });
+}
+
+void StoreSession::close() {
+  asio::error_code ignored;
+  handshake_deadline_.cancel();
+  socket_.close(ignored);
+  context_.waits.forget(this);
+}
+
+}  // namespace dlaunch
