@@ -1,0 +1,149 @@
+// The reduction kernels against plain arithmetic in double or in 64-bit integers.
+#include "runtime/collective/reduction.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <type_traits>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace dlaunch {
+namespace {
+
+constexpr ReduceOp kElementwise[] = {ReduceOp::kSum, ReduceOp::kProd, ReduceOp::kMin,
+                                     ReduceOp::kMax};
+
+template <typename T>
+double to_double(T value) {
+  if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>) {
+    return static_cast<float>(value);
+  } else {
+    return static_cast<double>(value);
+  }
+}
+
+// The spacing of T near 1, halved: the largest relative error of one rounding.
+template <typename T>
+double half_ulp() {
+  if constexpr (std::is_same_v<T, Float16>) return 0x1p-11;
+  if constexpr (std::is_same_v<T, BFloat16>) return 0x1p-8;
+  if constexpr (std::is_floating_point_v<T>) return std::numeric_limits<T>::epsilon() / 2;
+  return 0;
+}
+
+double expected(ReduceOp op, double a, double b) {
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAvg:
+      return a + b;
+    case ReduceOp::kProd:
+      return a * b;
+    case ReduceOp::kMin:
+      return std::fmin(a, b);
+    case ReduceOp::kMax:
+      return std::fmax(a, b);
+  }
+  return 0;
+}
+
+TEST(Reduction, CombinesEveryTypeElementByElement) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  std::uniform_int_distribution<int> small(0, 11);  // 11 * 11 and 11 + 11 fit every type exactly
+  std::uniform_real_distribution<double> real(-2, 2);
+  for (const DType dtype : kAllDTypes) {
+    for (const ReduceOp op : kElementwise) {
+      for (const std::size_t count : {0U, 1U, 3U, 67U}) {
+        visit_dtype(dtype, [&]<typename T>() {
+          std::vector<T> left(count);
+          std::vector<T> right(count);
+          for (std::size_t i = 0; i < count; ++i) {
+            const bool floating = is_floating(dtype);
+            left[i] = static_cast<T>(static_cast<float>(floating ? real(random) : small(random)));
+            right[i] = static_cast<T>(static_cast<float>(floating ? real(random) : small(random)));
+          }
+          std::vector<T> result = left;
+          accumulate(op, dtype, result.data(), right.data(), count);
+          for (std::size_t i = 0; i < count; ++i) {
+            const double want = expected(op, to_double(left[i]), to_double(right[i]));
+            EXPECT_NEAR(to_double(result[i]), want, std::abs(want) * half_ulp<T>() + 1e-7)
+                << to_string(dtype) << " " << to_string(op);
+          }
+        });
+      }
+    }
+  }
+}
+
+TEST(Reduction, SumsAndProductsOfIntegersWrapAround) {
+  std::int32_t i32 = std::numeric_limits<std::int32_t>::max();
+  const std::int32_t one32 = 1;
+  accumulate(ReduceOp::kSum, DType::kI32, &i32, &one32, 1);
+  EXPECT_EQ(i32, std::numeric_limits<std::int32_t>::min());
+
+  std::int64_t i64 = std::numeric_limits<std::int64_t>::min();
+  const std::int64_t minus = -1;
+  accumulate(ReduceOp::kProd, DType::kI64, &i64, &minus, 1);
+  EXPECT_EQ(i64, std::numeric_limits<std::int64_t>::min());
+
+  std::uint8_t u8 = 200;
+  const std::uint8_t hundred = 100;
+  accumulate(ReduceOp::kSum, DType::kU8, &u8, &hundred, 1);
+  EXPECT_EQ(u8, 44);
+}
+
+TEST(Reduction, MinimumAndMaximumHandOnNanFromEitherSide) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
+    for (const AccumulatorSide side : {AccumulatorSide::kLeft, AccumulatorSide::kRight}) {
+      std::vector<float> left{nan, 1, nan};
+      const std::vector<float> right{1, nan, nan};
+      accumulate(op, DType::kF32, left.data(), right.data(), 3, side);
+      for (const float value : left) EXPECT_TRUE(std::isnan(value));
+    }
+  }
+}
+
+TEST(Reduction, PartnersThatSwapSidesGetTheSameBits) {
+  const std::vector<float> a{0.0F, -0.0F, 3};
+  const std::vector<float> b{-0.0F, 0.0F, 4};
+  for (const ReduceOp op : kElementwise) {
+    std::vector<float> first = a;   // holds a, which comes first
+    std::vector<float> second = b;  // holds b, receives a
+    accumulate(op, DType::kF32, first.data(), b.data(), 3, AccumulatorSide::kLeft);
+    accumulate(op, DType::kF32, second.data(), a.data(), 3, AccumulatorSide::kRight);
+    EXPECT_EQ(std::memcmp(first.data(), second.data(), 3 * sizeof(float)), 0) << to_string(op);
+  }
+}
+
+TEST(Reduction, DividesIntegersTowardZeroAndRoundsFloats) {
+  std::vector<std::int64_t> integers{7, -7, 0, 9};
+  divide(DType::kI64, integers.data(), integers.size(), 3);
+  EXPECT_EQ(integers, (std::vector<std::int64_t>{2, -2, 0, 3}));
+  std::vector<float> floats{1, -2};
+  divide(DType::kF32, floats.data(), floats.size(), 3);
+  EXPECT_EQ(floats, (std::vector<float>{1.0F / 3, -2.0F / 3}));
+}
+
+TEST(Reduction, WidensAndNarrowsIntegersWithoutLoss) {
+  const std::vector<std::int32_t> values{std::numeric_limits<std::int32_t>::min(), -1, 0,
+                                         std::numeric_limits<std::int32_t>::max()};
+  std::vector<std::int64_t> wide(4);
+  std::vector<std::int32_t> back(4);
+  widen(DType::kI32, values.data(), wide.data(), 4);
+  narrow(DType::kI32, wide.data(), back.data(), 4);
+  EXPECT_EQ(back, values);
+  const std::vector<std::uint8_t> bytes{0, 255};
+  std::vector<std::uint8_t> bytes_back(2);
+  widen(DType::kU8, bytes.data(), wide.data(), 2);
+  EXPECT_EQ(wide[1], 255);
+  narrow(DType::kU8, wide.data(), bytes_back.data(), 2);
+  EXPECT_EQ(bytes_back, bytes);
+}
+
+}  // namespace
+}  // namespace dlaunch
