@@ -54,26 +54,31 @@ int next_call(const TestInfo& test) {
   return call;
 }
 
+// A failure that is not of an expectation: at the test itself.
+void add_failure(const TestInfo& test, const std::string& message) {
+  ADD_FAILURE_AT(test.file(), test.line()) << message;
+}
+
 // --- on a rank -----------------------------------------------------------------------------------
 
-void connect_and_run(const JobEnvironment& job, const RankBody& body) {
+void connect_and_run(const JobEnvironment& job, const RankBody& body, const TestInfo& test) {
   auto world = connect_world(job, make_logger("world"));
   if (!world.ok()) {
-    ADD_FAILURE() << "the world did not connect: " << world.status().to_string();
+    add_failure(test, "the world did not connect: " + world.status().to_string());
     return;
   }
   try {
     body(**world);
   } catch (const std::exception& error) {
-    ADD_FAILURE() << "exception out of the body: " << error.what();
+    add_failure(test, std::string("exception out of the body: ") + error.what());
   } catch (...) {
-    ADD_FAILURE() << "exception of an unknown type out of the body";
+    add_failure(test, "exception of an unknown type out of the body");
   }
 }
 
 // Failures are told through the report, so the exit code is 0: with another one dlaunch would end
 // the other ranks before they can tell theirs.
-[[noreturn]] void run_as_rank(const RankBody& body) {
+[[noreturn]] void run_as_rank(const RankBody& body, const TestInfo& test) {
   const int report = ::open(variable(kReportVariable).c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
   const auto job = read_job_environment();
   if (report < 0 || !job.ok()) {
@@ -85,7 +90,7 @@ void connect_and_run(const JobEnvironment& job, const RankBody& body) {
   delete listeners.Release(listeners.default_result_printer());
   listeners.Append(new ReportingListener(report, job->rank));  // gtest owns it
   write_event(report, {.rank = job->rank, .kind = RankEvent::Kind::kStarted});
-  connect_and_run(*job, body);
+  connect_and_run(*job, body, test);
   write_event(report, {.rank = job->rank, .kind = RankEvent::Kind::kFinished});
   std::exit(0);  // NOLINT(concurrency-mt-unsafe): the communicator's threads have ended
 }
@@ -195,6 +200,7 @@ std::string launcher_lines(const std::string& output) {
 }
 
 void show_output(const std::string& output) {
+  if (output.empty()) return;
   constexpr std::size_t kMost = 64 * 1024;
   std::istringstream lines(output.size() <= kMost ? output : output.substr(output.size() - kMost));
   std::cout << "What the ranks wrote" << (output.size() <= kMost ? ":\n" : ", the last 64 KiB:\n");
@@ -217,21 +223,18 @@ bool all_skipped(const std::vector<RankEvent>& events, int workers) {
 void report_job(const LauncherProcess& launcher, const std::vector<RankEvent>& events, bool in_time,
                 int workers, const TestInfo& test, std::chrono::nanoseconds deadline) {
   const std::string unfinished = unfinished_ranks(events, workers);
-  const auto add_failure = [&](const std::string& message) {
-    ADD_FAILURE_AT(test.file(), test.line()) << message;
-  };
   repeat_failures(events, workers);
   if (!in_time) {
     const auto seconds = std::chrono::duration<double>(deadline).count();
     std::ostringstream message;
     message << "the deadline of " << seconds << " s passed; not finished: " << unfinished;
-    add_failure(message.str());
+    add_failure(test, message.str());
   } else if (launcher.exit_code() != 0) {
-    add_failure("the job failed with exit code " + std::to_string(launcher.exit_code()) +
-                (unfinished.empty() ? "" : "; not finished: " + unfinished) +
-                launcher_lines(launcher.output()));
+    add_failure(test, "the job failed with exit code " + std::to_string(launcher.exit_code()) +
+                          (unfinished.empty() ? "" : "; not finished: " + unfinished) +
+                          launcher_lines(launcher.output()));
   } else if (!unfinished.empty()) {
-    add_failure("ranks exited with code 0 before the end of the body: " + unfinished);
+    add_failure(test, "ranks exited with code 0 before the end of the body: " + unfinished);
   }
   if (::testing::Test::HasFailure()) {
     show_output(launcher.output());
@@ -252,9 +255,9 @@ std::string seconds_text(std::chrono::nanoseconds duration) {
 void run_as_parent(int workers, int call, const TestInfo& test, const RunOptions& options) {
   const fs::path program = find_launcher(options.launcher);
   if (!is_program(program)) {
-    ADD_FAILURE_AT(test.file(), test.line())
-        << "dlaunch was not found" << (program.empty() ? "" : " at " + program.string())
-        << "; set DLAUNCH_EXECUTABLE to its path";
+    add_failure(test, std::string("dlaunch was not found") +
+                          (program.empty() ? std::string() : " at " + program.string()) +
+                          "; set DLAUNCH_EXECUTABLE to its path");
     return;
   }
   const MemoryFile report;
@@ -269,7 +272,7 @@ void run_as_parent(int workers, int call, const TestInfo& test, const RunOptions
   auto launcher =
       LauncherProcess::start(make_arguments(program, workers, test), make_environment(additions));
   if (!launcher.ok()) {
-    ADD_FAILURE_AT(test.file(), test.line()) << launcher.status().to_string();
+    add_failure(test, launcher.status().to_string());
     return;
   }
   const bool in_time = launcher->wait(deadline);
@@ -294,7 +297,7 @@ void run_on_ranks(int workers, const RankBody& body, const RunOptions& options) 
     return;
   }
   const int wanted = std::stoi(variable(kCallVariable));
-  if (call == wanted) run_as_rank(body);
+  if (call == wanted) run_as_rank(body, *test);
   // Earlier calls are over: the parent has made them. Later ones can only be inside the body.
   if (call > wanted) ADD_FAILURE() << "run_on_ranks called from the body of run_on_ranks";
 }
