@@ -1,11 +1,68 @@
-// NormKernels: the part of a Backend that batch normalisation runs on.
+// NormKernels: the part of a Backend that batch normalisation runs on. The rules of backend.h hold:
+// device memory, one thread at a time, kernels may return before they are done, nothing is checked.
+//
+// A batch is `rows` rows of `channels` f32 values, channels innermost: [N, C] features, or an NHWC
+// batch of images with rows = N H W. There may be no rows at all, and any number of channels.
+// gamma and beta are null for a layer without affine.
+//
+// `statistics` is 1 + 2 C doubles that stay on the device and are filled in two steps:
+//   packed    n, then A per channel, then Q per channel (nn/core/batch_statistics.h). They add up
+//             over ranks: one sum all-reduce makes the global batch of them.
+//   finished  N, then the mean per channel, then 1 / sqrt(variance + eps) per channel.
 #pragma once
 
+#include <cstdint>
+
 namespace dlaunch::nn {
+
+struct NormExtent {
+  std::int64_t rows = 0;
+  std::int64_t channels = 0;
+};
+
+/// Running statistics, null where there are none.
+struct RunningStatistics {
+  float* mean = nullptr;
+  float* variance = nullptr;
+};
 
 class NormKernels {
  public:
   virtual ~NormKernels() = default;
+
+  /// The packed statistics of the local batch x.
+  virtual void batch_statistics(NormExtent extent, const float* x, double* statistics) = 0;
+
+  /// Turns packed statistics into finished ones, in place, and moves the running statistics by
+  /// `momentum` towards the mean and the unbiased variance. False, and nothing done, if the batch
+  /// is a single row, whose variance says nothing; a device that cannot know yet returns true and
+  /// reports it when it is next synchronised. A batch without rows leaves the running statistics
+  /// alone.
+  virtual bool finish_statistics(std::int64_t channels, double eps, double momentum,
+                                 RunningStatistics running, double* statistics) = 0;
+
+  /// Finished statistics from running ones, for evaluation.
+  virtual void statistics_from_running(std::int64_t channels, double eps, const float* running_mean,
+                                       const float* running_variance, double* statistics) = 0;
+
+  /// y = gamma (x - mean) / std + beta. In place.
+  virtual void normalise(NormExtent extent, const float* x, const double* statistics,
+                         const float* gamma, const float* beta, float* y) = 0;
+
+  /// The local batch's sums that backward needs: sum dy (C doubles), then sum dy xhat (C doubles),
+  /// with xhat = (x - mean) / std. They add up over ranks.
+  virtual void backward_sums(NormExtent extent, const float* dy, const float* x,
+                             const double* statistics, double* sums) = 0;
+
+  /// dgamma += sum dy xhat, dbeta += sum dy; either may be null.
+  virtual void accumulate_affine_gradients(std::int64_t channels, const double* sums, float* dgamma,
+                                           float* dbeta) = 0;
+
+  /// dx = gamma / std (dy - S1 / N - xhat S2 / N), with S1 and S2 the sums over the whole batch, or
+  /// null where the statistics did not depend on x. In place (dx == dy).
+  virtual void backward_data(NormExtent extent, const float* dy, const float* x,
+                             const double* statistics, const float* gamma, const double* sums,
+                             float* dx) = 0;
 };
 
 }  // namespace dlaunch::nn

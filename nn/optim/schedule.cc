@@ -56,8 +56,7 @@ Schedule piecewise_linear_schedule(std::vector<SchedulePoint> points) {
                            return a.progress < b.progress;
                          }),
           "piecewise linear schedule: points must ascend in progress");
-  return
-      [points = std::move(points)](double progress) { return interpolate(points, progress); };
+  return [points = std::move(points)](double progress) { return interpolate(points, progress); };
 }
 
 Schedule with_linear_warmup(Schedule schedule, double length, double start_factor) {

@@ -1,8 +1,8 @@
 // Learning rate schedules: pure functions from progress to a rate.
 //
 // Progress is a number >= 0 in whatever unit the schedule was made with, epochs or steps; it may be
-// fractional (epoch 2.5). Schedules are values: copy them, call them from any thread. Factories throw
-// nn::Error for arguments that make no schedule.
+// fractional (epoch 2.5). Schedules are values: copy them, call them from any thread. Factories
+// throw nn::Error for arguments that make no schedule.
 #pragma once
 
 #include <functional>
@@ -27,9 +27,9 @@ struct SchedulePoint {
   double rate = 0;
 };
 
-/// Straight lines between the points, constant before the first and after the last. Points ascend in
-/// progress; two at the same progress make a jump, which takes the later one's value. One-cycle and
-/// triangular policies are three of these.
+/// Straight lines between the points, constant before the first and after the last. Points ascend
+/// in progress; two at the same progress make a jump, which takes the later one's value. One-cycle
+/// and triangular policies are three of these.
 Schedule piecewise_linear_schedule(std::vector<SchedulePoint> points);
 
 /// `schedule`, scaled by a factor that rises linearly from `start_factor` at 0 to 1 at `length`.

@@ -1,4 +1,6 @@
-#include "nn/cpu/batch_norm_rows.h"
+#include "nn/cpu/norm_rows.h"
+
+#include "nn/cpu/multiversion.h"
 
 // The loops over channels are the ones that become vector instructions; several rows are taken at
 // once so that coefficients and sums are loaded once for all of them.
@@ -13,6 +15,7 @@ DLAUNCH_MULTIVERSION void add_rows(const float* __restrict x, std::int64_t rows,
     const float* x1 = x + channels;
     const float* x2 = x1 + channels;
     const float* x3 = x2 + channels;
+#pragma omp simd
     for (std::int64_t c = 0; c < channels; ++c) {
       const float d0 = x[c] - shift[c];
       const float d1 = x1[c] - shift[c];
@@ -23,6 +26,7 @@ DLAUNCH_MULTIVERSION void add_rows(const float* __restrict x, std::int64_t rows,
     }
   }
   for (; row < rows; ++row, x += channels) {
+#pragma omp simd
     for (std::int64_t c = 0; c < channels; ++c) {
       const float d = x[c] - shift[c];
       first[c] += d;
@@ -39,12 +43,14 @@ DLAUNCH_MULTIVERSION void add_gradient_rows(const float* __restrict dy, const fl
   for (; row + 2 <= rows; row += 2, x += 2 * channels, dy += 2 * channels) {
     const float* x1 = x + channels;
     const float* dy1 = dy + channels;
+#pragma omp simd
     for (std::int64_t c = 0; c < channels; ++c) {
       first[c] += dy[c] + dy1[c];
       second[c] += dy[c] * (x[c] - shift[c]) + dy1[c] * (x1[c] - shift[c]);
     }
   }
   for (; row < rows; ++row, x += channels, dy += channels) {
+#pragma omp simd
     for (std::int64_t c = 0; c < channels; ++c) {
       first[c] += dy[c];
       second[c] += dy[c] * (x[c] - shift[c]);
@@ -57,7 +63,7 @@ DLAUNCH_MULTIVERSION void scale_rows(const float* x, std::int64_t rows, std::int
                                      float* y) {
   for (std::int64_t row = 0; row < rows; ++row, x += channels, y += channels) {
     // Every element depends on itself alone, so y may be x.
-#pragma GCC ivdep
+#pragma omp simd
     for (std::int64_t c = 0; c < channels; ++c) y[c] = (x[c] - shift[c]) * scale[c] + offset[c];
   }
 }
@@ -67,7 +73,7 @@ DLAUNCH_MULTIVERSION void combine_rows(const float* dy, const float* x, std::int
                                        const float* scale, const float* slope, const float* offset,
                                        float* dx) {
   for (std::int64_t row = 0; row < rows; ++row, dy += channels, x += channels, dx += channels) {
-#pragma GCC ivdep
+#pragma omp simd
     for (std::int64_t c = 0; c < channels; ++c) {
       dx[c] = dy[c] * scale[c] + (x[c] - shift[c]) * slope[c] + offset[c];
     }

@@ -8,9 +8,9 @@
 //   n,   A = n m,   Q = M2 + n m^2
 //
 // and the sums give the whole batch's mean A / n and M2 = Q - A^2 / n. In double precision the
-// subtraction costs a relative error of about (m / s)^2 * 1e-16 for a standard deviation s: 1e-10 at
-// m = 1000 s, and always less than float input can resolve, because M2 of a part is taken about the
-// part's own mean. An empty part is three zeros. So unequal and empty parts are exact.
+// subtraction costs a relative error of about (m / s)^2 * 1e-16 for a standard deviation s: 1e-10
+// at m = 1000 s, and always less than float input can resolve, because M2 of a part is taken about
+// the part's own mean. An empty part is three zeros. So unequal and empty parts are exact.
 #pragma once
 
 namespace dlaunch::nn {
@@ -44,8 +44,14 @@ constexpr Moments unpack(double count, const PackedMoments& total) {
   return moments_about(0, count, total.sum, total.square_sum);
 }
 
+constexpr double biased_variance(double count, double m2) {
+  return count > 0 ? m2 / count : 0;
+}
+
 /// The estimate of the population's variance from a sample: M2 / (N - 1). N must be above 1.
-constexpr double unbiased_variance(double count, double m2) { return m2 / (count - 1); }
+constexpr double unbiased_variance(double count, double m2) {
+  return m2 / (count - 1);
+}
 
 /// A running statistic after one more batch.
 constexpr float moved_towards(float running, double value, double momentum) {

@@ -1,0 +1,64 @@
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "nn/cpu/kernel_groups.h"
+#include "nn/cpu/optimizer_loops.h"
+#include "nn/cpu/parallel.h"
+
+namespace dlaunch::nn {
+namespace {
+
+// Elements for which one more thread is worth waking; also the parts of a sum, which so does not
+// depend on the number of threads.
+constexpr std::int64_t kGrain = 1 << 16;
+
+class CpuOptimizerKernels final : public OptimizerKernels {
+ public:
+  void sgd_step(std::int64_t count, const SgdArguments& arguments, const float* gradients,
+                float* velocities, float* parameters) override;
+  double sum_of_squares(std::int64_t count, const float* values) override;
+};
+
+void CpuOptimizerKernels::sgd_step(std::int64_t count, const SgdArguments& arguments,
+                                   const float* gradients, float* velocities, float* parameters) {
+  const auto rate = static_cast<float>(arguments.learning_rate);
+  const auto decay = static_cast<float>(arguments.weight_decay);
+  const auto momentum = static_cast<float>(arguments.momentum);
+  cpu::parallel_ranges(count, kGrain, [&](std::int64_t first, std::int64_t end) {
+    const std::int64_t size = end - first;
+    const float* g = gradients + first;
+    float* p = parameters + first;
+    if (velocities == nullptr) {
+      cpu::sgd_plain(size, rate, decay, g, p);
+    } else if (arguments.nesterov) {
+      cpu::sgd_nesterov(size, rate, decay, momentum, g, velocities + first, p);
+    } else {
+      cpu::sgd_momentum(size, rate, decay, momentum, g, velocities + first, p);
+    }
+  });
+}
+
+double CpuOptimizerKernels::sum_of_squares(std::int64_t count, const float* values) {
+  std::vector<double> sums(static_cast<std::size_t>((count + kGrain - 1) / kGrain));
+  const auto parts = static_cast<std::int64_t>(sums.size());
+  cpu::parallel_ranges(parts, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t part = begin; part < end; ++part) {
+      const std::int64_t first = part * kGrain;
+      sums[static_cast<std::size_t>(part)] =
+          cpu::sum_of_squares(std::min(kGrain, count - first), values + first);
+    }
+  });
+  double total = 0;
+  for (const double sum : sums) total += sum;
+  return total;
+}
+
+}  // namespace
+
+std::unique_ptr<OptimizerKernels> make_cpu_optimizer_kernels() {
+  return std::make_unique<CpuOptimizerKernels>();
+}
+
+}  // namespace dlaunch::nn

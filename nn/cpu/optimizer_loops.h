@@ -1,0 +1,20 @@
+// The inner loops of the optimizers on CPU, compiled for several instruction sets. No threads, no
+// allocation; pointers do not overlap.
+#pragma once
+
+#include <cstdint>
+
+namespace dlaunch::nn::cpu {
+
+/// With d = g + decay p:   p -= rate d.
+void sgd_plain(std::int64_t count, float rate, float decay, const float* g, float* p);
+/// v = momentum v + d,   p -= rate v.
+void sgd_momentum(std::int64_t count, float rate, float decay, float momentum, const float* g,
+                  float* v, float* p);
+/// v = momentum v + d,   p -= rate (d + momentum v).
+void sgd_nesterov(std::int64_t count, float rate, float decay, float momentum, const float* g,
+                  float* v, float* p);
+
+double sum_of_squares(std::int64_t count, const float* x);
+
+}  // namespace dlaunch::nn::cpu

@@ -1,0 +1,175 @@
+#include "nn/layers/batch_norm.h"
+
+#include <cstddef>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "nn/core/autograd.h"
+#include "nn/core/norm_kernels.h"
+
+namespace dlaunch::nn {
+namespace {
+
+NormExtent extent_of(const Tensor& x) {
+  const std::int64_t channels = x.shape()[-1];
+  return {.rows = channels == 0 ? 0 : x.size() / channels, .channels = channels};
+}
+
+const float* values_or_null(const Tensor& tensor) {
+  return tensor.defined() ? tensor.data<const float>() : nullptr;
+}
+
+/// Sums `values` (f64) over the ranks of `group`; nothing to do for null.
+void sum_over(Communicator* group, const Tensor& values, const std::string& label,
+              const char* direction) {
+  if (group == nullptr) return;
+  const Buffer buffer(values.data<double>(), static_cast<std::size_t>(values.size()), DType::kF64);
+  throw_if_error(group->all_reduce(buffer).within(label + " " + direction));
+}
+
+/// What backward must know besides the input.
+struct Saved {
+  Tensor statistics;  // finished
+  Tensor weight;      // detached; undefined without affine
+  bool of_batch = true;
+  Communicator* group = nullptr;
+  std::string label;
+};
+
+class BatchNormFunction : public Function {
+ public:
+  BatchNormFunction(Tensor input, Saved saved)
+      : input_(std::move(input)), saved_(std::move(saved)) {}
+
+  std::string_view name() const override { return "batch_norm"; }
+
+  std::vector<Tensor> backward(Tensor grad_output, const BackwardContext& context) override {
+    Backend& backend = input_.backend();
+    const NormExtent extent = extent_of(input_);
+    const Tensor sums = Tensor::empty(backend, {2 * extent.channels}, DType::kF64);
+    backend.norm().backward_sums(extent, grad_output.data<const float>(),
+                                 input_.data<const float>(), statistics(), sums.data<double>());
+    const Tensor weight_grad = affine_gradient(context, 1);
+    const Tensor bias_grad = affine_gradient(context, 2);
+    backend.norm().accumulate_affine_gradients(
+        extent.channels, sums.data<const double>(),
+        weight_grad.defined() ? weight_grad.data<float>() : nullptr,
+        bias_grad.defined() ? bias_grad.data<float>() : nullptr);
+    // The other ranks' input gradients need this rank's sums, whether or not it needs theirs.
+    if (saved_.of_batch) sum_over(saved_.group, sums, saved_.label, "backward");
+    Tensor input_grad;
+    if (context.needs(0)) input_grad = input_gradient(extent, std::move(grad_output), sums);
+    return {input_grad, weight_grad, bias_grad};
+  }
+
+ private:
+  const double* statistics() const { return saved_.statistics.data<const double>(); }
+
+  /// Where to add the gradient of weight (1) or bias (2); undefined if nobody wants it.
+  Tensor affine_gradient(const BackwardContext& context, std::size_t i) const {
+    if (!context.needs(i)) return {};
+    Tensor existing = context.accumulate_into(i);
+    return existing.defined() ? existing : Tensor::zeros(input_.backend(), {input_.shape()[-1]});
+  }
+
+  Tensor input_gradient(NormExtent extent, Tensor grad_output, const Tensor& sums) const {
+    Backend& backend = input_.backend();
+    const float* dy = grad_output.data<const float>();
+    Tensor result =
+        grad_output.sole_owner() ? std::move(grad_output) : Tensor::empty(backend, input_.shape());
+    backend.norm().backward_data(
+        extent, dy, input_.data<const float>(), statistics(), values_or_null(saved_.weight),
+        saved_.of_batch ? sums.data<const double>() : nullptr, result.data<float>());
+    return result;
+  }
+
+  Tensor input_;
+  Saved saved_;
+};
+
+}  // namespace
+
+BatchNorm::BatchNorm(Backend& backend, std::int64_t channels, BatchNormOptions options)
+    : BatchNorm(backend, channels, options, "BatchNorm", nullptr) {}
+
+BatchNorm::BatchNorm(Backend& backend, std::int64_t channels, BatchNormOptions options,
+                     std::string label, Communicator* group)
+    : channels_(channels), options_(options), label_(std::move(label)), group_(group) {
+  if (channels < 1) throw Error(label_ + ": there must be at least one channel");
+  const std::vector<float> ones(static_cast<std::size_t>(channels), 1.0F);
+  if (options.affine) {
+    weight_ =
+        add_parameter("weight", Tensor::from(backend, {channels}, ones), ParameterKind::kNorm);
+    bias_ = add_parameter("bias", Tensor::zeros(backend, {channels}), ParameterKind::kNorm);
+  }
+  if (options.track_running_stats) {
+    running_mean_ = add_buffer("running_mean", Tensor::zeros(backend, {channels}));
+    running_var_ = add_buffer("running_var", Tensor::from(backend, {channels}, ones));
+  }
+}
+
+Tensor BatchNorm::forward(Tensor input) {
+  const Shape shape = output_shape(input.shape());
+  const bool of_batch = is_training() || !options_.track_running_stats;
+  // As in PyTorch, evaluation never waits for other ranks.
+  Communicator* group = is_training() ? group_ : nullptr;
+  const Tensor statistics = finished_statistics(input, of_batch, group);
+
+  const bool recording = is_recording({input, weight_, bias_});
+  const float* x = input.data<const float>();
+  Tensor output = !recording && input.sole_owner() ? input : Tensor::empty(input.backend(), shape);
+  input.backend().norm().normalise(extent_of(input), x, statistics.data<const double>(),
+                                   values_or_null(weight_), values_or_null(bias_),
+                                   output.data<float>());
+  if (recording) {
+    Saved saved{.statistics = statistics,
+                .weight = weight_.defined() ? weight_.detach() : Tensor(),
+                .of_batch = of_batch,
+                .group = group,
+                .label = label_};
+    record(output, {input, weight_, bias_},
+           std::make_unique<BatchNormFunction>(input.detach(), std::move(saved)));
+  }
+  return output;
+}
+
+Tensor BatchNorm::finished_statistics(const Tensor& input, bool of_batch, Communicator* group) {
+  Backend& backend = input.backend();
+  const Tensor statistics = Tensor::empty(backend, {2 * channels_ + 1}, DType::kF64);
+  if (!of_batch) {
+    backend.norm().statistics_from_running(
+        channels_, options_.eps, running_mean_.data<const float>(),
+        running_var_.data<const float>(), statistics.data<double>());
+    return statistics;
+  }
+  backend.norm().batch_statistics(extent_of(input), input.data<const float>(),
+                                  statistics.data<double>());
+  sum_over(group, statistics, label_, "forward");
+  RunningStatistics running;
+  if (options_.track_running_stats) {
+    running = {.mean = running_mean_.data<float>(), .variance = running_var_.data<float>()};
+  }
+  if (!backend.norm().finish_statistics(channels_, options_.eps, options_.momentum, running,
+                                        statistics.data<double>())) {
+    throw Error(label_ + ": the batch has a single value per channel (local input " +
+                input.shape().to_string() + "), training needs more");
+  }
+  return statistics;
+}
+
+std::string BatchNorm::kind() const {
+  return std::string(group_ == nullptr ? "BatchNorm(" : "SyncBatchNorm(") +
+         std::to_string(channels_) + (options_.affine ? ")" : ", no affine)");
+}
+
+Shape BatchNorm::output_shape(const Shape& input) const {
+  if ((input.rank() != 2 && input.rank() != 4) || input[-1] != channels_) {
+    throw Error(label_ + ": input " + input.to_string() + " should be [N, " +
+                std::to_string(channels_) + "] or [N, H, W, " + std::to_string(channels_) + "]");
+  }
+  return input;
+}
+
+}  // namespace dlaunch::nn

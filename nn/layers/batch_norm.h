@@ -1,0 +1,57 @@
+// Batch normalisation (Ioffe & Szegedy 2015), of the local batch or, across ranks, of the global
+// one. One implementation: BatchNorm is SyncBatchNorm in a world of one. docs/architecture.md has
+// the formulas.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "nn/core/module.h"
+#include "runtime/comm/communicator.h"
+
+namespace dlaunch::nn {
+
+/// The defaults are PyTorch's.
+struct BatchNormOptions {
+  double eps = 1e-5;
+  double momentum = 0.1;            // weight of the new batch in the running statistics
+  bool affine = true;               // parameters "weight" (ones) and "bias" (zeros)
+  bool track_running_stats = true;  // buffers "running_mean" (zeros) and "running_var" (ones)
+};
+
+/// Input [N, C] or [N, H, W, C]; each channel is brought to mean 0 and (biased) variance 1 over all
+/// other dimensions, then scaled and shifted if affine.
+///
+/// In training the batch's own statistics are used, and the running ones follow them (the variance
+/// unbiased). A batch with a single value per channel is an Error; an empty one changes nothing. In
+/// evaluation the running statistics are used; without them, those of the local batch.
+///
+/// For backward it keeps the input, and 2 C + 1 doubles.
+class BatchNorm : public Module {
+ public:
+  BatchNorm(Backend& backend, std::int64_t channels, BatchNormOptions options = {});
+
+  Tensor forward(Tensor input) override;
+  std::string kind() const override;
+  Shape output_shape(const Shape& input) const override;
+
+ protected:
+  /// `label` names the layer in errors; `group` (null: this rank alone) shares the statistics.
+  BatchNorm(Backend& backend, std::int64_t channels, BatchNormOptions options, std::string label,
+            Communicator* group);
+
+ private:
+  /// Of the batch, summed over the group, or the running ones; f64 [2 C + 1].
+  Tensor finished_statistics(const Tensor& input, bool of_batch, Communicator* group);
+
+  std::int64_t channels_;
+  BatchNormOptions options_;
+  std::string label_;
+  Communicator* group_;
+  Tensor weight_;  // these are undefined where options_ says so
+  Tensor bias_;
+  Tensor running_mean_;
+  Tensor running_var_;
+};
+
+}  // namespace dlaunch::nn

@@ -1,0 +1,302 @@
+#include "nn/layers/batch_norm.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "nn/core/autograd.h"
+#include "nn/cpu/cpu_backend.h"
+#include "tests/nn/batch_norm_reference.h"
+
+namespace dlaunch::nn {
+namespace {
+
+class BatchNormTest : public testing::Test {
+ protected:
+  Tensor tensor(const Shape& shape, const std::vector<float>& values) {
+    return Tensor::from(*backend_, shape, values);
+  }
+  Tensor leaf(const Shape& shape, const std::vector<float>& values) {
+    Tensor x = tensor(shape, values);
+    x.set_requires_grad(true);
+    return x;
+  }
+  std::vector<float> normal(std::int64_t count, double mean = 0, double deviation = 1) {
+    return normal_values(static_cast<std::size_t>(count), random_, mean, deviation);
+  }
+  /// Gives the parameters random values and returns them as the reference wants them.
+  BatchNormReference randomise(BatchNorm& layer, std::int64_t channels) {
+    BatchNormReference reference{.channels = static_cast<std::size_t>(channels)};
+    for (const NamedParameter& parameter : layer.parameters()) {
+      const std::vector<float> values = normal(channels, 0.5);
+      std::copy(values.begin(), values.end(), parameter.tensor.values<float>().begin());
+      (parameter.name == "weight" ? reference.gamma : reference.beta) = in_double(values);
+    }
+    return reference;
+  }
+
+  static void expect_near(std::span<const float> actual, const std::vector<double>& expected,
+                          double tolerance, const std::string& what) {
+    ASSERT_EQ(actual.size(), expected.size());
+    for (std::size_t i = 0; i < actual.size(); ++i) {
+      ASSERT_NEAR(static_cast<double>(actual[i]), expected[i], tolerance) << what << " at " << i;
+    }
+  }
+  static std::span<const float> values(const Tensor& t) { return t.values<const float>(); }
+  static Tensor named(const BatchNorm& layer, const std::string& name) {
+    for (const NamedParameter& p : layer.parameters()) {
+      if (p.name == name) return p.tensor;
+    }
+    for (const NamedBuffer& b : layer.buffers()) {
+      if (b.name == name) return b.tensor;
+    }
+    ADD_FAILURE() << "no " << name;
+    return {};
+  }
+
+  std::unique_ptr<Backend> backend_ = make_cpu_backend();
+  std::uint64_t seed_ = std::random_device{}();
+  std::mt19937_64 random_{seed_};
+  testing::ScopedTrace trace_{__FILE__, __LINE__, "seed " + std::to_string(seed_)};
+};
+
+class BatchNormShapes : public BatchNormTest, public testing::WithParamInterface<Shape> {};
+
+TEST_P(BatchNormShapes, EqualsThePlainDoubleReference) {
+  const Shape shape = GetParam();
+  const std::int64_t channels = shape[-1];
+  BatchNorm layer(*backend_, channels);
+  BatchNormReference reference = randomise(layer, channels);
+  const std::vector<float> x = normal(shape.size(), 0.3, 1.5);
+  const std::vector<float> dy = normal(shape.size());
+  const Tensor input = leaf(shape, x);
+
+  const Tensor output = layer.forward(input);
+  backward(output, {.gradient = tensor(shape, dy)});
+
+  reference.forward(in_double(x));
+  reference.backward(in_double(x), in_double(dy));
+  expect_near(values(output), reference.y, 1e-5, "output");
+  // Of two rows, the standard deviation may be near 0 and the gradient steep.
+  const double steepest =
+      1 / std::sqrt(*std::min_element(reference.variance.begin(), reference.variance.end()));
+  expect_near(values(input.grad()), reference.dx, 1e-5 * std::max(1.0, steepest), "dx");
+  const double terms = std::sqrt(static_cast<double>(shape.size() / channels));
+  expect_near(values(named(layer, "weight").grad()), reference.dgamma, 2e-5 * terms, "dgamma");
+  expect_near(values(named(layer, "bias").grad()), reference.dbeta, 2e-5 * terms, "dbeta");
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, BatchNormShapes,
+                         testing::Values(Shape{8, 1}, Shape{3, 5}, Shape{32, 128}, Shape{64, 257},
+                                         Shape{129, 31}, Shape{4, 5, 7, 3}, Shape{2, 8, 8, 16},
+                                         Shape{1, 3, 2, 17}, Shape{3, 40, 41, 67}));
+
+TEST_F(BatchNormTest, GradientsEqualFiniteDifferencesInDouble) {
+  const Shape shape{3, 2, 2, 3};
+  BatchNorm layer(*backend_, 3);
+  const BatchNormReference reference = randomise(layer, 3);
+  const std::vector<float> x = normal(shape.size());
+  const std::vector<float> dy = normal(shape.size());
+  const Tensor input = leaf(shape, x);
+  backward(layer.forward(input), {.gradient = tensor(shape, dy)});
+
+  // The loss sum(dy * y) as a function of everything, in double.
+  const auto loss =
+      [&](const std::function<void(BatchNormReference&, std::vector<double>&)>& move) {
+        BatchNormReference moved = reference;
+        std::vector<double> at = in_double(x);
+        move(moved, at);
+        moved.forward(at);
+        double sum = 0;
+        for (std::size_t i = 0; i < at.size(); ++i) sum += static_cast<double>(dy[i]) * moved.y[i];
+        return sum;
+      };
+  constexpr double kStep = 1e-6;
+  const auto slope = [&](auto place) {
+    const double up = loss([&](auto& r, auto& at) { place(r, at) += kStep; });
+    const double down = loss([&](auto& r, auto& at) { place(r, at) -= kStep; });
+    return (up - down) / (2 * kStep);
+  };
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double expected = slope([i](auto&, auto& at) -> double& { return at[i]; });
+    EXPECT_NEAR(values(input.grad())[i], expected, 2e-5) << "dx at " << i;
+  }
+  for (std::size_t c = 0; c < 3; ++c) {
+    EXPECT_NEAR(values(named(layer, "weight").grad())[c],
+                slope([c](auto& r, auto&) -> double& { return r.gamma[c]; }), 2e-5);
+    EXPECT_NEAR(values(named(layer, "bias").grad())[c],
+                slope([c](auto& r, auto&) -> double& { return r.beta[c]; }), 2e-5);
+  }
+}
+
+TEST_F(BatchNormTest, RunningStatisticsFollowMeanAndUnbiasedVariance) {
+  BatchNorm layer(*backend_, 5, {.momentum = 0.3});
+  std::vector<double> mean(5, 0.0);
+  std::vector<double> variance(5, 1.0);
+  for (int batch = 0; batch < 3; ++batch) {
+    const std::vector<float> x = normal(7 * 5, 2.0, 3.0);
+    layer.forward(tensor({7, 5}, x));
+    BatchNormReference reference{.channels = 5};
+    reference.forward(in_double(x));
+    for (std::size_t c = 0; c < 5; ++c) {
+      mean[c] = 0.7 * mean[c] + 0.3 * reference.mean[c];
+      variance[c] = 0.7 * variance[c] + 0.3 * reference.variance[c] * 7 / 6;
+    }
+  }
+  expect_near(values(named(layer, "running_mean")), mean, 1e-5, "running mean");
+  expect_near(values(named(layer, "running_var")), variance, 2e-5, "running variance");
+}
+
+TEST_F(BatchNormTest, EvaluationUsesRunningStatisticsAndLeavesThem) {
+  BatchNorm layer(*backend_, 4);
+  const BatchNormReference parameters = randomise(layer, 4);
+  for (int i = 0; i < 3; ++i) layer.forward(tensor({16, 4}, normal(64, 1, 2)));
+  layer.eval();
+  const auto mean = in_double(values(named(layer, "running_mean")));
+  const auto variance = in_double(values(named(layer, "running_var")));
+  const std::vector<float> x = normal(8);  // two rows
+  const std::vector<float> dy = normal(8);
+  const Tensor input = leaf({2, 4}, x);
+  const Tensor output = layer.forward(input);
+  backward(output, {.gradient = tensor({2, 4}, dy)});
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const std::size_t c = i % 4;
+    const double slope = parameters.gamma[c] / std::sqrt(variance[c] + 1e-5);
+    EXPECT_NEAR(values(output)[i],
+                (static_cast<double>(x[i]) - mean[c]) * slope + parameters.beta[c], 1e-5);
+    EXPECT_NEAR(values(input.grad())[i], static_cast<double>(dy[i]) * slope, 1e-5);
+  }
+  for (std::size_t c = 0; c < 4; ++c) {
+    const double xhat0 = (static_cast<double>(x[c]) - mean[c]) / std::sqrt(variance[c] + 1e-5);
+    const double xhat1 = (static_cast<double>(x[4 + c]) - mean[c]) / std::sqrt(variance[c] + 1e-5);
+    EXPECT_NEAR(values(named(layer, "weight").grad())[c],
+                static_cast<double>(dy[c]) * xhat0 + static_cast<double>(dy[4 + c]) * xhat1, 1e-5);
+  }
+  EXPECT_EQ(mean, in_double(values(named(layer, "running_mean"))));
+  EXPECT_EQ(variance, in_double(values(named(layer, "running_var"))));
+}
+
+TEST_F(BatchNormTest, WithoutRunningStatisticsEvaluationUsesTheBatch) {
+  BatchNorm layer(*backend_, 3, {.affine = false, .track_running_stats = false});
+  EXPECT_TRUE(layer.parameters().empty());
+  EXPECT_TRUE(layer.buffers().empty());
+  layer.eval();
+  const std::vector<float> x = normal(30, 5, 2);
+  BatchNormReference reference{.channels = 3};
+  reference.forward(in_double(x));
+  expect_near(values(layer.forward(tensor({10, 3}, x))), reference.y, 1e-5, "output");
+}
+
+TEST_F(BatchNormTest, VarianceSurvivesAMeanFarAboveTheDeviation) {
+  for (const double ratio : {1e2, 1e3, 1e4}) {
+    BatchNorm layer(*backend_, 9, {.momentum = 1.0, .affine = false});
+    const std::vector<float> x = normal(4096 * 9, ratio);
+    const Tensor output = layer.forward(tensor({4096, 9}, x));
+    BatchNormReference reference{.channels = 9};
+    reference.forward(in_double(x));
+    expect_near(values(output), reference.y, 2e-5, "output");
+    for (std::size_t c = 0; c < 9; ++c) {
+      const double expected = reference.variance[c] * 4096 / 4095;
+      EXPECT_NEAR(values(named(layer, "running_var"))[c], expected, 1e-5 * expected);
+    }
+  }
+}
+
+TEST_F(BatchNormTest, VarianceSurvivesOutliers) {
+  // Every 256th row, so also all those whose mean serves as shift, is far from the rest.
+  std::vector<float> x = normal(4096 * 3);
+  for (std::size_t row = 0; row < 4096; row += 256) {
+    for (std::size_t c = 0; c < 3; ++c) x[row * 3 + c] += 1000.0F;
+  }
+  BatchNorm layer(*backend_, 3, {.momentum = 1.0});
+  layer.forward(tensor({4096, 3}, x));
+  BatchNormReference reference{.channels = 3};
+  reference.forward(in_double(x));
+  for (std::size_t c = 0; c < 3; ++c) {
+    const double expected = reference.variance[c] * 4096 / 4095;
+    EXPECT_NEAR(values(named(layer, "running_var"))[c], expected, 1e-4 * expected);
+  }
+}
+
+TEST_F(BatchNormTest, AddsToGradientsThatAreThere) {
+  BatchNorm layer(*backend_, 6);
+  BatchNormReference reference = randomise(layer, 6);
+  std::vector<double> dgamma(6);
+  for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
+    const std::vector<float> x = normal(8 * 6);
+    const std::vector<float> dy = normal(8 * 6);
+    backward(layer.forward(tensor({8, 6}, x)), {.gradient = tensor({8, 6}, dy)});
+    reference.forward(in_double(x));
+    reference.backward(in_double(x), in_double(dy));
+    for (std::size_t c = 0; c < 6; ++c) dgamma[c] += reference.dgamma[c];
+  }
+  expect_near(values(named(layer, "weight").grad()), dgamma, 2e-5, "dgamma");
+}
+
+TEST_F(BatchNormTest, AnEmptyBatchRunsBothWaysAndChangesNothing) {
+  BatchNorm layer(*backend_, 7);
+  for (const Shape& shape : {Shape{0, 7}, Shape{0, 4, 4, 7}}) {
+    const Tensor input = leaf(shape, {});
+    const Tensor output = layer.forward(input);
+    EXPECT_EQ(output.shape(), shape);
+    backward(output, {.gradient = tensor(shape, {})});
+  }
+  for (std::size_t c = 0; c < 7; ++c) {
+    EXPECT_EQ(values(named(layer, "weight").grad())[c], 0.0F);
+    EXPECT_EQ(values(named(layer, "running_mean"))[c], 0.0F);
+    EXPECT_EQ(values(named(layer, "running_var"))[c], 1.0F);
+  }
+}
+
+TEST_F(BatchNormTest, OneValuePerChannelIsRefusedInTrainingOnly) {
+  BatchNorm layer(*backend_, 4);
+  const std::vector<float> x = normal(4);
+  EXPECT_THROW(layer.forward(tensor({1, 4}, x)), Error);
+  EXPECT_THROW(layer.forward(tensor({1, 1, 1, 4}, x)), Error);
+  for (std::size_t c = 0; c < 4; ++c) {
+    EXPECT_EQ(values(named(layer, "running_mean"))[c], 0.0F);
+    EXPECT_EQ(values(named(layer, "running_var"))[c], 1.0F);
+  }
+  EXPECT_NO_THROW(layer.forward(tensor({1, 2, 1, 4}, normal(8))));
+  layer.eval();
+  EXPECT_NO_THROW(layer.forward(tensor({1, 4}, x)));
+}
+
+TEST_F(BatchNormTest, ANotANumberStaysInItsChannel) {
+  BatchNorm layer(*backend_, 3, {.affine = false});
+  std::vector<float> x = normal(10 * 3);
+  x[3 * 3 + 1] = std::nanf("");
+  const Tensor output = layer.forward(tensor({10, 3}, x));
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    EXPECT_EQ(std::isnan(values(output)[i]), i % 3 == 1) << i;
+  }
+}
+
+TEST_F(BatchNormTest, WithoutRecordingASoleInputIsOverwritten) {
+  BatchNorm layer(*backend_, 8);
+  layer.eval();
+  const NoGradGuard no_grad;
+  Tensor input = tensor({4, 8}, normal(32));
+  const float* memory = input.data<const float>();
+  const Tensor output = layer.forward(std::move(input));
+  EXPECT_EQ(output.data<const float>(), memory);
+  const Tensor kept = tensor({4, 8}, normal(32));
+  EXPECT_NE(layer.forward(kept).data<const float>(), kept.data<const float>());
+}
+
+TEST_F(BatchNormTest, RefusesOtherShapes) {
+  BatchNorm layer(*backend_, 8);
+  EXPECT_THROW(layer.forward(tensor({4, 7}, normal(28))), Error);
+  EXPECT_THROW(layer.forward(tensor({8}, normal(8))), Error);
+  EXPECT_THROW(layer.forward(tensor({2, 2, 8}, normal(32))), Error);
+  EXPECT_THROW(BatchNorm(*backend_, 0), Error);
+}
+
+}  // namespace
+}  // namespace dlaunch::nn

@@ -1,0 +1,199 @@
+// Sgd against two rules written out in double: the textbook's, with the velocity in units of the
+// learning rate folded out, and PyTorch's documentation of torch.optim.SGD, transcribed line by
+// line.
+#include "nn/optim/sgd.h"
+
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "nn/cpu/cpu_backend.h"
+
+namespace dlaunch::nn {
+namespace {
+
+/// Parameters of all three kinds, of odd sizes.
+class Bag : public Module {
+ public:
+  explicit Bag(Backend& backend) {
+    add("conv.weight", {5, 3, 3, 3}, backend, ParameterKind::kWeight);
+    add("conv.bias", {5}, backend, ParameterKind::kBias);
+    add("bn.weight", {7}, backend, ParameterKind::kNorm);
+    add("bn.bias", {7}, backend, ParameterKind::kNorm);
+    add("fc.weight", {11, 13}, backend, ParameterKind::kWeight);
+    add("fc.bias", {11}, backend, ParameterKind::kBias);
+  }
+  Tensor forward(Tensor input) override { return input; }
+  std::string kind() const override { return "Bag"; }
+  Shape output_shape(const Shape& input) const override { return input; }
+
+ private:
+  void add(const std::string& name, const Shape& shape, Backend& backend, ParameterKind kind) {
+    add_parameter(name, Tensor::zeros(backend, shape), kind);
+  }
+};
+
+class SgdTest : public testing::Test {
+ protected:
+  SgdTest() : bag_(*backend_), flat_(flatten_parameters(bag_)) {
+    RecordProperty("seed", std::to_string(seed_));
+    for (const FlatView& view : flat_.views) fill(view.offset, view.count, flat_.values);
+  }
+
+  void new_gradients() {
+    for (const FlatView& view : flat_.views) fill(view.offset, view.count, flat_.gradients);
+  }
+
+  void fill(std::int64_t offset, std::int64_t count, const Tensor& tensor) {
+    std::normal_distribution<float> normal;
+    for (std::int64_t i = 0; i < count; ++i) at(tensor, offset + i) = normal(random_);
+  }
+
+  static float& at(const Tensor& tensor, std::int64_t i) {
+    return tensor.values<float>()[static_cast<std::size_t>(i)];
+  }
+
+  std::unique_ptr<Backend> backend_ = make_cpu_backend();
+  Bag bag_;
+  FlatParameters flat_;
+  std::uint64_t seed_ = std::random_device{}();
+  std::mt19937_64 random_{seed_};
+};
+
+/// One parameter under torch.optim.SGD, as its documentation has the algorithm:
+///
+///   g_t <- grad;  if weight_decay != 0: g_t <- g_t + weight_decay theta
+///   if momentum != 0:
+///     if t > 1: b_t <- momentum b_{t-1} + (1 - dampening) g_t   else: b_t <- g_t
+///     if nesterov: g_t <- g_t + momentum b_t   else: g_t <- b_t
+///   theta <- theta - lr g_t
+struct TorchSgd {
+  double momentum, weight_decay;
+  bool nesterov;
+  std::optional<double> buffer = std::nullopt;
+
+  double step(double theta, double gradient, double lr) {
+    double g = gradient;
+    if (weight_decay != 0) g += weight_decay * theta;
+    if (momentum != 0) {
+      buffer = buffer.has_value() ? momentum * *buffer + g : g;
+      g = nesterov ? g + momentum * *buffer : *buffer;
+    }
+    return theta - lr * g;
+  }
+};
+
+double decay_of(const WeightDecay& decay, ParameterKind kind) {
+  if (kind == ParameterKind::kWeight) return decay.weight;
+  return kind == ParameterKind::kBias ? decay.bias : decay.norm;
+}
+
+class SgdRule : public SgdTest, public testing::WithParamInterface<SgdOptions> {};
+
+TEST_P(SgdRule, FollowsPyTorchOverManySteps) {
+  SCOPED_TRACE("seed " + std::to_string(seed_));
+  const SgdOptions options = GetParam();
+  std::vector<std::vector<double>> theta;
+  std::vector<std::vector<TorchSgd>> torch;
+  for (const FlatView& view : flat_.views) {
+    const double decay = decay_of(options.weight_decay, view.kind);
+    torch.emplace_back(static_cast<std::size_t>(view.count),
+                       TorchSgd{options.momentum, decay, options.nesterov});
+    std::vector<double>& values = theta.emplace_back();
+    for (std::int64_t i = 0; i < view.count; ++i)
+      values.push_back(at(flat_.values, view.offset + i));
+  }
+
+  Sgd sgd(flat_, options);
+  for (const double lr : {0.1, 0.1, 0.05, 0.2, 0.0, 0.01, 0.3, 0.1}) {
+    new_gradients();
+    sgd.step(lr);
+    for (std::size_t v = 0; v < flat_.views.size(); ++v) {
+      for (std::size_t i = 0; i < theta[v].size(); ++i) {
+        const std::int64_t position = flat_.views[v].offset + static_cast<std::int64_t>(i);
+        const double gradient = at(flat_.gradients, position);
+        theta[v][i] = torch[v][i].step(theta[v][i], gradient, lr);
+        ASSERT_NEAR(at(flat_.values, position), theta[v][i], 2e-6) << flat_.views[v].name;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Options, SgdRule,
+    testing::Values(SgdOptions{}, SgdOptions{.weight_decay = WeightDecay::uniform(0.1)},
+                    SgdOptions{.momentum = 0.9},
+                    SgdOptions{.momentum = 0.9, .weight_decay = WeightDecay::weights_only(0.05)},
+                    SgdOptions{.momentum = 0.9, .nesterov = true},
+                    SgdOptions{.momentum = 0.85,
+                               .nesterov = true,
+                               .weight_decay = {.weight = 5e-2, .bias = 0.2, .norm = 0.01}}));
+
+TEST_F(SgdTest, HeavyBallEqualsTheTextbookTwoTermRecurrence) {
+  // With a constant rate, momentum is Polyak's p_{t+1} = p_t - lr g_t + m (p_t - p_{t-1}).
+  SCOPED_TRACE("seed " + std::to_string(seed_));
+  constexpr double kRate = 0.05;
+  constexpr double kMomentum = 0.8;
+  Sgd sgd(flat_, {.momentum = kMomentum});
+  const std::int64_t first = flat_.views.front().offset;
+  double now = at(flat_.values, first);
+  double before = now;
+  for (int step = 0; step < 10; ++step) {
+    new_gradients();
+    const double next =
+        now - kRate * static_cast<double>(at(flat_.gradients, first)) + kMomentum * (now - before);
+    before = std::exchange(now, next);
+    sgd.step(kRate);
+    ASSERT_NEAR(at(flat_.values, first), now, 1e-6);
+  }
+}
+
+TEST_F(SgdTest, LeavesGradientsAndPaddingAlone) {
+  Sgd sgd(flat_, {.momentum = 0.9, .nesterov = true, .weight_decay = WeightDecay::uniform(0.1)});
+  new_gradients();
+  const auto gradients = flat_.gradients.values<const float>();
+  const std::vector<float> before(gradients.begin(), gradients.end());
+  sgd.step(0.1);
+  sgd.step(0.1);
+  EXPECT_EQ(before, std::vector<float>(gradients.begin(), gradients.end()));
+  std::int64_t end = 0;
+  for (const FlatView& view : flat_.views) {
+    for (; end < view.offset; ++end) EXPECT_EQ(at(flat_.values, end), 0.0F);
+    end = view.offset + view.count;
+  }
+}
+
+TEST_F(SgdTest, RefusesImpossibleOptions) {
+  EXPECT_THROW(Sgd(flat_, {.momentum = -0.1}), Error);
+  EXPECT_THROW(Sgd(flat_, {.momentum = 1.0}), Error);
+  EXPECT_THROW(Sgd(flat_, {.momentum = std::nan("")}), Error);
+  EXPECT_THROW(Sgd(flat_, {.nesterov = true}), Error);
+  EXPECT_THROW(Sgd(flat_, {.weight_decay = {.bias = -1}}), Error);
+}
+
+TEST_F(SgdTest, ClippingKeepsTheDirectionAndBoundsTheNorm) {
+  SCOPED_TRACE("seed " + std::to_string(seed_));
+  new_gradients();
+  const auto gradients = flat_.gradients.values<const float>();
+  const std::vector<float> before(gradients.begin(), gradients.end());
+  double squares = 0;
+  for (const float g : before) squares += static_cast<double>(g) * static_cast<double>(g);
+  const double norm = std::sqrt(squares);
+
+  EXPECT_NEAR(clip_gradient_norm(flat_, 2 * norm), norm, 1e-9 * norm);
+  EXPECT_EQ(before, std::vector<float>(gradients.begin(), gradients.end()));
+  EXPECT_NEAR(clip_gradient_norm(flat_, 0.5), norm, 1e-9 * norm);
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    ASSERT_NEAR(gradients[i], static_cast<double>(before[i]) * 0.5 / norm, 1e-6);
+  }
+}
+
+}  // namespace
+}  // namespace dlaunch::nn
