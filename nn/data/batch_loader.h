@@ -1,0 +1,52 @@
+// BatchLoader: makes the micro-batches of one rank, epoch after epoch, on a thread of its own, and
+// keeps a few of them ready.
+//
+// next() is called by one thread. The data set must outlive the loader; it is read by the loader's
+// thread. Memory is allocated once, for `depth` + 1 micro-batches.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "nn/data/dataset.h"
+#include "nn/data/sampler.h"
+#include "nn/data/transform.h"
+
+namespace dlaunch::nn {
+
+struct MicroBatch {
+  std::uint64_t epoch = 0;
+  std::size_t step = 0;              // within the epoch
+  std::size_t index = 0;             // of the micro-batch within the step
+  std::size_t size = 0;              // samples; may be 0
+  std::vector<float> images;         // [size, H, W, C]
+  std::vector<std::int32_t> labels;  // [size]
+};
+
+struct BatchLoaderOptions {
+  StepPlan plan;
+  std::size_t rank = 0;
+  std::uint64_t seed = 0;
+  std::uint64_t first_epoch = 0;
+  std::size_t depth = 4;  // micro-batches made in advance, at least 1
+};
+
+class BatchLoader {
+ public:
+  BatchLoader(const Dataset& dataset, ImageTransform transform, const BatchLoaderOptions& options);
+  ~BatchLoader();  // ends the thread
+  BatchLoader(const BatchLoader&) = delete;
+  BatchLoader& operator=(const BatchLoader&) = delete;
+
+  /// The next micro-batch in the order (epoch, step, index), without end. Waits for it if need be.
+  /// Valid until the next call. Throws what the loader's thread met (DataError), from then on
+  /// always.
+  const MicroBatch& next();
+
+ private:
+  class Worker;
+  std::unique_ptr<Worker> worker_;
+};
+
+}  // namespace dlaunch::nn

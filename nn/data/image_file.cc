@@ -1,0 +1,113 @@
+#include "nn/data/image_file.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <memory>
+
+#include <spdlog/fmt/fmt.h>
+
+// The decoder becomes part of this file alone, so that it meets no other copy in the user's
+// program.
+#define STB_IMAGE_STATIC
+#define STB_IMAGE_IMPLEMENTATION
+#define STBI_ONLY_PNG
+#define STBI_ONLY_JPEG
+#include <stb_image.h>
+
+namespace dlaunch::nn {
+namespace {
+
+constexpr std::size_t kChannels = 3;
+
+[[noreturn]] void fail(const std::string& path) {
+  const char* reason = stbi_failure_reason();
+  throw DataError(fmt::format("{}: cannot read the image: {}; replace or remove the file", path,
+                              reason != nullptr ? reason : "unknown format"));
+}
+
+/// Which source positions make up one output position, and how much each counts.
+struct Taps {
+  std::size_t first = 0;
+  std::vector<float> weights;
+};
+
+std::vector<Taps> make_taps(std::size_t from, std::size_t to) {
+  const double scale = static_cast<double>(from) / static_cast<double>(to);
+  const double radius = std::max(scale, 1.0);
+  std::vector<Taps> taps(to);
+  for (std::size_t i = 0; i < to; ++i) {
+    const double centre = (static_cast<double>(i) + 0.5) * scale - 0.5;
+    const double last = static_cast<double>(from) - 1;
+    const auto begin = static_cast<std::size_t>(std::clamp(std::ceil(centre - radius), 0.0, last));
+    const auto end = static_cast<std::size_t>(std::clamp(std::floor(centre + radius), 0.0, last));
+    taps[i].first = begin;
+    double sum = 0;
+    for (std::size_t position = begin; position <= end; ++position) {
+      const double distance = std::abs(static_cast<double>(position) - centre) / radius;
+      taps[i].weights.push_back(static_cast<float>(std::max(0.0, 1.0 - distance)));
+      sum += taps[i].weights.back();
+    }
+    for (float& weight : taps[i].weights) weight = static_cast<float>(weight / sum);
+  }
+  return taps;
+}
+
+}  // namespace
+
+bool is_image_name(const std::string& name) {
+  const std::size_t dot = name.rfind('.');
+  if (dot == std::string::npos) return false;
+  std::string ending = name.substr(dot + 1);
+  for (char& c : ending) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  for (const char* known : {"png", "jpg", "jpeg"})
+    if (ending == known) return true;
+  return false;
+}
+
+ImageShape read_image_shape(const std::string& path) {
+  int width = 0, height = 0, channels = 0;
+  if (stbi_info(path.c_str(), &width, &height, &channels) == 0) fail(path);
+  return {static_cast<std::size_t>(height), static_cast<std::size_t>(width), kChannels};
+}
+
+std::vector<std::uint8_t> read_image(const std::string& path, const ImageShape& expected) {
+  int width = 0, height = 0, channels = 0;
+  const std::unique_ptr<stbi_uc, void (*)(void*)> pixels(
+      stbi_load(path.c_str(), &width, &height, &channels, kChannels), stbi_image_free);
+  if (pixels == nullptr) fail(path);
+  const ImageShape shape{static_cast<std::size_t>(height), static_cast<std::size_t>(width),
+                         kChannels};
+  if (shape != expected)
+    throw DataError(fmt::format("{}: the image was {} x {} and is now {} x {}", path,
+                                expected.height, expected.width, height, width));
+  return {pixels.get(), pixels.get() + shape.size()};
+}
+
+void resize_image(std::span<const std::uint8_t> from, const ImageShape& from_shape,
+                  std::span<std::uint8_t> to, const ImageShape& to_shape) {
+  const std::size_t channels = from_shape.channels;
+  const std::vector<Taps> columns = make_taps(from_shape.width, to_shape.width);
+  const std::vector<Taps> rows = make_taps(from_shape.height, to_shape.height);
+  std::vector<float> narrowed(from_shape.height * to_shape.width * channels);
+  for (std::size_t y = 0; y < from_shape.height; ++y)
+    for (std::size_t x = 0; x < to_shape.width; ++x)
+      for (std::size_t c = 0; c < channels; ++c) {
+        float sum = 0;
+        for (std::size_t i = 0; i < columns[x].weights.size(); ++i)
+          sum += columns[x].weights[i] *
+                 static_cast<float>(
+                     from[(y * from_shape.width + columns[x].first + i) * channels + c]);
+        narrowed[(y * to_shape.width + x) * channels + c] = sum;
+      }
+  const std::size_t row_size = to_shape.width * channels;
+  for (std::size_t y = 0; y < to_shape.height; ++y)
+    for (std::size_t k = 0; k < row_size; ++k) {
+      float sum = 0.5F;  // rounds
+      for (std::size_t i = 0; i < rows[y].weights.size(); ++i)
+        sum += rows[y].weights[i] * narrowed[(rows[y].first + i) * row_size + k];
+      to[y * row_size + k] = static_cast<std::uint8_t>(std::clamp(sum, 0.0F, 255.0F));
+    }
+}
+
+}  // namespace dlaunch::nn

@@ -1,0 +1,105 @@
+#include "nn/data/image_folder.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include <spdlog/fmt/fmt.h>
+
+#include "nn/data/image_file.h"
+
+namespace dlaunch::nn {
+namespace {
+
+/// Names of what is in a directory and satisfies `wanted`, sorted; hidden ones are left out.
+template <typename Wanted>
+std::vector<std::string> list(const std::string& directory, Wanted&& wanted) {
+  std::error_code error;
+  std::vector<std::string> names;
+  for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::string name = entry->path().filename().string();
+    if (name[0] != '.' && wanted(*entry)) names.push_back(std::move(name));
+  }
+  if (error)
+    throw DataError(fmt::format("{}: {}; set data.directory to a folder with one folder per class",
+                                directory, error.message()));
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+class ImageFolder : public Dataset {
+ public:
+  ImageFolder(const std::string& directory, std::optional<ImageShape> resize_to) {
+    std::error_code ignored;
+    class_names_ = list(directory, [&](const auto& entry) { return entry.is_directory(ignored); });
+    if (class_names_.empty())
+      throw DataError(
+          fmt::format("{}: no folders in it; one folder per class is expected", directory));
+    for (std::size_t i = 0; i < class_names_.size(); ++i)
+      add_class(directory + "/" + class_names_[i], static_cast<std::int32_t>(i));
+    shape_ = resize_to.value_or(images_.front().shape);
+    if (!resize_to) check_equal_sizes();
+  }
+
+  std::size_t size() const override { return images_.size(); }
+  ImageShape image_shape() const override { return shape_; }
+  const std::vector<std::string>& class_names() const override { return class_names_; }
+  std::int32_t label(std::size_t index) const override { return images_.at(index).label; }
+
+  void copy_image(std::size_t index, std::span<std::uint8_t> image) const override {
+    const Entry& entry = images_.at(index);
+    const std::vector<std::uint8_t> pixels = read_image(entry.path, entry.shape);
+    if (entry.shape == shape_)
+      std::copy(pixels.begin(), pixels.end(), image.begin());
+    else
+      resize_image(pixels, entry.shape, image, shape_);
+  }
+
+ private:
+  struct Entry {
+    std::string path;
+    std::int32_t label;
+    ImageShape shape;
+  };
+
+  void add_class(const std::string& directory, std::int32_t label) {
+    std::error_code ignored;
+    const std::vector<std::string> names = list(directory, [&](const auto& entry) {
+      return entry.is_regular_file(ignored) && is_image_name(entry.path().filename().string());
+    });
+    if (names.empty())
+      throw DataError(
+          fmt::format("{}: no images in it (png, jpg, jpeg); add some or remove "
+                      "the folder",
+                      directory));
+    for (const std::string& name : names) {
+      std::string path = directory + "/" + name;
+      const ImageShape shape = read_image_shape(path);
+      images_.push_back({std::move(path), label, shape});
+    }
+  }
+
+  void check_equal_sizes() const {
+    for (const Entry& entry : images_)
+      if (entry.shape != shape_)
+        throw DataError(fmt::format(
+            "{}: {} x {} pixels, but {} has {} x {}; make all images the same size or set "
+            "data.image_size",
+            entry.path, entry.shape.height, entry.shape.width, images_.front().path, shape_.height,
+            shape_.width));
+  }
+
+  std::vector<std::string> class_names_;
+  std::vector<Entry> images_;
+  ImageShape shape_;
+};
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_image_folder(const std::string& directory,
+                                           std::optional<ImageShape> resize_to) {
+  return std::make_unique<ImageFolder>(directory, resize_to);
+}
+
+}  // namespace dlaunch::nn

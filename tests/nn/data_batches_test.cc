@@ -1,0 +1,204 @@
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nn/core/error.h"
+#include "nn/data/batch_loader.h"
+#include "nn/data/streams.h"
+#include "nn/data/synthetic.h"
+#include "nn/data/transform.h"
+
+namespace dlaunch::nn {
+namespace {
+
+constexpr ImageShape kShape{6, 7, 2};
+const Normalization kNormalization{{0.5, 0.25}, {0.5, 2.0}};
+
+std::vector<std::uint8_t> random_image() {
+  std::mt19937 random(std::random_device{}());
+  std::vector<std::uint8_t> image(kShape.size());
+  for (auto& byte : image) byte = static_cast<std::uint8_t>(random() >> 24);
+  return image;
+}
+
+float normalised(std::uint8_t byte, std::size_t channel) {
+  return static_cast<float>((byte / 255.0 - kNormalization.mean[channel]) /
+                            kNormalization.deviation[channel]);
+}
+
+std::vector<float> augmented(const std::vector<std::uint8_t>& image, const Augmentation& how,
+                             std::uint64_t stream) {
+  std::vector<float> out(kShape.size());
+  ImageTransform(kShape, kNormalization, how).augment(image, Generator(5, stream), out);
+  return out;
+}
+
+/// The augmentation of `image` written out plainly for one choice of offsets and flip.
+std::vector<float> expected_crop(const std::vector<std::uint8_t>& image, int dy, int dx, bool flip,
+                                 PadMode mode) {
+  const auto height = static_cast<int>(kShape.height), width = static_cast<int>(kShape.width);
+  std::vector<float> out;
+  for (int y = 0; y < height; ++y)
+    for (int x = 0; x < width; ++x)
+      for (std::size_t c = 0; c < kShape.channels; ++c) {
+        int from_y = y + dy, from_x = (flip ? width - 1 - x : x) + dx;
+        bool inside = true;
+        if (mode == PadMode::kReflect) {
+          if (from_y < 0) from_y = -from_y;
+          if (from_y >= height) from_y = height - 1 - (from_y - (height - 1));
+          if (from_x < 0) from_x = -from_x;
+          if (from_x >= width) from_x = width - 1 - (from_x - (width - 1));
+        } else {
+          inside = from_y >= 0 && from_y < height && from_x >= 0 && from_x < width;
+        }
+        const std::size_t at =
+            static_cast<std::size_t>(from_y * width + from_x) * kShape.channels + c;
+        out.push_back(normalised(inside ? image[at] : 0, c));
+      }
+  return out;
+}
+
+TEST(ImageTransform, NormalisesEachChannel) {
+  const auto image = random_image();
+  std::vector<float> out(kShape.size());
+  ImageTransform(kShape, kNormalization, {}).normalise(image, out);
+  for (std::size_t i = 0; i < image.size(); ++i)
+    EXPECT_FLOAT_EQ(out[i], normalised(image[i], i % 2)) << i;
+  EXPECT_EQ(augmented(image, {}, 1), out);
+}
+
+TEST(ImageTransform, CropsAndFlipsInEveryPossibleWayAndNoOther) {
+  const auto image = random_image();
+  for (const PadMode mode : {PadMode::kZero, PadMode::kReflect}) {
+    std::vector<std::vector<float>> possible;
+    for (int dy = -2; dy <= 2; ++dy)
+      for (int dx = -2; dx <= 2; ++dx)
+        for (const bool flip : {false, true})
+          possible.push_back(expected_crop(image, dy, dx, flip, mode));
+    std::vector<int> seen(possible.size());
+    for (std::uint64_t stream = 0; stream < 1000; ++stream) {
+      const auto out =
+          augmented(image, {.crop_padding = 2, .pad_mode = mode, .flip = true}, stream);
+      const auto found = std::find(possible.begin(), possible.end(), out);
+      ASSERT_NE(found, possible.end()) << "stream " << stream;
+      ++seen[static_cast<std::size_t>(found - possible.begin())];
+    }
+    EXPECT_EQ(std::count(seen.begin(), seen.end(), 0), 0);  // each is expected 20 times
+  }
+}
+
+TEST(ImageTransform, CutsASquareOutAndLeavesTheRest) {
+  const std::vector<std::uint8_t> image(kShape.size(), 255);
+  std::size_t largest = 0;
+  for (std::uint64_t stream = 0; stream < 100; ++stream) {
+    const auto out = augmented(image, {.cutout = 3}, stream);
+    const auto holes = static_cast<std::size_t>(std::count(out.begin(), out.end(), 0.0F));
+    EXPECT_GE(holes, 2U * 2 * 2);  // the centre is inside: at least a corner of the square
+    EXPECT_LE(holes, 3U * 3 * 2);
+    largest = std::max(largest, holes);
+    EXPECT_EQ(holes + static_cast<std::size_t>(std::count(out.begin(), out.end(), 1.0F)) +
+                  static_cast<std::size_t>(std::count(out.begin(), out.end(), 0.375F)),
+              out.size());
+  }
+  EXPECT_EQ(largest, 18U);
+}
+
+TEST(ImageTransform, RefusesWhatDoesNotFitTheImage) {
+  EXPECT_THROW(ImageTransform(kShape, {{0.5}, {0.5}}, {}), Error);
+  EXPECT_THROW(ImageTransform(kShape, kNormalization, {.crop_padding = 6}), Error);
+}
+
+class BatchLoaderTest : public ::testing::Test {
+ protected:
+  ImageTransform transform() const {
+    return {
+        options_.shape, {{0.5, 0.5, 0.5}, {0.25, 0.25, 0.25}}, {.crop_padding = 2, .flip = true}};
+  }
+  SyntheticOptions options_{.classes = 7, .train_size = 53, .shape = {8, 8, 3}};
+  std::unique_ptr<Dataset> dataset_ = make_synthetic(options_, Split::kTrain);
+};
+
+TEST_F(BatchLoaderTest, GivesTheSamplesOfItsRankInOrderEpochAfterEpoch) {
+  const StepPlan plan(53, 16, 2, 3);
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    BatchLoader loader(*dataset_, transform(), {.plan = plan, .rank = rank, .seed = 3, .depth = 2});
+    for (std::uint64_t epoch = 0; epoch < 2; ++epoch) {
+      const auto order = epoch_order(53, 3, epoch);
+      for (std::size_t step = 0; step < plan.steps(); ++step)
+        for (std::size_t index = 0; index < plan.micro_batches(step); ++index) {
+          const MicroBatch& batch = loader.next();
+          EXPECT_EQ(batch.epoch, epoch);
+          EXPECT_EQ(batch.step, step);
+          EXPECT_EQ(batch.index, index);
+          const SampleRange range = plan.micro_batch(step, index, rank);
+          ASSERT_EQ(batch.size, range.size());
+          ASSERT_EQ(batch.images.size(), range.size() * options_.shape.size());
+          for (std::size_t i = 0; i < batch.size; ++i)
+            EXPECT_EQ(batch.labels[i], dataset_->label(order[range.begin + i]));
+        }
+    }
+  }
+}
+
+TEST_F(BatchLoaderTest, AugmentsASampleAlikeOnAnyRank) {
+  // Of the first epoch, sample by sample, whoever loads it.
+  const auto load_all = [&](std::size_t ranks) {
+    const StepPlan plan(53, 16, 1, ranks);
+    const auto order = epoch_order(53, 3, 0);
+    std::vector<std::vector<float>> images(53);
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      BatchLoader loader(*dataset_, transform(), {.plan = plan, .rank = rank, .seed = 3});
+      for (std::size_t step = 0; step < plan.steps(); ++step) {
+        const MicroBatch& batch = loader.next();
+        const SampleRange range = plan.micro_batch(step, 0, rank);
+        const auto size = static_cast<std::ptrdiff_t>(options_.shape.size());
+        for (std::size_t i = 0; i < range.size(); ++i) {
+          const auto begin = batch.images.begin() + static_cast<std::ptrdiff_t>(i) * size;
+          images[order[range.begin + i]] = std::vector<float>(begin, begin + size);
+        }
+      }
+    }
+    return images;
+  };
+  EXPECT_EQ(load_all(1), load_all(3));
+}
+
+TEST_F(BatchLoaderTest, EndsAtOnceWhileBatchesAreWaiting) {
+  for (int i = 0; i < 20; ++i) {
+    BatchLoader loader(*dataset_, transform(), {.plan = StepPlan(53, 16, 2, 1)});
+    if (i % 2 == 1) loader.next();
+  }
+}
+
+/// Has images, except for one.
+class DamagedSet : public Dataset {
+ public:
+  explicit DamagedSet(const Dataset& whole) : whole_(whole) {}
+  std::size_t size() const override { return whole_.size(); }
+  ImageShape image_shape() const override { return whole_.image_shape(); }
+  const std::vector<std::string>& class_names() const override { return whole_.class_names(); }
+  std::int32_t label(std::size_t index) const override { return whole_.label(index); }
+  void copy_image(std::size_t index, std::span<std::uint8_t> image) const override {
+    if (index == 17) throw DataError("image 17 is damaged");
+    whole_.copy_image(index, image);
+  }
+
+ private:
+  const Dataset& whole_;
+};
+
+TEST_F(BatchLoaderTest, PassesOnWhatItsThreadMet) {
+  const DamagedSet damaged(*dataset_);
+  BatchLoader loader(damaged, transform(), {.plan = StepPlan(53, 16, 1, 1)});
+  const auto drain = [&] {
+    for (int i = 0; i < 5; ++i) loader.next();
+  };
+  EXPECT_THROW(drain(), DataError);
+  EXPECT_THROW(loader.next(), DataError);
+}
+
+}  // namespace
+}  // namespace dlaunch::nn
