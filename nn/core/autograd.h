@@ -43,6 +43,11 @@ class BackwardContext {
   virtual Tensor accumulate_into(std::size_t i) const = 0;
 };
 
+/// The tensor that a Function adds input `i`'s gradient to and returns: the leaf's own gradient if
+/// it has one, else a new one of zeros.
+Tensor gradient_sum(const BackwardContext& context, std::size_t i, Backend& backend,
+                    const Shape& shape);
+
 /// The backward half of an operation with one result; holds what it needs from forward.
 class Function {
  public:

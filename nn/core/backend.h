@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "nn/core/random.h"
+#include "nn/core/shape.h"
 
 namespace dlaunch::nn {
 
@@ -35,6 +36,7 @@ struct Conv2dGeometry {
 
   std::int64_t out_height() const { return (height + 2 * pad_h - kernel_h) / stride_h + 1; }
   std::int64_t out_width() const { return (width + 2 * pad_w - kernel_w) / stride_w + 1; }
+  Shape output() const { return {n, out_height(), out_width(), out}; }
   friend bool operator==(const Conv2dGeometry&, const Conv2dGeometry&) = default;
 };
 
@@ -45,6 +47,7 @@ struct PoolGeometry {
 
   std::int64_t out_height() const { return (height + 2 * pad - kernel) / stride + 1; }
   std::int64_t out_width() const { return (width + 2 * pad - kernel) / stride + 1; }
+  Shape output() const { return {n, out_height(), out_width(), channels}; }
 };
 
 /// Something a backend derives from a tensor's values and keeps with the tensor, such as reordered
@@ -93,13 +96,14 @@ class Backend {
   virtual void copy_from_host(void* to, const void* from, std::size_t bytes) = 0;
   virtual void copy_to_host(void* to, const void* from, std::size_t bytes) = 0;
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
+  virtual void clear(void* memory, std::size_t bytes) = 0;  // sets every byte to 0
 
   // --- elementwise ---
   virtual void fill(std::int64_t count, float value, float* y) = 0;
   virtual void add(std::int64_t count, const float* a, const float* b, float* y) = 0;  // in place
   virtual void axpy(std::int64_t count, float alpha, const float* x, float* y) = 0;  // y += alpha x
-  /// y = factor * *scale * x; `scale` is device memory. In place.
-  virtual void scale(std::int64_t count, float factor, const float* scale, const float* x,
+  /// y = factor * *scale * x; `scale` is device memory, null for 1. In place.
+  virtual void scale(std::int64_t count, float factor, const float* scale_or_null, const float* x,
                      float* y) = 0;
   virtual void relu(std::int64_t count, const float* x, float* y) = 0;  // in place
   /// dx = y > 0 ? dy : 0, with y the output of relu. In place (dx == dy).

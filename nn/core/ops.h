@@ -17,6 +17,7 @@ Tensor relu(Tensor x);
 Tensor reshape(const Tensor& x, const Shape& shape);
 /// [N, ...] -> [N, rest].
 Tensor flatten(const Tensor& x);
+Shape flattened(const Shape& x);
 
 struct Conv2dOptions {
   std::int64_t stride = 1;
@@ -25,6 +26,9 @@ struct Conv2dOptions {
 /// x [N, H, W, in], weights [out, kh, kw, in], bias [out] or undefined -> [N, H', W', out].
 Tensor conv2d(const Tensor& x, const Tensor& weights, const Tensor& bias,
               Conv2dOptions options = {});
+/// What conv2d does with these shapes; Error if it cannot.
+Conv2dGeometry conv2d_geometry(const Shape& x, const Shape& weights, Conv2dOptions options);
+
 /// x [N, in], weights [out, in], bias [out] or undefined -> [N, out].
 Tensor linear(const Tensor& x, const Tensor& weights, const Tensor& bias);
 
@@ -35,6 +39,9 @@ struct Pool2dOptions {
 };
 /// x [N, H, W, C] -> [N, H', W', C]. The kernel is at most 15.
 Tensor max_pool2d(const Tensor& x, Pool2dOptions options = {});
+/// What max_pool2d does with this shape; Error if it cannot.
+PoolGeometry max_pool2d_geometry(const Shape& x, Pool2dOptions options);
+
 /// x [N, H, W, C] -> [N, C], the mean over the pixels.
 Tensor global_avg_pool(const Tensor& x);
 

@@ -14,6 +14,12 @@
 
 namespace dlaunch::nn {
 
+inline constexpr int kPhiloxRounds = 10;
+inline constexpr std::uint32_t kPhiloxMultiplier0 = 0xD2511F53U;
+inline constexpr std::uint32_t kPhiloxMultiplier1 = 0xCD9E8D57U;
+inline constexpr std::uint32_t kPhiloxWeyl0 = 0x9E3779B9U;  // added to the key after each round
+inline constexpr std::uint32_t kPhiloxWeyl1 = 0xBB67AE85U;
+
 /// The Philox4x32-10 bijection: four random words for a 128-bit counter under a 64-bit key.
 std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
                                         std::array<std::uint32_t, 2> key);

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <type_traits>
+#include <utility>
 
 #include "nn/core/backend.h"
 #include "nn/core/error.h"
@@ -75,6 +77,8 @@ class Tensor {
 
   /// Whether both are the same tensor.
   bool same_as(const Tensor& other) const { return impl_ == other.impl_; }
+  /// The same for all handles of this tensor and for no other living one.
+  const void* id() const { return impl_.get(); }
   /// Whether nobody but this handle can see its memory, so that it may be overwritten.
   bool sole_owner() const;
   /// For kernels that keep something derived from these values (f32 only).

@@ -1,0 +1,35 @@
+// Checks of arguments that the operations share. All throw Error.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "nn/core/tensor.h"
+
+namespace dlaunch::nn {
+
+/// `operation`: `what` is `tensor`'s shape, but it must have `rank` dimensions and be f32.
+inline void require_rank(std::string_view operation, std::string_view what, const Tensor& tensor,
+                         int rank) {
+  const std::string where = std::string(operation) + ": " + std::string(what) + " ";
+  if (tensor.dtype() != DType::kF32) {
+    throw Error(where + "is " + std::string(to_string(tensor.dtype())) + ", not f32");
+  }
+  if (tensor.shape().rank() != rank) {
+    throw Error(where + tensor.shape().to_string() + " must have " + std::to_string(rank) +
+                " dimensions");
+  }
+}
+
+inline void require_f32(std::string_view operation, const Tensor& tensor) {
+  require_rank(operation, "input", tensor, tensor.shape().rank());
+}
+
+inline void require_same_shape(std::string_view operation, const Tensor& a, const Tensor& b) {
+  if (a.shape() != b.shape()) {
+    throw Error(std::string(operation) + ": shapes " + a.shape().to_string() + " and " +
+                b.shape().to_string() + " differ");
+  }
+}
+
+}  // namespace dlaunch::nn

@@ -1,0 +1,103 @@
+#include "nn/core/module.h"
+
+namespace dlaunch::nn {
+namespace {
+
+std::string joined(const std::string& prefix, const std::string& name) {
+  return prefix.empty() ? name : prefix + "." + name;
+}
+
+}  // namespace
+
+std::int64_t Module::multiply_adds(const Shape& /*input*/) const {
+  return 0;
+}
+
+void Module::describe(const std::string& name, const Shape& input,
+                      std::vector<LayerRow>& rows) const {
+  rows.push_back({name, kind(), output_shape(input), parameter_count(), multiply_adds(input)});
+}
+
+void Module::train(bool on) {
+  training_ = on;
+  for (const auto& [name, child] : children_) child->train(on);
+}
+
+std::vector<NamedParameter> Module::parameters() const {
+  std::vector<NamedParameter> all;
+  collect_parameters("", all);
+  return all;
+}
+
+std::vector<NamedBuffer> Module::buffers() const {
+  std::vector<NamedBuffer> all;
+  collect_buffers("", all);
+  return all;
+}
+
+std::int64_t Module::parameter_count() const {
+  std::int64_t count = 0;
+  for (const NamedParameter& parameter : parameters()) count += parameter.tensor.size();
+  return count;
+}
+
+Tensor Module::add_parameter(std::string name, Tensor tensor, ParameterKind kind) {
+  tensor.set_requires_grad(true);
+  parameters_.push_back({std::move(name), tensor, kind});
+  return tensor;
+}
+
+Tensor Module::add_buffer(std::string name, Tensor tensor) {
+  buffers_.push_back({std::move(name), tensor});
+  return tensor;
+}
+
+void Module::collect_parameters(const std::string& prefix, std::vector<NamedParameter>& all) const {
+  for (const NamedParameter& own : parameters_) {
+    all.push_back({joined(prefix, own.name), own.tensor, own.kind});
+  }
+  for (const auto& [name, child] : children_) child->collect_parameters(joined(prefix, name), all);
+}
+
+void Module::collect_buffers(const std::string& prefix, std::vector<NamedBuffer>& all) const {
+  for (const NamedBuffer& own : buffers_) all.push_back({joined(prefix, own.name), own.tensor});
+  for (const auto& [name, child] : children_) child->collect_buffers(joined(prefix, name), all);
+}
+
+Tensor Sequential::forward(Tensor input) {
+  for (const auto& [name, child] : children()) input = child->forward(std::move(input));
+  return input;
+}
+
+Shape Sequential::output_shape(const Shape& input) const {
+  Shape shape = input;
+  for (const auto& [name, child] : children()) shape = child->output_shape(shape);
+  return shape;
+}
+
+std::int64_t Sequential::multiply_adds(const Shape& input) const {
+  std::int64_t sum = 0;
+  Shape shape = input;
+  for (const auto& [name, child] : children()) {
+    sum += child->multiply_adds(shape);
+    shape = child->output_shape(shape);
+  }
+  return sum;
+}
+
+void Sequential::describe(const std::string& name, const Shape& input,
+                          std::vector<LayerRow>& rows) const {
+  Shape shape = input;
+  for (const auto& [child_name, child] : children()) {
+    child->describe(joined(name, child_name), shape, rows);
+    shape = child->output_shape(shape);
+  }
+}
+
+std::vector<LayerRow> layer_table(const Module& network, const Shape& input) {
+  std::vector<LayerRow> rows;
+  network.describe("", input, rows);
+  return rows;
+}
+
+}  // namespace dlaunch::nn

@@ -1,0 +1,202 @@
+#include "nn/core/ops.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "nn/core/autograd.h"
+#include "nn/core/checks.h"
+
+namespace dlaunch::nn {
+namespace {
+
+// A result of x's shape: in x's memory if nobody else can see it.
+Tensor result_like(Tensor& x) {
+  return x.sole_owner() ? x.detach() : Tensor::empty(x.backend(), x.shape());
+}
+
+class AddFunction : public Function {
+ public:
+  std::string_view name() const override { return "add"; }
+  std::vector<Tensor> backward(Tensor grad_output, const BackwardContext& /*context*/) override {
+    return {grad_output, grad_output};
+  }
+};
+
+class ReluFunction : public Function {
+ public:
+  explicit ReluFunction(Tensor output) : output_(std::move(output)) {}
+  std::string_view name() const override { return "relu"; }
+  std::vector<Tensor> backward(Tensor grad_output, const BackwardContext& /*context*/) override {
+    const Tensor grad_input = result_like(grad_output);
+    output_.backend().relu_backward(output_.size(), output_.data<const float>(),
+                                    grad_output.data<const float>(), grad_input.data<float>());
+    return {grad_input};
+  }
+
+ private:
+  Tensor output_;  // positive where the input was
+};
+
+class ReshapeFunction : public Function {
+ public:
+  explicit ReshapeFunction(const Shape& input) : input_(input) {}
+  std::string_view name() const override { return "reshape"; }
+  std::vector<Tensor> backward(Tensor grad_output, const BackwardContext& /*context*/) override {
+    return {grad_output.view(input_)};
+  }
+
+ private:
+  Shape input_;
+};
+
+class DropoutFunction : public Function {
+ public:
+  DropoutFunction(double probability, const RandomState& random)
+      : probability_(probability), random_(random) {}
+  std::string_view name() const override { return "dropout"; }
+  std::vector<Tensor> backward(Tensor grad_output, const BackwardContext& /*context*/) override {
+    const Tensor grad_input = result_like(grad_output);
+    grad_output.backend().dropout(grad_output.size(), probability_, random_,
+                                  grad_output.data<const float>(), grad_input.data<float>());
+    return {grad_input};
+  }
+
+ private:
+  double probability_;
+  RandomState random_;  // the mask is computed again instead of being kept
+};
+
+class LinearFunction : public Function {
+ public:
+  LinearFunction(Tensor input, Tensor weights)
+      : input_(std::move(input)), weights_(std::move(weights)) {}
+  std::string_view name() const override { return "linear"; }
+  std::vector<Tensor> backward(Tensor grad_output, const BackwardContext& context) override;
+
+ private:
+  Tensor input_;
+  Tensor weights_;
+};
+
+std::vector<Tensor> LinearFunction::backward(Tensor grad_output, const BackwardContext& context) {
+  Backend& backend = input_.backend();
+  const std::int64_t rows = input_.shape()[0];
+  const std::int64_t in = input_.shape()[1];
+  const std::int64_t out = weights_.shape()[0];
+  std::vector<Tensor> gradients(3);
+  if (context.needs(1)) {
+    gradients[1] = gradient_sum(context, 1, backend, weights_.shape());
+    backend.matmul({.transpose_a = true,
+                    .m = out,
+                    .n = in,
+                    .k = rows,
+                    .a = grad_output.data<const float>(),
+                    .b = input_.data<const float>(),
+                    .beta = 1,
+                    .c = gradients[1].data<float>()});
+  }
+  if (context.needs(2)) {
+    gradients[2] = gradient_sum(context, 2, backend, {out});
+    backend.accumulate_column_sums(rows, out, grad_output.data<const float>(),
+                                   gradients[2].data<float>());
+  }
+  if (context.needs(0)) {
+    gradients[0] = Tensor::empty(backend, input_.shape());
+    backend.matmul({.m = rows,
+                    .n = in,
+                    .k = out,
+                    .a = grad_output.data<const float>(),
+                    .b = weights_.data<const float>(),
+                    .c = gradients[0].data<float>()});
+  }
+  return gradients;
+}
+
+void check_linear(const Tensor& x, const Tensor& weights, const Tensor& bias) {
+  require_rank("linear", "input", x, 2);
+  require_rank("linear", "weights", weights, 2);
+  if (x.shape()[1] != weights.shape()[1]) {
+    throw Error("linear: input " + x.shape().to_string() + " does not fit weights " +
+                weights.shape().to_string());
+  }
+  if (bias.defined() && bias.shape() != Shape{weights.shape()[0]}) {
+    throw Error("linear: bias " + bias.shape().to_string() + " does not fit weights " +
+                weights.shape().to_string());
+  }
+}
+
+}  // namespace
+
+Tensor add(Tensor a, Tensor b) {
+  require_f32("add", a);
+  require_f32("add", b);
+  require_same_shape("add", a, b);
+  Tensor y = a.sole_owner() ? a.detach() : result_like(b);
+  y.backend().add(y.size(), a.data<const float>(), b.data<const float>(), y.data<float>());
+  if (is_recording({a, b})) record(y, {a, b}, std::make_unique<AddFunction>());
+  return y;
+}
+
+Tensor relu(Tensor x) {
+  require_f32("relu", x);
+  Tensor y = result_like(x);
+  y.backend().relu(y.size(), x.data<const float>(), y.data<float>());
+  if (is_recording({x})) record(y, {x}, std::make_unique<ReluFunction>(y.detach()));
+  return y;
+}
+
+Tensor reshape(const Tensor& x, const Shape& shape) {
+  Tensor y = x.view(shape);
+  if (is_recording({x})) record(y, {x}, std::make_unique<ReshapeFunction>(x.shape()));
+  return y;
+}
+
+Shape flattened(const Shape& x) {
+  if (x.rank() == 0) throw Error("flatten: a scalar has no batch dimension");
+  std::int64_t features = 1;
+  for (int i = 1; i < x.rank(); ++i) features *= x[i];
+  return {x[0], features};
+}
+
+Tensor flatten(const Tensor& x) {
+  return reshape(x, flattened(x.shape()));
+}
+
+Tensor dropout(Tensor x, double probability, Generator& generator) {
+  require_f32("dropout", x);
+  if (!(probability >= 0 && probability < 1)) {
+    throw Error("dropout: probability " + std::to_string(probability) + " is not in [0, 1)");
+  }
+  const RandomState random = generator.reserve(static_cast<std::uint64_t>(x.size()));
+  Tensor y = result_like(x);
+  y.backend().dropout(y.size(), probability, random, x.data<const float>(), y.data<float>());
+  if (is_recording({x})) record(y, {x}, std::make_unique<DropoutFunction>(probability, random));
+  return y;
+}
+
+Tensor linear(const Tensor& x, const Tensor& weights, const Tensor& bias) {
+  check_linear(x, weights, bias);
+  Backend& backend = x.backend();
+  const std::int64_t rows = x.shape()[0];
+  const std::int64_t out = weights.shape()[0];
+  Tensor y = Tensor::empty(backend, {rows, out});
+  if (bias.defined()) {
+    backend.broadcast_rows(rows, out, bias.data<const float>(), y.data<float>());
+  }
+  backend.matmul({.transpose_b = true,
+                  .m = rows,
+                  .n = out,
+                  .k = x.shape()[1],
+                  .a = x.data<const float>(),
+                  .b = weights.data<const float>(),
+                  .beta = bias.defined() ? 1.0F : 0.0F,
+                  .c = y.data<float>()});
+  if (is_recording({x, weights, bias})) {
+    record(y, {x, weights, bias}, std::make_unique<LinearFunction>(x.detach(), weights.detach()));
+  }
+  return y;
+}
+
+}  // namespace dlaunch::nn

@@ -1,0 +1,99 @@
+#include "nn/core/random.h"
+
+#include <cmath>
+#include <limits>
+#include <numbers>
+#include <numeric>
+#include <utility>
+
+#include "nn/core/error.h"
+
+namespace dlaunch::nn {
+namespace {
+
+std::uint32_t low_word(std::uint64_t value) {
+  return static_cast<std::uint32_t>(value);
+}
+std::uint32_t high_word(std::uint64_t value) {
+  return static_cast<std::uint32_t>(value >> 32);
+}
+
+constexpr float kUnit = 0x1p-24F;  // a uniform number is one of 2^24 equally spaced ones
+
+}  // namespace
+
+std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
+                                        std::array<std::uint32_t, 2> key) {
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    const std::uint64_t product0 = std::uint64_t{kPhiloxMultiplier0} * counter[0];
+    const std::uint64_t product1 = std::uint64_t{kPhiloxMultiplier1} * counter[2];
+    counter = {high_word(product1) ^ counter[1] ^ key[0], low_word(product1),
+               high_word(product0) ^ counter[3] ^ key[1], low_word(product0)};
+    key[0] += kPhiloxWeyl0;
+    key[1] += kPhiloxWeyl1;
+  }
+  return counter;
+}
+
+std::uint32_t Generator::operator()() {
+  const std::uint64_t index = state_.position / 4;
+  if (index != block_index_) {
+    block_ = philox4x32(
+        {low_word(index), high_word(index), low_word(state_.stream), high_word(state_.stream)},
+        {low_word(state_.seed), high_word(state_.seed)});
+    block_index_ = index;
+  }
+  return block_[state_.position++ % 4];
+}
+
+RandomState Generator::reserve(std::uint64_t words) {
+  RandomState start = state_;
+  start.position = (start.position + 3) / 4 * 4;
+  state_.position = start.position + words;
+  return start;
+}
+
+float Generator::uniform(float low, float high) {
+  const float unit = static_cast<float>((*this)() >> 8) * kUnit;
+  const float value = low + (high - low) * unit;
+  return value < high ? value : std::nextafter(high, low);  // rounding may reach `high`
+}
+
+std::uint32_t Generator::below(std::uint32_t bound) {
+  if (bound == 0) throw Error("random numbers below 0 were asked for");
+  std::uint64_t product = std::uint64_t{(*this)()} * bound;
+  if (low_word(product) < bound) {
+    const std::uint32_t threshold = (0U - bound) % bound;
+    while (low_word(product) < threshold) product = std::uint64_t{(*this)()} * bound;
+  }
+  return high_word(product);
+}
+
+float Generator::normal(float mean, float deviation) {
+  const float radius_unit = static_cast<float>(((*this)() >> 8) + 1) * kUnit;  // in (0, 1]
+  const float angle_unit = static_cast<float>((*this)() >> 8) * kUnit;
+  const float radius = std::sqrt(-2.0F * std::log(radius_unit));
+  return mean + deviation * radius * std::cos(2.0F * std::numbers::pi_v<float> * angle_unit);
+}
+
+void Generator::fill_uniform(std::span<float> values, float low, float high) {
+  for (float& value : values) value = uniform(low, high);
+}
+
+void Generator::fill_normal(std::span<float> values, float mean, float deviation) {
+  for (float& value : values) value = normal(mean, deviation);
+}
+
+std::vector<std::uint32_t> Generator::permutation(std::size_t count) {
+  if (count > std::numeric_limits<std::uint32_t>::max()) {
+    throw Error("a permutation of " + std::to_string(count) + " is too long");
+  }
+  std::vector<std::uint32_t> order(count);
+  std::iota(order.begin(), order.end(), 0U);
+  for (auto left = static_cast<std::uint32_t>(count); left > 1; --left) {
+    std::swap(order[left - 1], order[below(left)]);
+  }
+  return order;
+}
+
+}  // namespace dlaunch::nn

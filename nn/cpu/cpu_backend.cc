@@ -1,0 +1,121 @@
+#include "nn/cpu/cpu_backend.h"
+
+#include <cstring>
+
+#include "nn/cpu/caching_allocator.h"
+#include "nn/cpu/conv2d.h"
+#include "nn/cpu/kernel_groups.h"
+#include "nn/cpu/kernels.h"
+
+namespace dlaunch::nn {
+namespace {
+
+void copy_bytes(void* to, const void* from, std::size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+class CpuBackend : public Backend {
+ public:
+  std::string_view name() const override { return "cpu"; }
+  bool host_accessible() const override { return true; }
+  void synchronize() override {}  // every kernel is done when it returns
+
+  void* allocate(std::size_t bytes) override { return allocator_.allocate(bytes); }
+  void deallocate(void* memory, std::size_t bytes) noexcept override {
+    allocator_.deallocate(memory, bytes);
+  }
+  MemoryStats memory() const override { return allocator_.stats(); }
+  void reset_peak() override { allocator_.reset_peak(); }
+  void copy_from_host(void* to, const void* from, std::size_t bytes) override {
+    copy_bytes(to, from, bytes);
+  }
+  void copy_to_host(void* to, const void* from, std::size_t bytes) override {
+    copy_bytes(to, from, bytes);
+  }
+  void copy(void* to, const void* from, std::size_t bytes) override { copy_bytes(to, from, bytes); }
+  void clear(void* memory, std::size_t bytes) override {
+    if (bytes > 0) std::memset(memory, 0, bytes);
+  }
+
+  void fill(std::int64_t count, float value, float* y) override { cpu::fill(count, value, y); }
+  void add(std::int64_t count, const float* a, const float* b, float* y) override {
+    cpu::add(count, a, b, y);
+  }
+  void axpy(std::int64_t count, float alpha, const float* x, float* y) override {
+    cpu::axpy(count, alpha, x, y);
+  }
+  void scale(std::int64_t count, float factor, const float* scale_or_null, const float* x,
+             float* y) override {
+    cpu::scale(count, scale_or_null != nullptr ? factor * *scale_or_null : factor, x, y);
+  }
+  void relu(std::int64_t count, const float* x, float* y) override { cpu::relu(count, x, y); }
+  void relu_backward(std::int64_t count, const float* y, const float* dy, float* dx) override {
+    cpu::relu_backward(count, y, dy, dx);
+  }
+  void dropout(std::int64_t count, double probability, const RandomState& random, const float* x,
+               float* y) override {
+    cpu::dropout(count, probability, random, x, y);
+  }
+
+  void matmul(const MatmulArguments& arguments) override { cpu::matmul(arguments); }
+  void broadcast_rows(std::int64_t rows, std::int64_t columns, const float* row,
+                      float* y) override {
+    cpu::broadcast_rows(rows, columns, row, y);
+  }
+  void accumulate_column_sums(std::int64_t rows, std::int64_t columns, const float* x,
+                              float* sums) override {
+    cpu::accumulate_column_sums(rows, columns, x, sums);
+  }
+
+  void conv2d(const Conv2dGeometry& geometry, const float* x, const WeightsRef& weights,
+              const float* bias_or_null, float* y) override {
+    convolutions_.forward(geometry, x, weights, bias_or_null, y);
+  }
+  void conv2d_backward_data(const Conv2dGeometry& geometry, const float* dy,
+                            const WeightsRef& weights, float* dx) override {
+    convolutions_.backward_data(geometry, dy, weights, dx);
+  }
+  void conv2d_backward_weights(const Conv2dGeometry& geometry, const float* x, const float* dy,
+                               float* dw, float* db_or_null) override {
+    convolutions_.backward_weights(geometry, x, dy, dw, db_or_null);
+  }
+  void max_pool2d(const PoolGeometry& geometry, const float* x, float* y,
+                  std::uint8_t* argmax) override {
+    cpu::max_pool2d(geometry, x, y, argmax);
+  }
+  void max_pool2d_backward(const PoolGeometry& geometry, const float* dy,
+                           const std::uint8_t* argmax, float* dx) override {
+    cpu::max_pool2d_backward(geometry, dy, argmax, dx);
+  }
+  void global_avg_pool(std::int64_t n, std::int64_t pixels, std::int64_t channels, const float* x,
+                       float* y) override {
+    cpu::global_avg_pool(n, pixels, channels, x, y);
+  }
+  void global_avg_pool_backward(std::int64_t n, std::int64_t pixels, std::int64_t channels,
+                                const float* dy, float* dx) override {
+    cpu::global_avg_pool_backward(n, pixels, channels, dy, dx);
+  }
+
+  void cross_entropy(std::int64_t n, std::int64_t classes, const float* logits,
+                     const std::int32_t* labels, float smoothing, float* loss,
+                     float* gradient) override {
+    cpu::cross_entropy(n, classes, logits, labels, smoothing, loss, gradient);
+  }
+
+  NormKernels& norm() override { return *norm_; }
+  OptimizerKernels& optimizer() override { return *optimizer_; }
+
+ private:
+  cpu::CachingAllocator allocator_;
+  cpu::Convolutions convolutions_{allocator_};
+  std::unique_ptr<NormKernels> norm_ = make_cpu_norm_kernels();
+  std::unique_ptr<OptimizerKernels> optimizer_ = make_cpu_optimizer_kernels();
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cpu_backend() {
+  return std::make_unique<CpuBackend>();
+}
+
+}  // namespace dlaunch::nn

@@ -1,0 +1,90 @@
+#include <algorithm>
+#include <cmath>
+
+#include "nn/cpu/kernels.h"
+#include "nn/cpu/multiversion.h"
+#include "nn/cpu/parallel.h"
+
+namespace dlaunch::nn::cpu {
+namespace {
+
+constexpr int kLanes = 16;                   // Philox blocks computed side by side
+constexpr std::int64_t kChunk = 4 * kLanes;  // elements that they serve
+constexpr std::int64_t kGrain = 16384;
+
+struct Mask {
+  std::uint64_t seed;
+  std::uint64_t stream;
+  std::uint32_t threshold;  // elements whose word is below are dropped
+  float scale;
+};
+
+// Philox4x32-10 as in nn/core/random.cc, kLanes counters at a time; words[4 * lane + i] is word i
+// of block first_block + lane.
+inline __attribute__((always_inline)) void philox_words(const Mask& mask, std::uint64_t first_block,
+                                                        std::uint32_t* words) {
+  std::uint32_t c0[kLanes], c1[kLanes], c2[kLanes], c3[kLanes];
+  for (int lane = 0; lane < kLanes; ++lane) {
+    const std::uint64_t block = first_block + static_cast<std::uint64_t>(lane);
+    c0[lane] = static_cast<std::uint32_t>(block);
+    c1[lane] = static_cast<std::uint32_t>(block >> 32);
+    c2[lane] = static_cast<std::uint32_t>(mask.stream);
+    c3[lane] = static_cast<std::uint32_t>(mask.stream >> 32);
+  }
+  auto key0 = static_cast<std::uint32_t>(mask.seed);
+  auto key1 = static_cast<std::uint32_t>(mask.seed >> 32);
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+#pragma omp simd
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const std::uint64_t product0 = std::uint64_t{kPhiloxMultiplier0} * c0[lane];
+      const std::uint64_t product1 = std::uint64_t{kPhiloxMultiplier1} * c2[lane];
+      c0[lane] = static_cast<std::uint32_t>(product1 >> 32) ^ c1[lane] ^ key0;
+      c1[lane] = static_cast<std::uint32_t>(product1);
+      c2[lane] = static_cast<std::uint32_t>(product0 >> 32) ^ c3[lane] ^ key1;
+      c3[lane] = static_cast<std::uint32_t>(product0);
+    }
+    key0 += kPhiloxWeyl0;
+    key1 += kPhiloxWeyl1;
+  }
+  for (int lane = 0; lane < kLanes; ++lane) {
+    words[4 * lane] = c0[lane];
+    words[4 * lane + 1] = c1[lane];
+    words[4 * lane + 2] = c2[lane];
+    words[4 * lane + 3] = c3[lane];
+  }
+}
+
+DLAUNCH_MULTIVERSION void dropout_range(std::int64_t count, const Mask& mask,
+                                        std::uint64_t first_block, const float* x, float* y) {
+  const std::uint32_t threshold = mask.threshold;
+  const float scale = mask.scale;
+  for (std::int64_t begin = 0; begin < count; begin += kChunk, first_block += kLanes) {
+    std::uint32_t words[kChunk];
+    philox_words(mask, first_block, words);
+    const std::int64_t here = count - begin < kChunk ? count - begin : kChunk;
+#pragma omp simd
+    for (std::int64_t i = 0; i < here; ++i) {
+      y[begin + i] = words[i] >= threshold ? x[begin + i] * scale : 0.0F;
+    }
+  }
+}
+
+}  // namespace
+
+void dropout(std::int64_t count, double probability, const RandomState& random, const float* x,
+             float* y) {
+  const Mask mask{
+      .seed = random.seed,
+      .stream = random.stream,
+      .threshold = static_cast<std::uint32_t>(std::min(probability * 0x1p32, 0x1p32 - 1)),
+      .scale = static_cast<float>(1.0 / (1.0 - probability))};
+  const std::int64_t chunks = (count + kChunk - 1) / kChunk;
+  const std::uint64_t first_block = random.position / 4;
+  parallel_ranges(chunks, kGrain / kChunk, [&](std::int64_t begin, std::int64_t end) {
+    const std::int64_t from = begin * kChunk;
+    dropout_range(std::min(count, end * kChunk) - from, mask,
+                  first_block + static_cast<std::uint64_t>(begin * kLanes), x + from, y + from);
+  });
+}
+
+}  // namespace dlaunch::nn::cpu

@@ -1,0 +1,42 @@
+// The CPU backend's own kernels, on plain memory. What they compute is written in
+// nn/core/backend.h; names and arguments are the same. They use OpenMP threads where there is
+// enough to do; sums do not depend on the number of threads.
+#pragma once
+
+#include <cstdint>
+
+#include "nn/core/backend.h"
+
+namespace dlaunch::nn::cpu {
+
+// elementwise.cc
+void fill(std::int64_t count, float value, float* y);
+void add(std::int64_t count, const float* a, const float* b, float* y);
+void axpy(std::int64_t count, float alpha, const float* x, float* y);
+void scale(std::int64_t count, float factor, const float* x, float* y);
+void relu(std::int64_t count, const float* x, float* y);
+void relu_backward(std::int64_t count, const float* y, const float* dy, float* dx);
+
+// dropout.cc
+void dropout(std::int64_t count, double probability, const RandomState& random, const float* x,
+             float* y);
+
+// matmul.cc
+void matmul(const MatmulArguments& arguments);
+void broadcast_rows(std::int64_t rows, std::int64_t columns, const float* row, float* y);
+void accumulate_column_sums(std::int64_t rows, std::int64_t columns, const float* x, float* sums);
+
+// pooling.cc
+void max_pool2d(const PoolGeometry& geometry, const float* x, float* y, std::uint8_t* argmax);
+void max_pool2d_backward(const PoolGeometry& geometry, const float* dy, const std::uint8_t* argmax,
+                         float* dx);
+void global_avg_pool(std::int64_t n, std::int64_t pixels, std::int64_t channels, const float* x,
+                     float* y);
+void global_avg_pool_backward(std::int64_t n, std::int64_t pixels, std::int64_t channels,
+                              const float* dy, float* dx);
+
+// cross_entropy.cc
+void cross_entropy(std::int64_t n, std::int64_t classes, const float* logits,
+                   const std::int32_t* labels, float smoothing, float* loss, float* gradient);
+
+}  // namespace dlaunch::nn::cpu

@@ -1,0 +1,53 @@
+#include <cstring>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <string>
+
+#include "nn/core/error.h"
+#include "nn/cpu/kernels.h"
+#include "nn/cpu/multiversion.h"
+#include "nn/cpu/parallel.h"
+
+namespace dlaunch::nn::cpu {
+namespace {
+
+constexpr std::int64_t kGrain = 32768;  // elements per thread at least
+
+DLAUNCH_MULTIVERSION void add_rows_to(std::int64_t rows, std::int64_t columns, std::int64_t stride,
+                                      const float* x, float* sums) {
+  for (std::int64_t r = 0; r < rows; ++r, x += stride) {
+#pragma omp simd
+    for (std::int64_t c = 0; c < columns; ++c) sums[c] += x[c];
+  }
+}
+
+}  // namespace
+
+void matmul(const MatmulArguments& arg) {
+  if (arg.m == 0 || arg.n == 0) return;
+  if (arg.k == 0) {
+    if (arg.beta == 0) fill(arg.m * arg.n, 0.0F, arg.c);
+    return;
+  }
+  const auto status = dnnl::sgemm(arg.transpose_a ? 'T' : 'N', arg.transpose_b ? 'T' : 'N', arg.m,
+                                  arg.n, arg.k, 1.0F, arg.a, arg.transpose_a ? arg.m : arg.k, arg.b,
+                                  arg.transpose_b ? arg.k : arg.n, arg.beta, arg.c, arg.n);
+  if (status != dnnl::status::success) {
+    throw Error("matmul [" + std::to_string(arg.m) + ", " + std::to_string(arg.k) + "] x [" +
+                std::to_string(arg.k) + ", " + std::to_string(arg.n) + "] failed in oneDNN");
+  }
+}
+
+void broadcast_rows(std::int64_t rows, std::int64_t columns, const float* row, float* y) {
+  for (std::int64_t r = 0; r < rows; ++r) {
+    std::memcpy(y + r * columns, row, static_cast<std::size_t>(columns) * sizeof(float));
+  }
+}
+
+void accumulate_column_sums(std::int64_t rows, std::int64_t columns, const float* x, float* sums) {
+  const std::int64_t grain = rows == 0 ? columns + 1 : kGrain / rows + 1;
+  parallel_ranges(columns, grain, [=](std::int64_t begin, std::int64_t end) {
+    add_rows_to(rows, end - begin, columns, x + begin, sums + begin);
+  });
+}
+
+}  // namespace dlaunch::nn::cpu

@@ -1,0 +1,31 @@
+// Splits a loop among OpenMP's threads.
+#pragma once
+
+#include <omp.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace dlaunch::nn::cpu {
+
+/// Calls function(begin, end) for ranges that cover [0, count), one range per thread, each of at
+/// least `grain` elements (so with little to do it all runs on the calling thread). The same ranges
+/// for the same number of threads. The function must not throw.
+template <typename Function>
+void parallel_ranges(std::int64_t count, std::int64_t grain, const Function& function) {
+  const std::int64_t most = (count + grain - 1) / grain;
+  const std::int64_t threads = std::min<std::int64_t>(most, omp_get_max_threads());
+  if (threads <= 1) {
+    if (count > 0) function(std::int64_t{0}, count);
+    return;
+  }
+#pragma omp parallel num_threads(static_cast <int>(threads))
+  {
+    const std::int64_t share = (count + omp_get_num_threads() - 1) / omp_get_num_threads();
+    const std::int64_t begin = std::min(count, share * omp_get_thread_num());
+    const std::int64_t end = std::min(count, begin + share);
+    if (begin < end) function(begin, end);
+  }
+}
+
+}  // namespace dlaunch::nn::cpu
