@@ -1,0 +1,72 @@
+// dlaunch: starts N ranks of a program, watches them, and leaves nothing behind.
+#include <cstdio>
+#include <exception>
+#include <variant>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "launcher/command_line.h"
+#include "launcher/guard.h"
+#include "launcher/launch_job.h"
+#include "launcher/program_search.h"
+#include "launcher/signals.h"
+#include "launcher/spawn.h"
+#include "runtime/base/exit_codes.h"
+
+namespace dlaunch {
+namespace {
+
+// If stdin, stdout or stderr is closed, the next file to be opened would take its place.
+void open_standard_descriptors() {
+  for (int descriptor = open("/dev/null", O_RDWR); descriptor >= 0;
+       descriptor = open("/dev/null", O_RDWR)) {
+    if (descriptor <= STDERR_FILENO) continue;
+    close(descriptor);
+    return;
+  }
+}
+
+// This process's group if it is the foreground of the terminal that stdin is, else 0.
+pid_t terminal_group() {
+  const pid_t own = getpgrp();
+  return isatty(STDIN_FILENO) != 0 && tcgetpgrp(STDIN_FILENO) == own ? own : 0;
+}
+
+int run(int argc, const char* const* argv) {
+  open_standard_descriptors();
+  const std::vector<int> inherited = inherited_descriptors();
+  const auto parsed = parse_command_line(argc, argv);
+  if (const auto* early = std::get_if<EarlyExit>(&parsed)) {
+    std::fputs(early->text.c_str(), early->exit_code == kExitOk ? stdout : stderr);
+    return early->exit_code;
+  }
+  const auto& options = std::get<JobOptions>(parsed);
+  const auto program = find_program(options.command.front());
+  if (const auto* error = std::get_if<ProgramError>(&program)) {
+    std::fprintf(stderr, "dlaunch: %s\n", error->text.c_str());
+    return error->exit_code;
+  }
+  const SignalSetup signals = block_signals();
+  const pid_t foreground = terminal_group();
+  return guard(signals, [&](int guard_pipe) {
+    return launch_job({.options = options,
+                       .program = std::get<std::string>(program),
+                       .signals = signals,
+                       .inherited = inherited,
+                       .guard_pipe = guard_pipe,
+                       .terminal_group = foreground});
+  });
+}
+
+}  // namespace
+}  // namespace dlaunch
+
+int main(int argc, char** argv) {
+  try {
+    return dlaunch::run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "dlaunch: %s\n", error.what());
+    return dlaunch::kLauncherFailure;
+  }
+}

@@ -1,0 +1,25 @@
+#include "launcher/signals.h"
+
+#include <initializer_list>
+
+namespace dlaunch {
+
+SignalSetup block_signals() {
+  SignalSetup setup;
+  // Were SIGCHLD ignored, the system would reap children before anyone learned how they ended.
+  signal(SIGCHLD, SIG_DFL);
+  sigemptyset(&setup.handled);
+  sigaddset(&setup.handled, SIGCHLD);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT}) {
+    struct sigaction current {};
+    sigaction(number, nullptr, &current);
+    if (current.sa_handler != SIG_IGN) sigaddset(&setup.handled, number);
+  }
+  sigset_t blocked = setup.handled;
+  sigaddset(&blocked, SIGPIPE);
+  sigaddset(&blocked, SIGTTOU);
+  sigprocmask(SIG_BLOCK, &blocked, &setup.original);
+  return setup;
+}
+
+}  // namespace dlaunch

@@ -1,0 +1,63 @@
+// Starts one rank.
+//
+// The rank leads a process group of its own, dies with the thread that started it
+// (PR_SET_PDEATHSIG), has the signal mask that dlaunch was started with, and inherits exactly the
+// descriptors that dlaunch itself inherited.
+#pragma once
+
+#include <signal.h>
+#include <sys/types.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/status.h"
+
+namespace dlaunch {
+
+/// A descriptor that is closed with this object.
+class Descriptor {
+ public:
+  explicit Descriptor(int value = -1) : value_(value) {}
+  ~Descriptor();
+  Descriptor(Descriptor&& other) noexcept : value_(std::exchange(other.value_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(value_, other.value_);
+    return *this;
+  }
+  int get() const { return value_; }
+
+ private:
+  int value_;
+};
+
+/// The same for all ranks of a job. The vectors of strings outlive the call only.
+struct SpawnPlan {
+  std::string path;  // of the program
+  const std::vector<std::string>& command;
+  sigset_t signal_mask;        // for the ranks
+  std::vector<int> inherited;  // descriptors above 2 that the ranks keep, ascending
+  pid_t terminal_group = 0;    // see below
+};
+
+struct Rank {
+  pid_t pid = -1;
+  Descriptor end;           // pidfd: readable once the rank has ended
+  Descriptor error_output;  // reading end of its stderr, non-blocking
+  bool in_terminal_group = false;
+};
+
+/// Starts rank `rank`, which reads stdin if it is rank 0 and /dev/null otherwise. To read from a
+/// terminal a process must be in its foreground group; so if plan.terminal_group is not 0, rank 0
+/// joins that group instead of leading its own.
+///   kNotFound     the program, or the interpreter its first line names, does not exist
+///   kInvalidArgument  it cannot be executed
+///   kIo           the system is out of something
+Result<Rank> spawn_rank(const SpawnPlan& plan, int rank,
+                        const std::vector<std::string>& environment);
+
+/// The descriptors above 2 that are open now and not close-on-exec: what the user handed down.
+std::vector<int> inherited_descriptors();
+
+}  // namespace dlaunch
