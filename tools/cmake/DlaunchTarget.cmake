@@ -23,6 +23,11 @@ if(DLAUNCH_SANITIZE)
   endif()
 endif()
 
+# Libraries from a folder of their own (CMAKE_PREFIX_PATH) find each other there: as DT_RPATH, unlike
+# DT_RUNPATH, the path serves the libraries' own dependencies too.
+add_link_options(-Wl,--disable-new-dtags)
+set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
+
 # Outside programs include <dlaunch/runtime/comm/communicator.h>; this link gives the build tree the
 # same spelling as an installed package.
 file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/include")
