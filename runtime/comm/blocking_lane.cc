@@ -1,0 +1,30 @@
+#include "runtime/comm/blocking_lane.h"
+
+#include <utility>
+
+namespace dlaunch {
+
+Status BlockingLane::run(const Request& request, std::chrono::nanoseconds timeout) {
+  const std::scoped_lock lock(mutex_);
+  if (failure_.failed()) return failure_.status().within("the communicator failed earlier");
+  std::unique_ptr<Operation> operation = lane_.prepare(request, timeout);
+  lane_.start(*operation);
+  while (!lane_.drive(*operation)) {
+    if (failure_.failed()) {
+      lane_.endpoint().fail(failure_.status());
+    } else {
+      lane_.endpoint().poll(Lane::next_check(*operation));
+    }
+  }
+  Status status = Lane::result(*operation);
+  lane_.recycle(std::move(operation));
+  return status;
+}
+
+void BlockingLane::fail() {
+  lane_.endpoint().wake();  // whoever holds the mutex sees the failure and lets go
+  const std::scoped_lock lock(mutex_);
+  lane_.endpoint().fail(failure_.status());
+}
+
+}  // namespace dlaunch

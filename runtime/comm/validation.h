@@ -1,0 +1,19 @@
+// Checks of arguments, made before anything is sent. Pure functions; any thread may call them.
+#pragma once
+
+#include "runtime/base/status.h"
+#include "runtime/comm/communicator.h"
+
+namespace dlaunch {
+
+/// kInvalidArgument, naming the call and what is wrong with it, unless rank `rank` of `size` may
+/// make it. Only what this rank's part of the operation uses is looked at.
+Status validate(const CollectiveCall& call, int rank, int size);
+
+/// The same for one end of a point-to-point message.
+Status validate_message(ConstBuffer data, int peer, int size);
+
+/// Elements of the whole operation, the same number on every rank; `call` is valid.
+std::size_t total_count(const CollectiveCall& call, int rank, int size);
+
+}  // namespace dlaunch
