@@ -1,0 +1,24 @@
+#include "transport/failure_notice.h"
+
+namespace dlaunch {
+
+FailureNotice FailureNotice::from(const Status& why, int reporter) {
+  return {.code = why.code(),
+          .about = why.peer().value_or(-1),
+          .reporter = reporter,
+          .text = why.to_string()};
+}
+
+Status FailureNotice::to_status() const {
+  const std::string told = text + " (reported by rank " + std::to_string(reporter) + ")";
+  if (about < 0) return Status(code, told);
+  // about_peer() writes "peer N: " itself, so the text is cut where it says the same.
+  const std::string name = "peer " + std::to_string(about) + ": ";
+  const std::size_t at = told.find(name);
+  if (at == std::string::npos) return Status::about_peer(code, about, told);
+  const Status inner = Status::about_peer(code, about, told.substr(at + name.size()));
+  if (at < 2) return inner;
+  return inner.within(told.substr(0, at - 2));  // without the ": " before the name
+}
+
+}  // namespace dlaunch

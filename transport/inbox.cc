@@ -1,0 +1,111 @@
+#include "transport/inbox.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <string>
+
+namespace dlaunch {
+namespace {
+
+std::string in_words(SignaturePrinter describe, const MessageSignature& signature,
+                     std::size_t bytes) {
+  std::string words;
+  if (describe != nullptr) {
+    words = describe(signature);
+  } else {
+    words = "operation " + std::to_string(signature.operation) + " dtype " +
+            std::to_string(signature.dtype) + " reduction " + std::to_string(signature.reduce_op) +
+            " algorithm " + std::to_string(signature.algorithm) + " root " +
+            std::to_string(signature.root) + " count " + std::to_string(signature.count);
+  }
+  return words + " (" + std::to_string(bytes) + " bytes)";
+}
+
+}  // namespace
+
+Status Inbox::post(Transfer& receive) {
+  const Message* message = find_message(receive.tag);
+  if (message == nullptr) {
+    add_receive(receive);
+    return Status();
+  }
+  Status matched = check(receive, message->signature, message->bytes);
+  if (matched.ok() && message->bytes > 0) {
+    std::memcpy(receive.data, message->data.get(), message->bytes);
+  }
+  remove_message(message);
+  context_.complete(receive, matched);
+  return matched;
+}
+
+Status Inbox::deliver(const MessageTag& tag, const MessageSignature& signature,
+                      const std::byte* data, std::size_t bytes) {
+  if (Transfer* receive = take_receive(tag); receive != nullptr) {
+    Status matched = check(*receive, signature, bytes);
+    if (matched.ok() && bytes > 0) std::memcpy(receive->data, data, bytes);
+    context_.complete(*receive, matched);
+    return matched;
+  }
+  Message* message = add_message(tag, signature, bytes);
+  if (message == nullptr) {
+    return Status(StatusCode::kIo, "no memory to keep a message of " + std::to_string(bytes) +
+                                       " bytes until it is received");
+  }
+  if (bytes > 0) std::memcpy(message->data.get(), data, bytes);
+  return Status();
+}
+
+Transfer* Inbox::take_receive(const MessageTag& tag) {
+  const auto found = std::find_if(receives_.begin(), receives_.end(),
+                                  [&](const Transfer* posted) { return posted->tag == tag; });
+  if (found == receives_.end()) return nullptr;
+  Transfer* const receive = *found;
+  receives_.erase(found);
+  return receive;
+}
+
+Status Inbox::check(const Transfer& receive, const MessageSignature& signature,
+                    std::size_t bytes) const {
+  if (receive.signature == signature && receive.bytes == bytes) return Status();
+  // In terms of ranks, not of "this side": all ranks will read this text.
+  return Status(StatusCode::kMismatch,
+                "rank " + std::to_string(peer_) + " called " +
+                    in_words(context_.describe, signature, bytes) + " where rank " +
+                    std::to_string(context_.rank) + " called " +
+                    in_words(context_.describe, receive.signature, receive.bytes));
+}
+
+Inbox::Message* Inbox::add_message(const MessageTag& tag, const MessageSignature& signature,
+                                   std::size_t bytes) {
+  auto message = std::make_unique<Message>();
+  message->tag = tag;
+  message->signature = signature;
+  message->bytes = bytes;
+  if (bytes > 0) {
+    message->data.reset(new (std::nothrow) std::byte[bytes]);
+    if (message->data == nullptr) return nullptr;
+  }
+  messages_.push_back(std::move(message));
+  return messages_.back().get();
+}
+
+Inbox::Message* Inbox::find_message(const MessageTag& tag) const {
+  for (const auto& message : messages_) {
+    if (message->tag == tag) return message.get();
+  }
+  return nullptr;
+}
+
+void Inbox::remove_message(const Message* message) {
+  const auto found = std::find_if(messages_.begin(), messages_.end(),
+                                  [&](const auto& kept) { return kept.get() == message; });
+  messages_.erase(found);
+}
+
+void Inbox::fail_receives(const Status& why) {
+  for (Transfer* receive : receives_) context_.complete(*receive, why);
+  receives_.clear();
+}
+
+}  // namespace dlaunch

@@ -1,0 +1,96 @@
+// TcpConnection: the connected socket between an endpoint and one of its peers. Writes frames from
+// a queue of sends, reads frames through a FrameReceiver, never blocks.
+//
+// One thread at a time, that of the endpoint. Internal to the TCP transport.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <asio/ip/tcp.hpp>
+
+#include "transport/inbox.h"
+#include "transport/tcp/frame.h"
+#include "transport/tcp/frame_receiver.h"
+
+namespace dlaunch {
+
+class TcpConnection {
+ public:
+  /// What a step of reading has come to.
+  enum class Event {
+    kIdle,      // nothing there, or everything that was there has been read
+    kMore,      // there may be more to read at once
+    kGoodbye,   // the peer has left in order
+    kAbort,     // the peer has failed: notice()
+    kClosed,    // the connection ended: closed_because()
+    kMalformed  // fault(): bytes or a message that must not be
+  };
+
+  /// `socket` is connected; it becomes non-blocking. `context` and `staging`, into which reads go
+  /// that have no other place, are shared by the connections of an endpoint and outlive them.
+  TcpConnection(asio::ip::tcp::socket socket, int peer, EndpointContext& context,
+                std::span<std::byte> staging);
+
+  int peer() const { return peer_; }
+  asio::ip::tcp::socket& socket() { return socket_; }
+  FrameReceiver& receiver() { return receiver_; }
+
+  /// Reads once from the socket.
+  Event read();
+  const FailureNotice& notice() const { return *receiver_.notice(); }
+  const Status& fault() const { return fault_; }
+  const std::string& closed_because() const { return closed_because_; }
+
+  /// Queues a send and writes what the socket takes. A failed write is not reported here: reading
+  /// tells why, because the peer's last words are read before the end of the stream.
+  void send(Transfer& transfer);
+  /// Writes what the socket takes; true if the queue is empty then.
+  bool flush();
+  bool has_sends() const { return first_ < queue_.size(); }
+  /// True after a write has failed: the connection is over, and reading on tells why.
+  bool write_failed() const { return write_failed_; }
+  /// True while a posted receive or a queued send waits for this connection.
+  bool awaited() const { return receiver_.has_receives() || has_sends(); }
+
+  /// Ends all its transfers with `why`.
+  void fail_transfers(const Status& why);
+
+  /// Queues a last frame behind which nothing is sent, and writes what the socket takes. Impossible
+  /// in the middle of a frame, whose rest will not come: then nothing is sent.
+  void write_last(std::span<const std::byte> frame);
+  /// Ends the stream so that everything written still arrives, then closes. Never blocks.
+  void close();
+  bool is_open() const { return socket_.is_open(); }
+
+  bool read_wait_armed = false;   // an async_wait of the endpoint is under way
+  bool write_wait_armed = false;  // the same for writing
+
+ private:
+  struct Outgoing {
+    Transfer* transfer;
+    EncodedHeader header;
+    std::size_t written;  // of header and payload together
+  };
+
+  bool write_some(Outgoing& outgoing);
+  void pop_sent();
+
+  asio::ip::tcp::socket socket_;
+  int peer_;
+  EndpointContext& context_;
+  std::span<std::byte> staging_;
+  FrameReceiver receiver_;
+  Status fault_;
+  std::string closed_because_;
+
+  std::vector<Outgoing> queue_;  // sends in order; those before first_ are done
+  std::size_t first_ = 0;
+  bool cut_off_ = false;  // a frame was begun that will not be finished
+  bool write_failed_ = false;
+};
+
+}  // namespace dlaunch

@@ -1,0 +1,78 @@
+// FrameReceiver: turns the byte stream of one peer into received messages. A state machine without
+// input or output of its own, so that it can be tested and fuzzed alone.
+//
+// The owner reads from the socket into destination() first and then into a staging buffer of its
+// own, and hands both to consume(). The bulk of a payload thus lands where it was posted; only what
+// happens to share the staging buffer with a header is copied.
+//
+// One thread at a time, that of the endpoint. After an error, or once goodbye() or notice() says
+// that the stream has ended, nothing more is consumed.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "transport/failure_notice.h"
+#include "transport/inbox.h"
+#include "transport/tcp/frame.h"
+
+namespace dlaunch {
+
+class FrameReceiver {
+ public:
+  /// `context` outlives the receiver.
+  FrameReceiver(EndpointContext& context, int peer);
+
+  /// Where the next bytes of the stream belong; empty while a header is awaited.
+  std::span<std::byte> destination() const { return {destination_, remaining_}; }
+
+  /// Takes in bytes just read: `direct` of them have been put at destination(), the rest, which
+  /// follows them in the stream, is `staged`. kProtocol for bytes that no peer of ours sends,
+  /// kMismatch for a message that is not what its receive expects, kIo without memory.
+  Status consume(std::size_t direct, std::span<const std::byte> staged);
+
+  /// Posts a receive; it may be complete on return. Errors as in Inbox::post().
+  Status post(Transfer& receive);
+
+  /// True while a posted receive waits for bytes of this peer.
+  bool has_receives() const { return receive_ != nullptr || inbox_.has_receives(); }
+  /// Ends every posted receive, also the one that is arriving, with `why`.
+  void fail_receives(const Status& why);
+
+  /// True between frames: a stream that ends elsewhere was cut off.
+  bool at_boundary() const { return !in_payload_ && header_bytes_ == 0; }
+  /// The peer has said goodbye: nothing more comes.
+  bool goodbye() const { return goodbye_; }
+  /// The peer has failed, and why.
+  const std::optional<FailureNotice>& notice() const { return notice_; }
+
+ private:
+  Status start_frame(const FrameHeader& header);
+  Status start_message();
+  Status finish_frame();
+  bool ended() const { return goodbye_ || notice_.has_value(); }
+
+  EndpointContext& context_;
+  int peer_;
+  Inbox inbox_;
+
+  EncodedHeader partial_header_{};
+  std::size_t header_bytes_ = 0;  // of partial_header_
+
+  // The frame whose payload is arriving goes to one of three: a posted receive, a message that is
+  // kept, or notice_bytes_.
+  bool in_payload_ = false;
+  FrameHeader header_;
+  std::byte* destination_ = nullptr;
+  std::size_t remaining_ = 0;
+  Transfer* receive_ = nullptr;
+  Inbox::Message* message_ = nullptr;
+  std::vector<std::byte> notice_bytes_;
+
+  bool goodbye_ = false;
+  std::optional<FailureNotice> notice_;
+};
+
+}  // namespace dlaunch

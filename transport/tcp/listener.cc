@@ -1,0 +1,80 @@
+#include "transport/tcp/listener.h"
+
+#include <sys/resource.h>
+
+#include <system_error>
+#include <utility>
+
+#include <asio/ip/v6_only.hpp>
+
+#include "transport/tcp/listener_socket.h"
+
+namespace dlaunch {
+namespace {
+
+using asio::ip::tcp;
+
+// A large world needs more connections than the usual soft limit of 1024 allows.
+void raise_open_file_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+Status failed(const char* call, const std::error_code& error) {
+  return Status(StatusCode::kIo, std::string("TCP listener: ") + call + ": " + error.message());
+}
+
+Status listen_on(tcp::acceptor& acceptor, const tcp::endpoint& address) {
+  std::error_code error;
+  acceptor.open(address.protocol(), error);
+  if (error) return failed("socket", error);
+  if (address.protocol() == tcp::v6()) {
+    acceptor.set_option(asio::ip::v6_only(false), error);
+    if (error) return failed("IPV6_V6ONLY", error);
+  }
+  acceptor.bind(address, error);
+  if (error) return failed("bind", error);
+  // All ranks connect at about the same time; a full backlog would cost them a second.
+  acceptor.listen(asio::socket_base::max_listen_connections, error);
+  if (error) return failed("listen", error);
+  return Status();
+}
+
+}  // namespace
+
+TcpListener::TcpListener(std::unique_ptr<Socket> socket) : socket_(std::move(socket)) {}
+TcpListener::~TcpListener() = default;
+TcpListener::TcpListener(TcpListener&&) noexcept = default;
+TcpListener& TcpListener::operator=(TcpListener&&) noexcept = default;
+
+Result<TcpListener> TcpListener::open(Bind bind) {
+  raise_open_file_limit();
+  auto socket = std::make_unique<Socket>();
+  Status listening;
+  if (bind == Bind::kLoopback) {
+    listening = listen_on(socket->acceptor, {asio::ip::address_v4::loopback(), 0});
+  } else {
+    listening = listen_on(socket->acceptor, {tcp::v6(), 0});  // also takes IPv4
+    if (!listening.ok()) {
+      socket = std::make_unique<Socket>();
+      listening = listen_on(socket->acceptor, {tcp::v4(), 0});
+    }
+  }
+  DLAUNCH_RETURN_IF_ERROR(listening);
+  std::error_code error;
+  socket->port = socket->acceptor.local_endpoint(error).port();
+  if (error) return failed("getsockname", error);
+  return TcpListener(std::move(socket));
+}
+
+std::uint16_t TcpListener::port() const {
+  return socket_->port;
+}
+
+std::unique_ptr<TcpListener::Socket> TcpListener::release() && {
+  return std::move(socket_);
+}
+
+}  // namespace dlaunch
