@@ -13,8 +13,8 @@ namespace dlaunch::nn {
 namespace {
 
 NormExtent extent_of(const Tensor& x) {
-  const std::int64_t channels = x.shape()[-1];
-  return {.rows = channels == 0 ? 0 : x.size() / channels, .channels = channels};
+  const std::int64_t channels = x.shape()[-1];  // at least one
+  return {.rows = x.size() / channels, .channels = channels};
 }
 
 const float* values_or_null(const Tensor& tensor) {
@@ -119,7 +119,8 @@ Tensor BatchNorm::forward(Tensor input) {
 
   const bool recording = is_recording({input, weight_, bias_});
   const float* x = input.data<const float>();
-  Tensor output = !recording && input.sole_owner() ? input : Tensor::empty(input.backend(), shape);
+  Tensor output =
+      !recording && input.sole_owner() ? input.detach() : Tensor::empty(input.backend(), shape);
   input.backend().norm().normalise(extent_of(input), x, statistics.data<const double>(),
                                    values_or_null(weight_), values_or_null(bias_),
                                    output.data<float>());
