@@ -57,6 +57,16 @@ int parse_ranks(const std::string& text) {
   return ranks;
 }
 
+std::uint16_t parse_port(const std::string& text) {
+  std::uint16_t port = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, port);
+  if (error != std::errc() || stop != end || port == 0) {
+    throw CLI::ValidationError("--port", "'" + text + "' is not a port from 1 to 65535");
+  }
+  return port;
+}
+
 std::chrono::nanoseconds parse_seconds(const char* option, const std::string& text,
                                        bool zero_allowed) {
   double seconds = 0;
@@ -121,6 +131,7 @@ std::variant<JobOptions, EarlyExit> parse_command_line(int argc, const char* con
   std::string ranks;
   std::string timeout;
   std::string grace = "5";
+  std::string port;
   JobOptions options;
   app.add_option("--nproc,--nproc-per-node,--nproc_per_node", ranks, "Number of ranks, auto or cpu")
       ->type_name("N");
@@ -128,8 +139,7 @@ std::variant<JobOptions, EarlyExit> parse_command_line(int argc, const char* con
       ->type_name("SECONDS");
   app.add_option("--grace", grace, "From SIGTERM to SIGKILL when the job is ended (default 5)")
       ->type_name("SECONDS");
-  app.add_option("--port", options.store_port, "Port of the rendezvous store (default: any)")
-      ->type_name("PORT");
+  app.add_option("--port", port, "Port of the rendezvous store (default: any)")->type_name("PORT");
   try {
     app.parse(argc, argv);
     options.command = app.remaining();
@@ -141,6 +151,7 @@ std::variant<JobOptions, EarlyExit> parse_command_line(int argc, const char* con
     if (ranks.empty()) return refuse("how many ranks? (--nproc N)");
     options.ranks = parse_ranks(ranks);
     options.grace = parse_seconds("--grace", grace, true);
+    if (!port.empty()) options.store_port = parse_port(port);
     if (!timeout.empty()) options.timeout = parse_seconds("--timeout", timeout, false);
     if (options.command.empty()) return refuse("which program?");
   } catch (const CLI::CallForHelp&) {

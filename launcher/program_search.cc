@@ -41,6 +41,7 @@ std::variant<std::string, ProgramError> find_program(const std::string& name) {
     if (auto error = check(name)) return *error;
     return name;
   }
+  if (name.empty()) return ProgramError{kLauncherNotFound, "'': there is no such program"};
   const char* path = std::getenv("PATH");  // NOLINT(concurrency-mt-unsafe): no other thread yet
   std::istringstream folders(path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin");
   std::optional<ProgramError> not_executable;

@@ -1,0 +1,72 @@
+// stderr: whole lines with the rank in front.
+#include <algorithm>
+#include <map>
+#include <sstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/launcher/launcher_runs.h"
+
+namespace dlaunch::testing {
+namespace {
+
+TEST(ErrorOutput, HasWholeLinesWithTheRankInFrontAndLosesNone) {
+  constexpr int kRanks = 4;
+  constexpr int kLines = 200;
+  const auto result = run_command(ranks_that({"chunks=" + std::to_string(kLines)}, kRanks));
+  std::map<std::string, int> next;
+  std::istringstream stream(result.error);
+  std::string line;
+  int whole = 0;
+  while (std::getline(stream, line)) {
+    ASSERT_EQ(line.substr(0, 6), "[rank ") << line;
+    const std::string rank = line.substr(6, 1);
+    EXPECT_EQ(line, "[rank " + rank + "] line " + std::to_string(next[rank]++) + " of rank " +
+                        rank + " with some more text");
+    ++whole;
+  }
+  EXPECT_EQ(whole, kRanks * kLines);
+}
+
+TEST(ErrorOutput, RelaysALastLineWithoutNewline) {
+  EXPECT_EQ(run_command(ranks_that({"err=", "part=no newline"}, 1)).error,
+            "[rank 0] \n[rank 0] no newline\n");
+}
+
+TEST(ErrorOutput, CutsVeryLongLinesIntoPieces) {
+  const std::string text(100'000, 'y');
+  const auto result = run_command(ranks_that({"err=" + text}, 1));
+  std::string joined;
+  std::istringstream stream(result.error);
+  std::string line;
+  while (std::getline(stream, line)) {
+    EXPECT_LT(line.size(), 20'000U);
+    joined += line.substr(std::string("[rank 0] ").size());
+  }
+  EXPECT_EQ(joined, text);
+}
+
+TEST(ErrorOutput, ArrivesWholeHoweverMuchItIs) {
+  constexpr int kLines = 20'000;
+  const auto result = run_command(ranks_that({"chunks=" + std::to_string(kLines)}, 2));
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(std::count(result.error.begin(), result.error.end(), '\n'), 2 * kLines);
+}
+
+TEST(ErrorOutput, ThatNobodyReadsDoesNotStopTheSupervision) {
+  const std::string mark = fresh_mark();
+  Subprocess job(ranks_that({mark, "chunks=100000"}, {"--nproc", "2", "--timeout", "0.7"}));
+  ASSERT_TRUE(all_there(mark, 4, soon()));  // the ranks, the launcher and the guard
+  EXPECT_TRUE(all_gone(mark, soon()));
+  EXPECT_EQ(job.finish(soon()).exit_code, 124);
+}
+
+TEST(ErrorOutput, OfALeftoverChildDoesNotHoldUpTheEnd) {
+  const auto result = run_command(ranks_that({"family", "err=bye"}, 2));
+  EXPECT_FALSE(result.timed_out);
+  EXPECT_EQ(result.exit_code, 0);
+}
+
+}  // namespace
+}  // namespace dlaunch::testing

@@ -1,0 +1,207 @@
+// How dlaunch ends, and what it says then.
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/base/exit_codes.h"
+#include "tests/launcher/launcher_runs.h"
+
+namespace dlaunch::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::Not;
+
+TEST(ExitCode, IsZeroWithoutAReportWhenAllRanksSucceed) {
+  const auto result = run_command(ranks_that({"only=1", "exit=0"}, 3));
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.error, "");
+}
+
+TEST(ExitCode, IsThatOfTheRankThatFailedFirst) {
+  const auto result = run_command(ranks_that({"only=2", "exit=7", "only=all", "pause"}, 4));
+  EXPECT_EQ(result.exit_code, 7);
+  EXPECT_THAT(result.error,
+              MatchesRegex("dlaunch: rank 2 \\(pid [0-9]+\\) failed with exit code 7 after "
+                           "[0-9.]+ s\ndlaunch: the other ranks: 0, 1, 3 ended by SIGTERM\n"));
+}
+
+TEST(ExitCode, Is128PlusTheSignalThatKilledARank) {
+  const auto result = run_command(
+      ranks_that({"only=0", "raise=" + std::to_string(SIGKILL), "only=all", "pause"}, 2));
+  EXPECT_EQ(result.exit_code, 128 + SIGKILL);
+  EXPECT_THAT(result.error, HasSubstr("dlaunch: rank 0 (pid "));
+  EXPECT_THAT(result.error, HasSubstr("was killed by SIGKILL"));
+}
+
+TEST(ExitCode, OfAnEarlySuccessDoesNotEndTheOthers) {
+  const auto result =
+      run_command(ranks_that({"only=1", "stdin", "out=late", "only=0", "exit=0"}, 2));
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out, HasSubstr("late\n"));
+}
+
+TEST(ExitCode, BlamesTheCauseRatherThanARankThatLostItsPeer) {
+  // Rank 0 says that a peer was lost; rank 1 is that peer, and its end is seen only afterwards.
+  const auto result =
+      run_command(ranks_that({"only=0", "exit=" + std::to_string(kExitCommunication), "only=1",
+                              "exit=9", "only=all", "pause"},
+                             3));
+  EXPECT_EQ(result.exit_code, 9);
+  EXPECT_THAT(result.error, HasSubstr("rank 1 "));
+}
+
+TEST(ExitCode, IsThatOfLostPeersIfThereIsNoOtherCause) {
+  const auto result = run_command(
+      ranks_that({"only=0", "exit=" + std::to_string(kExitCommunication), "only=all", "pause"}, 2));
+  EXPECT_EQ(result.exit_code, kExitCommunication);
+}
+
+TEST(Report, RepeatsTheLastLinesOfTheFailedRankIfOthersWroteSince) {
+  const std::string one = std::to_string(SIGUSR1);
+  const std::string two = std::to_string(SIGUSR2);
+  Subprocess job(
+      ranks_that({"only=0", "ignore=" + one, "await=" + two, "err=something else", "pause",
+                  "only=1", "ignore=" + two, "err=what went wrong", "await=" + one, "exit=3"},
+                 2));
+  ASSERT_TRUE(job.wait_for_output("0 waits\n", soon()));
+  ASSERT_TRUE(job.wait_for_output("1 waits\n", soon()));
+  ASSERT_TRUE(job.wait_for_error("what went wrong\n", soon()));
+  job.send_signal(SIGUSR2);
+  ASSERT_TRUE(job.wait_for_error("something else\n", soon()));
+  job.send_signal(SIGUSR1);
+  EXPECT_THAT(job.finish(soon()).error,
+              HasSubstr("dlaunch: its last lines on stderr:\n  | what went wrong\n"));
+}
+
+TEST(Report, DoesNotRepeatLinesThatAreStillTheLast) {
+  const auto result = run_command(ranks_that({"err=what went wrong", "exit=3"}, 1));
+  EXPECT_THAT(
+      result.error,
+      MatchesRegex("\\[rank 0\\] what went wrong\n"
+                   "dlaunch: rank 0 \\(pid [0-9]+\\) failed with exit code 3 after .* s\n"));
+}
+
+TEST(Timeout, EndsTheJobWith124) {
+  const auto result = run_command(ranks_that({"pause"}, {"--nproc", "2", "--timeout", "0.1"}));
+  EXPECT_EQ(result.exit_code, 124);
+  EXPECT_EQ(result.error, "dlaunch: ended after --timeout 0.10 s; ranks: 0, 1 ended by SIGTERM\n");
+}
+
+class RefusedCommandLine : public ::testing::Test {
+ protected:
+  // One line, with the given exit code, and nothing was started.
+  void expect(const Strings& arguments, int exit_code, const std::string& text) {
+    Command command{.arguments = {built_program("dlaunch")}};
+    command.arguments.insert(command.arguments.end(), arguments.begin(), arguments.end());
+    const auto result = run_command(command);
+    EXPECT_EQ(result.exit_code, exit_code) << result.error;
+    EXPECT_THAT(result.error, HasSubstr(text));
+    EXPECT_THAT(result.error, MatchesRegex("dlaunch: [^\n]+\n"));
+    EXPECT_EQ(result.out, "");
+  }
+};
+
+TEST_F(RefusedCommandLine, WithoutAProgramOrANumberOfRanks) {
+  expect({}, 125, "--nproc");
+  expect({"--nproc", "2"}, 125, "which program");
+  expect({"--nproc", "2", "--"}, 125, "which program");
+  expect({"echo", "hello"}, 125, "--nproc");
+}
+
+TEST_F(RefusedCommandLine, WithAnImpossibleNumber) {
+  expect({"--nproc", "0", "echo"}, 125, "'0' is not a number of ranks");
+  expect({"--nproc", "-1", "echo"}, 125, "'-1' is not a number of ranks");
+  expect({"--nproc", "two", "echo"}, 125, "'two' is not a number of ranks");
+  expect({"--nproc", "99999999999999999999", "echo"}, 125, "is not a number of ranks");
+  expect({"--nproc", "1", "--timeout", "0", "echo"}, 125, "'0' is not a number of seconds");
+  expect({"--nproc", "1", "--timeout", "nan", "echo"}, 125, "'nan' is not a number of seconds");
+  expect({"--nproc", "1", "--grace", "soon", "echo"}, 125, "'soon' is not a number of seconds");
+  expect({"--nproc", "1", "--port", "65536", "echo"}, 125, "'65536' is not a port");
+  expect({"--nproc"}, 125, "--nproc");
+}
+
+TEST_F(RefusedCommandLine, WithAnUnknownOptionAndTheNearestOne) {
+  expect({"--nporc", "2", "echo"}, 125, "--nporc; did you mean --nproc?");
+  expect({"--nproc", "2", "--time-out=3", "echo"}, 125, "--time-out; did you mean --timeout?");
+  expect({"--nproc", "2", "-x", "echo"}, 125, "unknown option -x");
+}
+
+TEST_F(RefusedCommandLine, WithAProgramThatDoesNotExist) {
+  expect({"--nproc", "2", "/no/such/program"}, 127, "/no/such/program: there is no such program");
+  expect({"--nproc", "2", "no-such-program"}, 127, "no such program in PATH");
+  expect({"--nproc", "2", ""}, 127, "no such program");
+}
+
+TEST_F(RefusedCommandLine, WithADirectoryOrAFileThatIsNotExecutable) {
+  expect({"--nproc", "2", "/tmp"}, 126, "/tmp: is a directory");
+  expect({"--nproc", "2", "/etc/passwd"}, 126, "/etc/passwd: is not executable");
+}
+
+TEST_F(RefusedCommandLine, WithAFileThatTheSystemCannotRun) {
+  char path[] = "/tmp/dlaunch-test-XXXXXX";
+  const int file = mkstemp(path);
+  ASSERT_GE(file, 0);
+  const std::string text = "#!/no/such/interpreter\n";
+  ASSERT_EQ(write(file, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  fchmod(file, 0755);
+  close(file);
+  expect({"--nproc", "3", path}, 127, "interpreter");
+  ASSERT_EQ(truncate(path, 0), 0);
+  expect({"--nproc", "3", path}, 126, "#! line");
+  unlink(path);
+}
+
+TEST(CommandLine, GivesWhatFollowsTheProgramToTheProgram) {
+  const Strings rest = {"--nproc", "9", "--help", "-x", "--"};
+  for (const bool separator : {false, true}) {
+    Command command{.arguments = {built_program("dlaunch"), "--nproc=1"}};
+    if (separator) command.arguments.emplace_back("--");
+    command.arguments.emplace_back("echo");
+    command.arguments.insert(command.arguments.end(), rest.begin(), rest.end());
+    EXPECT_EQ(run_command(command).out, "--nproc 9 --help -x --\n");
+  }
+}
+
+TEST(CommandLine, KnowsTheSpellingsOfTorchrun) {
+  for (const char* option : {"--nproc-per-node", "--nproc_per_node"}) {
+    const auto result = run_command(ranks_that({"only=0", "env=WORLD_SIZE"}, {option, "2"}));
+    EXPECT_EQ(result.out, "0 WORLD_SIZE=2\n");
+  }
+}
+
+TEST(CommandLine, CountsTheUsableCoresForAuto) {
+  const auto cores =
+      run_command({.arguments = {"/usr/bin/env", "nproc"}, .unset = {"OMP_NUM_THREADS"}});
+  const auto result = run_command(ranks_that({"only=0", "env=WORLD_SIZE"}, {"--nproc", "auto"}));
+  EXPECT_EQ(result.out, "0 WORLD_SIZE=" + cores.out);
+}
+
+TEST(CommandLine, HelpsOnOneScreen) {
+  const auto result = run_command({.arguments = {built_program("dlaunch"), "--help"}});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out, HasSubstr("Usage: dlaunch --nproc N"));
+  EXPECT_LE(std::count(result.out.begin(), result.out.end(), '\n'), 24);
+}
+
+TEST(StorePort, ThatIsTakenIsOneLine) {
+  Subprocess holder(ranks_that({"env=DLAUNCH_STORE", "pause"}, 1));
+  ASSERT_TRUE(holder.wait_for_output("\n", soon()));
+  const std::string store = holder.output();
+  const std::string port = store.substr(store.rfind(':') + 1, store.size() - store.rfind(':') - 2);
+  const auto result = run_command(ranks_that({"out=started"}, {"--nproc", "1", "--port", port}));
+  EXPECT_EQ(result.exit_code, 125);
+  EXPECT_EQ(result.error,
+            "dlaunch: store on 127.0.0.1 port " + port + ": Address already in use\n");
+  EXPECT_EQ(result.out, "");
+}
+
+}  // namespace
+}  // namespace dlaunch::testing

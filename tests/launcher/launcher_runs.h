@@ -1,0 +1,37 @@
+// What the launcher's tests share: command lines for dlaunch and its test rank, and the search for
+// processes that should not be there any more.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/deadline.h"
+#include "tests/support/subprocess.h"
+
+namespace dlaunch::testing {
+
+using Strings = std::vector<std::string>;
+
+/// dlaunch OPTIONS -- test_rank ACTIONS
+Command ranks_that(const Strings& actions, const Strings& options);
+/// dlaunch --nproc RANKS -- test_rank ACTIONS
+Command ranks_that(const Strings& actions, int ranks);
+
+/// A word for a test rank's command line by which it and its descendants can be found.
+std::string fresh_mark();
+/// The processes that have `mark` in their command line and are no zombies.
+std::vector<pid_t> processes_with(std::string_view mark);
+/// True once there is none; false if the deadline passed.
+bool all_gone(std::string_view mark, Deadline deadline);
+/// True once there are at least `count`.
+bool all_there(std::string_view mark, std::size_t count, Deadline deadline);
+
+/// The children of a process.
+std::vector<pid_t> children_of(pid_t pid);
+
+inline Deadline soon() {
+  return Deadline::after(std::chrono::seconds(20));
+}
+
+}  // namespace dlaunch::testing

@@ -1,0 +1,146 @@
+// Ending a job: signals, grace period, leftover processes, and dlaunch itself being killed.
+#include <csignal>
+#include <random>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/launcher/launcher_runs.h"
+
+namespace dlaunch::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string number(int signal) {
+  return std::to_string(signal);
+}
+
+TEST(GracePeriod, EndsRanksThatIgnoreSigterm) {
+  const auto result = run_command(ranks_that({"ignore=" + number(SIGTERM), "out={rank} is deaf",
+                                              "only=1", "stdin", "exit=5", "only=all", "pause"},
+                                             {"--nproc", "3", "--grace", "0.2"}));
+  EXPECT_EQ(result.exit_code, 5);
+  EXPECT_THAT(result.error, HasSubstr("the grace period was not enough"));
+}
+
+TEST(Leftovers, OfRanksThatSucceededAreEnded) {
+  const std::string mark = fresh_mark();
+  const auto result = run_command(ranks_that({mark, "family"}, 3));
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_TRUE(processes_with(mark).empty());
+}
+
+TEST(Leftovers, InSessionsOfTheirOwnAreEndedWhenARankFails) {
+  const std::string mark = fresh_mark();
+  const auto result =
+      run_command(ranks_that({mark, "family", "only=1", "exit=3", "only=all", "pause"}, 3));
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_TRUE(processes_with(mark).empty());
+}
+
+class ForwardedSignal : public ::testing::TestWithParam<int> {};
+
+TEST_P(ForwardedSignal, ReachesEveryRank) {
+  const std::string signal = number(GetParam());
+  Subprocess job(ranks_that({"await=" + signal}, 2));
+  ASSERT_TRUE(job.wait_for_output("0 waits\n", soon()));
+  ASSERT_TRUE(job.wait_for_output("1 waits\n", soon()));
+  job.send_signal(GetParam());
+  const auto result = job.finish(soon());
+  EXPECT_EQ(result.exit_code, 0) << result.error;
+  EXPECT_THAT(result.out, HasSubstr("0 got " + signal));
+  EXPECT_THAT(result.out, HasSubstr("1 got " + signal));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ForwardedSignal,
+                         ::testing::Values(SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2));
+
+TEST(SignalToTheJob, GivesTheExitCodeIfRanksDieOfIt) {
+  Subprocess job(ranks_that({"out={rank} up", "pause"}, 2));
+  ASSERT_TRUE(job.wait_for_output("0 up\n", soon()));
+  ASSERT_TRUE(job.wait_for_output("1 up\n", soon()));
+  job.send_signal(SIGINT);
+  const auto result = job.finish(soon());
+  EXPECT_EQ(result.exit_code, 128 + SIGINT);
+  EXPECT_EQ(result.error, "dlaunch: ended by SIGINT; ranks: 0, 1 ended by SIGINT\n");
+}
+
+TEST(SignalToTheJob, KillsAtTheSecondSigint) {
+  Subprocess job(ranks_that({"await=" + number(SIGINT), "out={rank} goes on", "pause"},
+                            {"--nproc", "2", "--grace", "50"}));
+  ASSERT_TRUE(job.wait_for_output("0 waits\n", soon()));
+  ASSERT_TRUE(job.wait_for_output("1 waits\n", soon()));
+  job.send_signal(SIGINT);
+  ASSERT_TRUE(job.wait_for_output("0 goes on\n", soon()));
+  ASSERT_TRUE(job.wait_for_output("1 goes on\n", soon()));
+  job.send_signal(SIGINT);
+  EXPECT_EQ(job.finish(soon()).exit_code, 128 + SIGKILL);
+}
+
+TEST(SignalToTheJob, ThatTheUserHasIgnoredStaysIgnored) {
+  std::signal(SIGHUP, SIG_IGN);  // as nohup does
+  Subprocess job(ranks_that({"await=" + number(SIGUSR1)}, 1));
+  std::signal(SIGHUP, SIG_DFL);
+  ASSERT_TRUE(job.wait_for_output("0 waits\n", soon()));
+  job.send_signal(SIGHUP);
+  job.send_signal(SIGUSR1);
+  const auto result = job.finish(soon());
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.error, "");
+}
+
+// Whichever of dlaunch's two processes is killed, and whenever: nothing stays.
+class KilledLauncher : public ::testing::TestWithParam<bool> {
+ protected:
+  static void kill_one(const Subprocess& job, bool the_guard) {
+    if (the_guard) return job.send_signal(SIGKILL);
+    for (const pid_t launcher : children_of(job.pid())) kill(launcher, SIGKILL);
+  }
+};
+
+TEST_P(KilledLauncher, LeavesNothingOfARunningJob) {
+  const std::string mark = fresh_mark();
+  Subprocess job(
+      ranks_that({mark, "ignore=" + number(SIGTERM), "family", "out={rank} up", "pause"}, 3));
+  for (const char* text : {"0 up\n", "1 up\n", "2 up\n"}) {
+    ASSERT_TRUE(job.wait_for_output(text, soon()));
+  }
+  kill_one(job, GetParam());
+  EXPECT_TRUE(all_gone(mark, Deadline::after(std::chrono::seconds(5))));
+  const auto result = job.finish(soon());
+  EXPECT_EQ(result.exit_code, GetParam() ? 128 + SIGKILL : 125);
+  EXPECT_THAT(result.error, HasSubstr("was killed"));
+}
+
+TEST_P(KilledLauncher, LeavesNothingAtRandomMoments) {
+  constexpr int kMoments = 15;
+  std::random_device seed;
+  std::mt19937 random(seed());
+  std::uniform_int_distribution<int> microseconds(0, 30'000);
+  for (int i = 0; i < kMoments; ++i) {
+    const std::string mark = fresh_mark();
+    const auto delay = std::chrono::microseconds(microseconds(random));
+    Subprocess job(ranks_that({mark, "family", "pause"}, 3));
+    std::this_thread::sleep_for(delay);  // the random moment itself
+    kill_one(job, GetParam());
+    // A launcher that was not there yet could not be killed: then the job runs, and is ended here.
+    if (!GetParam()) job.send_signal(SIGTERM);
+    EXPECT_TRUE(all_gone(mark, Deadline::after(std::chrono::seconds(5))))
+        << "killed after " << delay.count() << " us";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Processes, KilledLauncher, ::testing::Bool(),
+                         [](const auto& test) { return test.param ? "Guard" : "Launcher"; });
+
+TEST(FailingRank, EndsAJobOf32Quickly) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto result = run_command(ranks_that({"only=31", "exit=2", "only=all", "pause"}, 32));
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));
+}
+
+}  // namespace
+}  // namespace dlaunch::testing

@@ -1,0 +1,163 @@
+// A rank for the launcher's tests. Its arguments are what it does, one after the other:
+//
+//   only=K        what follows is for rank K only (only=all: for everybody again)
+//   out=TEXT      writes TEXT and a newline to stdout, in one piece; {rank} stands for the rank
+//   err=TEXT      the same to stderr; part=TEXT: without the newline
+//   zeros=N       writes N zero bytes to stdout
+//   env=NAME      writes "RANK NAME=value" to stdout, or "RANK NAME is not set"
+//   chunks=N      writes N lines to stderr, torn into pieces of random length
+//   stdin         writes "RANK read BYTES bytes" to stdout after reading stdin to its end
+//   count-fds     writes "RANK has N descriptors" to stdout: those above 2
+//   ignore=SIGNAL, default=SIGNAL
+//   await=SIGNAL  waits for that signal, then writes "RANK got SIGNAL" to stdout
+//   family        starts a child in a session of its own, which starts another one; both stay
+//   raise=SIGNAL, exit=CODE
+//   pause         waits for a signal that ends it
+//
+// SIGALRM ends it, and its family, after a minute.
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <string>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+namespace {
+
+std::string own_rank() {
+  const char* rank = std::getenv("RANK");  // NOLINT(concurrency-mt-unsafe): one thread
+  return rank == nullptr ? "-" : rank;
+}
+
+void write_all(int descriptor, const std::string& text) {
+  std::size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t count = write(descriptor, text.data() + done, text.size() - done);
+    if (count < 0 && errno != EINTR) std::_Exit(99);
+    if (count > 0) done += static_cast<std::size_t>(count);
+  }
+}
+
+std::string with_rank(std::string text) {
+  const auto place = text.find("{rank}");
+  return place == std::string::npos ? text : text.replace(place, 6, own_rank());
+}
+
+void write_in_chunks(int lines) {
+  std::string text;
+  for (int i = 0; i < lines; ++i) {
+    text += "line " + std::to_string(i) + " of rank " + own_rank() + " with some more text\n";
+  }
+  std::mt19937 random(static_cast<unsigned>(getpid()));
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t length = std::min<std::size_t>(1 + random() % 50, text.size() - at);
+    write_all(STDERR_FILENO, text.substr(at, length));
+    at += length;
+  }
+}
+
+// Returns once both descendants are there.
+void start_family() {
+  int ready[2];
+  if (pipe(ready) != 0) std::_Exit(99);
+  if (fork() == 0) {
+    setsid();
+    alarm(60);
+    if (fork() == 0) {
+      setsid();
+      alarm(60);
+      write_all(ready[1], "x");
+      while (true) pause();
+    }
+    write_all(ready[1], "x");
+    while (true) pause();
+  }
+  for (int i = 0; i < 2; ++i) {
+    char byte = 0;
+    if (read(ready[0], &byte, 1) != 1) std::_Exit(99);
+  }
+}
+
+std::string read_stdin() {
+  std::string text;
+  char buffer[4096];
+  while (true) {
+    const ssize_t count = read(STDIN_FILENO, buffer, sizeof(buffer));
+    if (count <= 0) return text;
+    text.append(buffer, static_cast<std::size_t>(count));
+  }
+}
+
+int count_descriptors() {
+  int count = 0;
+  for (int descriptor = 3; descriptor < 1024; ++descriptor) {
+    if (fcntl(descriptor, F_GETFD) >= 0) ++count;
+  }
+  return count;
+}
+
+void await(int signal) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, signal);
+  sigprocmask(SIG_BLOCK, &set, nullptr);
+  write_all(STDOUT_FILENO, own_rank() + " waits\n");
+  int got = 0;
+  sigwait(&set, &got);
+  write_all(STDOUT_FILENO, own_rank() + " got " + std::to_string(got) + "\n");
+}
+
+void act(const std::string& action, const std::string& value) {
+  const int number = std::atoi(value.c_str());
+  if (action == "out") write_all(STDOUT_FILENO, with_rank(value) + "\n");
+  if (action == "err") write_all(STDERR_FILENO, with_rank(value) + "\n");
+  if (action == "part") write_all(STDERR_FILENO, with_rank(value));
+  if (action == "zeros")
+    write_all(STDOUT_FILENO, std::string(static_cast<std::size_t>(number), '\0'));
+  if (action == "env") {
+    const char* text = std::getenv(value.c_str());  // NOLINT(concurrency-mt-unsafe): one thread
+    write_all(STDOUT_FILENO, own_rank() + " " + value +
+                                 (text == nullptr ? " is not set" : std::string("=") + text) +
+                                 "\n");
+  }
+  if (action == "chunks") write_in_chunks(number);
+  if (action == "stdin") {
+    write_all(STDOUT_FILENO,
+              own_rank() + " read " + std::to_string(read_stdin().size()) + " bytes\n");
+  }
+  if (action == "count-fds") {
+    write_all(STDOUT_FILENO,
+              own_rank() + " has " + std::to_string(count_descriptors()) + " descriptors\n");
+  }
+  if (action == "ignore") std::signal(number, SIG_IGN);
+  if (action == "default") std::signal(number, SIG_DFL);
+  if (action == "await") await(number);
+  if (action == "family") start_family();
+  if (action == "raise") std::raise(number);
+  if (action == "exit") std::_Exit(number);
+  while (action == "pause") pause();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  alarm(60);
+  bool mine = true;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    const auto equals = std::min(argument.find('='), argument.size());
+    const std::string action = argument.substr(0, equals);
+    const std::string value = argument.substr(std::min(equals + 1, argument.size()));
+    if (action == "only") {
+      mine = value == "all" || value == own_rank();
+    } else if (mine) {
+      act(action, value);
+    }
+  }
+  return 0;
+}

@@ -1,0 +1,79 @@
+// sequential_print --iterations K: the ranks of a job print their lines strictly in turn, K times.
+//
+// A token goes around the ring of ranks. Whoever holds it prints, hands its bytes to the system,
+// and only then passes the token on; so the lines are in order wherever stdout leads.
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+
+#include <CLI/CLI.hpp>
+
+#include "runtime/base/exit_codes.h"
+#include "runtime/base/status.h"
+#include "runtime/comm/communicator.h"
+
+namespace dlaunch {
+namespace {
+
+Status print_line(const char* line) {
+  if (std::fputs(line, stdout) < 0 || std::fflush(stdout) != 0) {
+    return Status::from_errno("write to stdout", errno);
+  }
+  return {};
+}
+
+Status take_turns(Communicator& world, std::int64_t iterations) {
+  const int rank = world.rank();
+  const int size = world.size();
+  const std::string own_line = "Process " + std::to_string(rank) + "\n";
+  std::array<std::uint8_t, 1> token{};
+  for (std::int64_t i = 0; i < iterations; ++i) {
+    const bool very_first = rank == 0 && i == 0;
+    const bool very_last = rank == size - 1 && i == iterations - 1;
+    if (size > 1 && !very_first) {
+      DLAUNCH_RETURN_IF_ERROR(world.recv(token, (rank + size - 1) % size));
+    }
+    if (rank == 0 && i > 0) DLAUNCH_RETURN_IF_ERROR(print_line("---\n"));
+    DLAUNCH_RETURN_IF_ERROR(print_line(own_line.c_str()));
+    if (size > 1 && !very_last) DLAUNCH_RETURN_IF_ERROR(world.send(token, (rank + 1) % size));
+  }
+  return {};
+}
+
+int fail(const Status& status) {
+  std::fprintf(stderr, "sequential_print: %s\n", status.to_string().c_str());
+  return status.code() == StatusCode::kIo ? kExitFailure : kExitCommunication;
+}
+
+int run(std::int64_t iterations) {
+  if (iterations == 0) return kExitOk;
+  auto world = connect_world();
+  if (!world.ok()) return fail(world.status());
+  const Status status = take_turns(**world, iterations);
+  return status.ok() ? kExitOk : fail(status);
+}
+
+}  // namespace
+}  // namespace dlaunch
+
+int main(int argc, char** argv) {
+  CLI::App app("Ranks print in turn: dlaunch --nproc N sequential_print --iterations K");
+  std::int64_t iterations = 1;
+  app.add_option("--iterations", iterations, "How many times every rank prints (default 1)")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("K");
+  try {
+    app.parse(argc, argv);
+    return dlaunch::run(iterations);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    std::fprintf(stderr, "sequential_print: %s\n", error.what());
+    return dlaunch::kExitUsage;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "sequential_print: %s\n", error.what());
+    return dlaunch::kExitFailure;
+  }
+}
