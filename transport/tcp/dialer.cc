@@ -75,6 +75,11 @@ void Dialer::connect(const tcp::resolver::results_type& addresses) {
 }
 
 void Dialer::shake_hands(HandshakeOutcome outcome) {
+  if (outcome.status.code() == StatusCode::kUnauthenticated) {
+    outcome.status = Status::about_peer(StatusCode::kUnauthenticated, peer_,
+                                        address_ + " " + outcome.status.to_string());
+    return connected_(std::move(outcome));
+  }
   if (!outcome.status.ok()) return try_again(outcome.status.within(address_));
   if (outcome.peer.rank != static_cast<std::uint32_t>(peer_)) {
     return try_again(

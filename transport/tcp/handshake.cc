@@ -20,7 +20,7 @@ using EncodedHello = std::array<std::byte, kHelloBytes>;
 
 Status io_failed(const char* step, const std::error_code& error) {
   if (error == asio::error::eof) {
-    return Status(StatusCode::kUnauthenticated,
+    return Status(StatusCode::kUnavailable,
                   std::string("closed the connection instead of its ") + step);
   }
   return Status(StatusCode::kIo, std::string(step) + ": " + error.message());

@@ -1,0 +1,294 @@
+#include "transport/tcp/mesh.h"
+
+#include <future>
+#include <optional>
+#include <system_error>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <asio/buffer.hpp>
+#include <asio/connect.hpp>
+#include <asio/io_context.hpp>
+#include <asio/ip/tcp.hpp>
+#include <asio/read.hpp>
+#include <asio/write.hpp>
+
+#include "runtime/base/token.h"
+#include "tests/transport/fabric.h"
+#include "transport/tcp/handshake.h"
+#include "transport/tcp/hello.h"
+
+namespace dlaunch {
+namespace {
+
+using asio::ip::tcp;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using Endpoints = Result<std::vector<std::unique_ptr<Endpoint>>>;
+
+TcpListener listen() {
+  return TcpListener::open(TcpListener::Bind::kLoopback).value_or_throw();
+}
+std::string address_of(const TcpListener& listener) {
+  return "127.0.0.1:" + std::to_string(listener.port());
+}
+
+// A world whose ranks are started one by one, each in a thread of its own.
+class World {
+ public:
+  explicit World(int size, int lanes = 1) {
+    options_ = {.world_size = size,
+                .token = make_token(),
+                .job_id = "job",
+                .lanes = lanes,
+                .timeout = kTestTimeout};
+    for (int rank = 0; rank < size; ++rank) {
+      listeners_.push_back(listen());
+      options_.addresses.push_back(address_of(listeners_.back()));
+    }
+  }
+
+  MeshOptions& options() { return options_; }
+  std::uint16_t port(int rank) const { return listeners_[static_cast<std::size_t>(rank)].port(); }
+  HandshakeIdentity identity(int rank) const {
+    return {options_.token,
+            {.rank = static_cast<std::uint32_t>(rank),
+             .world_size = static_cast<std::uint32_t>(options_.world_size),
+             .lanes = static_cast<std::uint32_t>(options_.lanes),
+             .job = hash_job(options_.job_id)}};
+  }
+
+  std::future<Endpoints> start(int rank, std::optional<std::string> token = std::nullopt) {
+    MeshOptions options = options_;
+    options.rank = rank;
+    if (token.has_value()) options.token = *token;
+    return std::async(
+        std::launch::async,
+        [options, listener = std::move(listeners_[static_cast<std::size_t>(rank)])]() mutable {
+          return connect_mesh(std::move(listener), options);
+        });
+  }
+
+ private:
+  MeshOptions options_;
+  std::vector<TcpListener> listeners_;
+};
+
+// A connection from somebody who is no rank.
+class Stranger {
+ public:
+  explicit Stranger(std::uint16_t port) {
+    socket_.connect({asio::ip::address_v4::loopback(), port});
+  }
+  void say(const std::string& text) {
+    std::error_code ignored;
+    asio::write(socket_, asio::buffer(text), ignored);
+  }
+  // Waits until the other side has closed the connection; what it said before.
+  std::size_t read_to_the_end() {
+    std::vector<char> heard(4096);
+    std::error_code error;
+    return asio::read(socket_, asio::buffer(heard), error);
+  }
+
+ private:
+  asio::io_context io_;
+  tcp::socket socket_{io_};
+};
+
+// Says hello with `identity` at `port` and returns how that went.
+HandshakeOutcome shake_hands(asio::io_context& io, std::uint16_t port,
+                             const HandshakeIdentity& identity) {
+  tcp::socket socket(io);
+  socket.connect({asio::ip::address_v4::loopback(), port});
+  std::optional<HandshakeOutcome> outcome;
+  start_connector_handshake(std::move(socket), identity, 0,
+                            [&](HandshakeOutcome result) { outcome.emplace(std::move(result)); });
+  const Deadline deadline = Deadline::after(kTestTimeout);
+  while (!outcome.has_value() && !deadline.expired()) io.run_one_until(deadline.when());
+  io.restart();
+  if (!outcome.has_value()) return {Status(StatusCode::kTimeout, "?"), tcp::socket(io), {}};
+  return std::move(*outcome);
+}
+
+class TcpMeshOfSize : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Worlds, TcpMeshOfSize, testing::Values(1, 2, 3, 8, 32));
+
+TEST_P(TcpMeshOfSize, ConnectsEveryRankWithEveryOtherOnEveryLane) {
+  const int world_size = GetParam();
+  World world(world_size, 2);
+  std::vector<std::future<Endpoints>> ranks;
+  for (int rank = 0; rank < world_size; ++rank) ranks.push_back(world.start(rank));
+  Fabric lanes[2];
+  for (auto& rank : ranks) {
+    Endpoints endpoints = rank.get();
+    ASSERT_OK(endpoints.status());
+    ASSERT_EQ(endpoints->size(), 2U);
+    for (std::size_t lane = 0; lane < 2; ++lane) {
+      lanes[lane].endpoints.push_back(std::move((*endpoints)[lane]));
+    }
+  }
+  for (Fabric& lane : lanes) {
+    lane.run([&](int rank, Endpoint& endpoint) {
+      EXPECT_EQ(endpoint.rank(), rank);
+      EXPECT_EQ(endpoint.world_size(), world_size);
+      EXPECT_OK(meet(endpoint, 1));
+    });
+  }
+}
+
+TEST(TcpMesh, IsNotDisturbedByStrangers) {
+  World world(3);
+  std::vector<std::unique_ptr<Stranger>> strangers;
+  // More than a screenful of each kind, before any rank comes.
+  for (int i = 0; i < 30; ++i) {
+    for (const int rank : {0, 1, 2}) {
+      strangers.push_back(std::make_unique<Stranger>(world.port(rank)));  // says nothing
+      strangers.push_back(std::make_unique<Stranger>(world.port(rank)));
+      strangers.back()->say("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");  // too short for a proof
+      strangers.push_back(std::make_unique<Stranger>(world.port(rank)));
+      strangers.back()->say(std::string(1000, 'x'));  // a wrong proof
+      const Stranger gone(world.port(rank));
+    }
+  }
+  std::vector<std::future<Endpoints>> ranks;
+  for (int rank = 0; rank < 3; ++rank) ranks.push_back(world.start(rank));
+  Fabric fabric;
+  for (auto& rank : ranks) {
+    Endpoints endpoints = rank.get();
+    ASSERT_OK(endpoints.status());
+    fabric.endpoints.push_back(std::move(endpoints->front()));
+  }
+  fabric.run([](int, Endpoint& endpoint) { EXPECT_OK(meet(endpoint, 1)); });
+}
+
+TEST(TcpMesh, TellsNothingButAChallengeToAStranger) {
+  World world(2);
+  Stranger stranger(world.port(0));
+  stranger.say(std::string(96, 'x'));
+  auto rank = world.start(0);
+  EXPECT_EQ(stranger.read_to_the_end(), sizeof(Nonce));
+  auto other = world.start(1);
+  EXPECT_OK(rank.get().status());
+  EXPECT_OK(other.get().status());
+}
+
+TEST(TcpMesh, NamesTheRanksThatDidNotCome) {
+  World world(4);
+  world.options().timeout = std::chrono::milliseconds(300);
+  auto zero = world.start(0);
+  auto two = world.start(2);
+  const Status of_zero = zero.get().status();
+  const Status of_two = two.get().status();
+  EXPECT_EQ(of_zero.code(), StatusCode::kTimeout);
+  EXPECT_THAT(of_zero.to_string(),
+              AllOf(HasSubstr("rank 0 could not"), HasSubstr(" to rank 1, "), HasSubstr("3")));
+  EXPECT_EQ(of_two.code(), StatusCode::kTimeout);
+  EXPECT_THAT(of_two.to_string(), AllOf(HasSubstr("rank 1, 3"), Not(HasSubstr("rank 0"))));
+}
+
+TEST(TcpMesh, SaysWhyARankCouldNotBeReached) {
+  World world(2);
+  world.options().timeout = std::chrono::milliseconds(300);
+  {
+    const TcpListener closed = listen();
+    world.options().addresses[0] = address_of(closed);
+  }
+  const Status status = world.start(1).get().status();
+  EXPECT_EQ(status.code(), StatusCode::kTimeout);
+  EXPECT_THAT(status.to_string(), AllOf(HasSubstr("rank 0 ("), HasSubstr("refused")));
+}
+
+TEST(TcpMesh, RefusesARankThatDoesNotKnowTheToken) {
+  World world(2);
+  world.options().timeout = std::chrono::milliseconds(500);
+  auto honest = world.start(0);
+  auto liar = world.start(1, make_token());
+  EXPECT_EQ(honest.get().status().code(), StatusCode::kTimeout);
+  const Status refused = liar.get().status();
+  EXPECT_FALSE(refused.ok());
+  EXPECT_THAT(refused.to_string(), HasSubstr("rank 0"));
+}
+
+TEST(TcpMesh, ConnectorRefusesAListenerThatDoesNotKnowTheToken) {
+  asio::io_context io;
+  tcp::acceptor acceptor(io, {asio::ip::address_v4::loopback(), 0});
+  std::thread impostor([&] {
+    tcp::socket socket = acceptor.accept();
+    std::array<std::byte, sizeof(Nonce) + sizeof(Mac) + kHelloBytes> response;
+    std::error_code error;
+    asio::write(socket, asio::buffer(make_nonce()), error);
+    asio::read(socket, asio::buffer(response), error);
+    asio::write(socket, asio::buffer(make_nonce()), error);  // instead of a proof
+    asio::read(socket, asio::buffer(response), error);
+  });
+  asio::io_context own;
+  const HandshakeIdentity identity{make_token(), {.rank = 1, .world_size = 2, .lanes = 1}};
+  {
+    const HandshakeOutcome outcome = shake_hands(own, acceptor.local_endpoint().port(), identity);
+    EXPECT_EQ(outcome.status.code(), StatusCode::kUnauthenticated);
+  }
+  impostor.join();
+}
+
+TEST(TcpMesh, DropsASecondRankOfTheSameNumberAndImpossibleOnes) {
+  World world(3);
+  asio::io_context io;
+  const std::uint16_t port = world.port(0);
+  auto zero = world.start(0);
+  const HandshakeOutcome first = shake_hands(io, port, world.identity(1));
+  EXPECT_OK(first.status);
+  EXPECT_EQ(first.peer.rank, 0U);
+
+  EXPECT_FALSE(shake_hands(io, port, world.identity(1)).status.ok());  // the second
+  EXPECT_FALSE(shake_hands(io, port, world.identity(0)).status.ok());  // itself
+  EXPECT_FALSE(shake_hands(io, port, world.identity(3)).status.ok());  // outside the world
+  HandshakeIdentity other = world.identity(2);
+  other.hello.job = 1;
+  EXPECT_FALSE(shake_hands(io, port, other).status.ok());
+  other = world.identity(2);
+  other.hello.world_size = 4;
+  EXPECT_FALSE(shake_hands(io, port, other).status.ok());
+
+  const HandshakeOutcome last = shake_hands(io, port, world.identity(2));
+  EXPECT_OK(last.status);
+  EXPECT_OK(zero.get().status());
+}
+
+TEST(TcpMesh, RefusesImpossibleOptions) {
+  const auto refused = [](MeshOptions options) {
+    return connect_mesh(listen(), options).status().code() == StatusCode::kInvalidArgument;
+  };
+  const std::string token = make_token();
+  const std::vector<std::string> addresses{"127.0.0.1:1", "127.0.0.1:2"};
+  EXPECT_TRUE(refused({.rank = 0, .world_size = 0}));
+  EXPECT_TRUE(refused({.rank = 1, .world_size = 1}));
+  EXPECT_TRUE(refused({.rank = -1, .world_size = 2, .addresses = addresses, .token = token}));
+  EXPECT_TRUE(refused({.world_size = 2, .addresses = {"127.0.0.1:1"}, .token = token}));
+  EXPECT_TRUE(refused({.world_size = 2, .addresses = addresses, .token = "short"}));
+  EXPECT_TRUE(refused({.world_size = 1, .lanes = 0}));
+  for (const char* address :
+       {"", "nonsense", "127.0.0.1:", ":5", "127.0.0.1:0", "127.0.0.1:70000"}) {
+    EXPECT_TRUE(refused(
+        {.rank = 1, .world_size = 2, .addresses = {address, "127.0.0.1:2"}, .token = token}))
+        << address;
+  }
+}
+
+TEST(Hello, SurvivesTheWireAndRefusesEveryChangedByte) {
+  const Hello hello{.rank = 3, .world_size = 5, .lane = 1, .lanes = 2, .job = hash_job("a job")};
+  const auto encoded = encode_hello(hello);
+  const Result<Hello> decoded = decode_hello(encoded, hello);
+  ASSERT_OK(decoded.status());
+  EXPECT_EQ(*decoded, hello);
+  for (std::size_t at = 0; at < encoded.size(); ++at) {
+    auto garbled = encoded;
+    garbled[at] ^= std::byte{0x40};
+    EXPECT_EQ(decode_hello(garbled, hello).status().code(), StatusCode::kProtocol) << "byte " << at;
+  }
+}
+
+}  // namespace
+}  // namespace dlaunch
