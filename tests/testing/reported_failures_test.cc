@@ -1,0 +1,143 @@
+// What a test program shows when something goes wrong on its ranks: runs the tests of
+// failing_bodies.cc, which go wrong on purpose, and reads the output.
+#include <chrono>
+#include <cstdlib>
+#include <regex>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/launcher_process.h"
+
+namespace dlaunch::testing {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+struct Outcome {
+  int exit_code = 0;
+  std::string output;
+  std::chrono::duration<double> time{};
+};
+
+Outcome run(const std::string& test, const std::vector<std::string>& more_environment = {}) {
+  std::vector<std::string> environment = more_environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    if (!std::string(*entry).starts_with("GTEST_")) environment.emplace_back(*entry);
+  }
+  const auto start = std::chrono::steady_clock::now();
+  auto program = LauncherProcess::start({FAILING_BODIES, "--gtest_filter=" + test}, environment);
+  throw_if_error(program.status());
+  EXPECT_TRUE(program->wait(Deadline::after(seconds(60)))) << "it hangs";
+  program->stop();
+  return {program->exit_code(), program->output(), std::chrono::steady_clock::now() - start};
+}
+
+MATCHER_P(Fails, matcher, "fails with output that fits") {
+  *result_listener << "exit code " << arg.exit_code << ", output:\n" << arg.output;
+  return arg.exit_code == 1 && ::testing::Value(arg.output, matcher);
+}
+
+MATCHER_P(Passes, matcher, "passes with output that fits") {
+  *result_listener << "exit code " << arg.exit_code << ", output:\n" << arg.output;
+  return arg.exit_code == 0 && ::testing::Value(arg.output, matcher);
+}
+
+TEST(ReportedFailures, TellRankFileLineAndMessage) {
+  EXPECT_THAT(
+      run("Failing.ExpectationOnOneRank"),
+      Fails(AllOf(ContainsRegex("failing_bodies.cc:[0-9]+: Failure"), HasSubstr("[rank 2 of 4] "),
+                  HasSubstr("two is \"too\" much"), Not(HasSubstr("[rank 1 of 4] ")),
+                  HasSubstr("  | hello from rank 3"), ContainsRegex("DLAUNCH_TEST_SEED=[0-9]+"))));
+}
+
+TEST(ReportedFailures, AreThoseOfAllRanks) {
+  const auto outcome = run("Failing.ExpectationsOnEveryRank");
+  for (const char* rank : {"0", "1", "2"}) {
+    const std::string name = std::string("[rank ") + rank + " of 3] ";
+    const auto first = outcome.output.find(name);
+    EXPECT_THAT(outcome, Fails(HasSubstr(name)));
+    EXPECT_NE(outcome.output.find(name, first + 1), std::string::npos)
+        << "the second expectation of rank " << rank << "\n"
+        << outcome.output;
+  }
+}
+
+TEST(ReportedFailures, OfAnAssertionStandBeforeThoseItCauses) {
+  const auto outcome = run("Failing.AssertionWhilePeersWait");
+  EXPECT_THAT(outcome, Fails(AllOf(HasSubstr("the root cause"), HasSubstr("[rank 0 of 3] "),
+                                   HasSubstr("rank 2 came to its end"))));
+  EXPECT_LT(outcome.output.find("the root cause"), outcome.output.find("[rank 0 of 3] "));
+  EXPECT_LT(outcome.time, seconds(20)) << "peers must not wait for the deadline";
+}
+
+TEST(ReportedFailures, TellTheTextOfAnException) {
+  EXPECT_THAT(run("Failing.Exception"),
+              Fails(AllOf(HasSubstr("[rank 1 of 2] "), HasSubstr("thrown by rank 1"))));
+}
+
+TEST(ReportedFailures, TellOfACrash) {
+  EXPECT_THAT(
+      run("Failing.Crash"),
+      Fails(AllOf(HasSubstr("exit code 134"), HasSubstr("rank 1 (in the body)"),
+                  ContainsRegex("rank 1[^\n]*(SIGABRT|signal 6)"), HasSubstr("last words"))));
+}
+
+TEST(ReportedFailures, TellTheExitCodeOfARankThatExits) {
+  EXPECT_THAT(run("Failing.ExitCode"),
+              Fails(AllOf(HasSubstr("exit code 7"), HasSubstr("rank 1 (in the body)"))));
+}
+
+TEST(ReportedFailures, TellOfARankThatLeavesTheBodyWithExitCodeZero) {
+  EXPECT_THAT(run("Failing.EarlyExitWithSuccess"), Fails(HasSubstr("rank 1 (in the body)")));
+}
+
+TEST(ReportedFailures, NameTheRanksThatDidNotFinishInTime) {
+  const auto outcome = run("Failing.Hang");
+  EXPECT_THAT(outcome, Fails(HasSubstr("the deadline of 2 s passed; not finished: rank 1 (in the "
+                                       "body), rank 3 (in the body)\n")));
+  EXPECT_GE(outcome.time, seconds(2));
+  EXPECT_LT(outcome.time, seconds(12));
+}
+
+TEST(ReportedFailures, NameTheRanksThatDidNotReachTheBodyInTime) {
+  EXPECT_THAT(run("Failing.HangBeforeTheBody"), Fails(HasSubstr("rank 0 (not started)")));
+}
+
+TEST(ReportedFailures, TellOfMisuse) {
+  EXPECT_THAT(run("Failing.CallWithinABody"),
+              Fails(HasSubstr("run_on_ranks called from the body of run_on_ranks")));
+  EXPECT_THAT(run("Failing.NoWorkers"), Fails(HasSubstr("at least one worker")));
+  EXPECT_THAT(run("Failing.ExpectationOnOneRank", {"DLAUNCH_EXECUTABLE=/no/such/dlaunch"}),
+              Fails(AllOf(HasSubstr("/no/such/dlaunch"), HasSubstr("set DLAUNCH_EXECUTABLE"))));
+}
+
+TEST(ReportedFailures, AreThoseOfTheCallThatFailed) {
+  EXPECT_THAT(run("Failing.SecondCall"),
+              Fails(AllOf(HasSubstr("[rank 0 of 2] "), HasSubstr("second job"),
+                          Not(HasSubstr("first job")))));
+}
+
+TEST(PassingTests, DoNotShowWhatTheirRanksWrite) {
+  EXPECT_THAT(run("Passing.Talkative"), Passes(Not(HasSubstr("FAILED"))));
+}
+
+TEST(PassingTests, AreSkippedIfEveryRankSkips) {
+  EXPECT_THAT(run("Passing.SkipOnEveryRank"),
+              Passes(AllOf(HasSubstr("[  SKIPPED ] 1 test"), HasSubstr("no such device"))));
+  EXPECT_THAT(run("Passing.SkipOnOneRank"), Passes(Not(HasSubstr("SKIPPED"))));
+}
+
+TEST(PassingTests, WriteNoReportsFromTheirRanks) {
+  const std::string path = ::testing::TempDir() + "/passing_tests_report.xml";
+  EXPECT_THAT(run("Passing.Talkative", {"GTEST_OUTPUT=xml:" + path}), Passes(HasSubstr("1 test")));
+  EXPECT_EQ(std::remove(path.c_str()), 0) << "the parent's own report";
+}
+
+}  // namespace
+}  // namespace dlaunch::testing

@@ -1,0 +1,124 @@
+// The rules of docs/architecture.md that a compiler does not check: no include goes upward, and no
+// source file is longer than a reader will bear.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace dlaunch {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct SourceFile {
+  std::string path;  // from the root of the repository
+  std::vector<std::string> lines;
+};
+
+const char* const kFolders[] = {"runtime", "transport", "nn",  "launcher", "trainers",
+                                "tools",   "tests",     ".ci", "configs"};
+
+std::vector<SourceFile> read_sources() {
+  std::vector<SourceFile> sources;
+  const fs::path root(SOURCE_ROOT);
+  for (const char* folder : kFolders) {
+    if (!fs::exists(root / folder)) continue;
+    for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
+      if (!entry.is_regular_file() || entry.path().extension() == ".pyc") continue;
+      SourceFile source{.path = fs::relative(entry.path(), root).string(), .lines = {}};
+      std::ifstream file(entry.path());
+      for (std::string line; std::getline(file, line);) source.lines.push_back(line);
+      sources.push_back(std::move(source));
+    }
+  }
+  return sources;
+}
+
+bool lies_in(const std::string& path, const std::string& folder) {
+  return path == folder || path.starts_with(folder + "/");
+}
+
+// What the files of a folder may include, besides files of the folder itself.
+const std::map<std::string, std::vector<std::string>> kMayInclude{
+    {"runtime/base", {}},
+    {"transport", {"runtime/base"}},
+    {"runtime/rendezvous", {"runtime/base"}},
+    {"runtime/collective",
+     {"runtime/base", "transport", "runtime/comm/communicator.h", "runtime/comm/buffer.h"}},
+    {"runtime/comm", {"runtime/base", "transport", "runtime/rendezvous", "runtime/collective"}},
+    {"runtime/parallel", {"runtime/base", "runtime/comm"}},
+    {"launcher", {"runtime/base", "runtime/rendezvous"}},
+    {"nn",
+     {"runtime/base", "runtime/comm/communicator.h", "runtime/comm/buffer.h",
+      "runtime/comm/work.h"}},
+    {"trainers", {"runtime", "nn"}},
+    {"tools", {"runtime", "transport", "nn"}},
+    {"tests/support", {"runtime", "transport"}},
+    {"tests", {"tests/support", "runtime", "transport", "nn", "launcher", "trainers", "tools"}},
+};
+
+// The longest folder of kMayInclude that holds the file.
+std::string layer_of(const std::string& path) {
+  std::string layer;
+  for (const auto& [folder, may_include] : kMayInclude) {
+    if (lies_in(path, folder) && folder.size() > layer.size()) layer = folder;
+  }
+  return layer;
+}
+
+bool may_include(const std::string& layer, const std::string& included) {
+  if (layer_of(included) == layer) return true;
+  const auto& allowed = kMayInclude.at(layer);
+  return std::any_of(allowed.begin(), allowed.end(),
+                     [&](const std::string& folder) { return lies_in(included, folder); });
+}
+
+TEST(SourceTree, HasNoIncludeThatGoesUpward) {
+  const std::regex include(R"rx(^\s*#\s*include\s+["<](?:dlaunch/)?([^">]+)[">].*)rx");
+  int includes = 0;
+  for (const auto& source : read_sources()) {
+    const std::string layer = layer_of(source.path);
+    std::smatch match;
+    for (std::size_t i = 0; i < source.lines.size(); ++i) {
+      if (!std::regex_match(source.lines[i], match, include)) continue;
+      const std::string included = match[1];
+      if (!fs::exists(fs::path(SOURCE_ROOT) / included)) continue;  // not of this project
+      ++includes;
+      const bool allowed = !layer.empty() && may_include(layer, included);
+      EXPECT_TRUE(allowed || lies_in(source.path, "tests/tools/outside"))
+          << source.path << ":" << i + 1 << " includes " << included << ", but " << layer
+          << " may not see that";
+    }
+  }
+  EXPECT_GT(includes, 100) << "the check does not find the sources";
+}
+
+TEST(SourceTree, IsReadAsTheRulesMean) {
+  EXPECT_TRUE(may_include("nn", "runtime/comm/communicator.h"));
+  EXPECT_FALSE(may_include("nn", "runtime/comm/plan_cache.h"));
+  EXPECT_FALSE(may_include("nn", "transport/endpoint.h"));
+  EXPECT_FALSE(may_include("transport", "runtime/comm/communicator.h"));
+  EXPECT_FALSE(may_include("runtime/parallel", "nn/core/tensor.h"));
+  EXPECT_FALSE(may_include("launcher", "runtime/comm/communicator.h"));
+  EXPECT_FALSE(may_include("runtime/base", "transport/endpoint.h"));
+  EXPECT_FALSE(may_include("tests/support", "nn/core/tensor.h"));
+  EXPECT_TRUE(may_include("tests", "nn/core/tensor.h"));
+  EXPECT_EQ(layer_of("tests/support/x.h"), "tests/support");
+  EXPECT_EQ(layer_of("tests/nn/x.h"), "tests");
+  EXPECT_EQ(layer_of("runtime/basement/x.h"), "");
+}
+
+TEST(SourceTree, HasNoFileOfMoreThanSixHundredLines) {
+  for (const auto& source : read_sources()) {
+    EXPECT_LE(source.lines.size(), 600U) << source.path;
+  }
+}
+
+}  // namespace
+}  // namespace dlaunch
