@@ -99,8 +99,7 @@ void PlanExecution::lay_out_recvs(const PlanStep& step) {
     Incoming incoming{.planned = &recv, .first = transfer_count, .staging = staging_bytes};
     incoming.segments = segments_of(recv.into.count);
     const std::size_t size = bytes(recv.into.count);
-    incoming.staged = recv.landing != Landing::kCopy && size > 0 &&
-                      overlap(address(recv.into), size, address(recv.with), size);
+    incoming.staged = recv.landing != Landing::kCopy && needs_staging(step, recv);
     incoming.slots =
         incoming.staged ? std::min(kStagingSlots, incoming.segments) : incoming.segments;
     transfer_count += incoming.slots;
@@ -109,6 +108,19 @@ void PlanExecution::lay_out_recvs(const PlanStep& step) {
   }
   if (transfers_.size() < transfer_count) transfers_.resize(transfer_count);
   at_least(staging_, staging_bytes);
+}
+
+// True unless the message can be received where it will be reduced: that memory must hold neither
+// the other operand nor, if the caller made output and input overlap, what this step still sends.
+bool PlanExecution::needs_staging(const PlanStep& step, const PlannedRecv& recv) const {
+  const std::size_t size = bytes(recv.into.count);
+  const auto covers = [&](const Slice& slice) {
+    return size > 0 && slice.count > 0 &&
+           overlap(address(recv.into), size, address(slice), bytes(slice.count));
+  };
+  return covers(recv.with) ||
+         std::any_of(step.sends.begin(), step.sends.end(),
+                     [&](const PlannedSend& send) { return covers(send.from); });
 }
 
 void PlanExecution::prepare(Transfer& transfer, int peer, std::byte* data, std::size_t size) const {

@@ -80,6 +80,7 @@ class PlanExecution {
 
   void begin_step();
   void lay_out_recvs(const PlanStep& step);
+  bool needs_staging(const PlanStep& step, const PlannedRecv& recv) const;
   void post_sends(const PlanStep& step);
   void post_recv(Incoming& incoming);
   void prepare(Transfer& transfer, int peer, std::byte* data, std::size_t size) const;

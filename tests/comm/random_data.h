@@ -1,0 +1,154 @@
+// Random inputs that every rank can compute for every other rank, and plain references in double or
+// 128-bit integers.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <type_traits>
+#include <vector>
+
+#include "runtime/base/dtype.h"
+#include "runtime/collective/types.h"
+
+namespace dlaunch::testing {
+
+template <typename T>
+inline constexpr bool kIsFloating = is_floating(dtype_of<T>);
+
+template <typename T>
+double to_double(T value) {
+  if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>) {
+    return static_cast<float>(value);
+  } else {
+    return static_cast<double>(value);
+  }
+}
+
+/// The largest relative error of one rounding to T.
+template <typename T>
+constexpr double unit_roundoff() {
+  if (std::is_same_v<T, Float16>) return 0x1p-11;
+  if (std::is_same_v<T, BFloat16>) return 0x1p-8;
+  if (std::is_same_v<T, float>) return 0x1p-24;
+  return 0x1p-53;
+}
+
+/// `count` elements of `rank`'s input: floating ones of either sign with magnitudes in [0.5, 1.5],
+/// so that products neither vanish nor overflow; integers over the whole range of u8, and up to
+/// 2^30.
+template <typename T>
+std::vector<T> random_values(std::uint64_t seed, int rank, std::size_t count) {
+  std::seed_seq sequence{seed, seed >> 32, static_cast<std::uint64_t>(rank)};
+  std::mt19937 random(sequence);
+  std::vector<T> values(count);
+  for (T& value : values) {
+    const auto bits = static_cast<std::uint32_t>(random());
+    if constexpr (kIsFloating<T>) {
+      const double magnitude = 0.5 + static_cast<double>(bits >> 1) * 0x1p-31;
+      value = static_cast<T>(static_cast<float>((bits & 1U) != 0 ? -magnitude : magnitude));
+    } else if constexpr (std::is_same_v<T, std::uint8_t>) {
+      value = static_cast<T>(bits);
+    } else {
+      value = static_cast<T>(static_cast<std::int32_t>(bits) / 2);
+    }
+  }
+  return values;
+}
+
+/// What the reduction of one element's values (one per rank) must be, and how far off it may be.
+struct Expected {
+  double value = 0;
+  double tolerance = 0;
+};
+
+/// Floating types. Each of the p - 1 operations rounds once: a sum of p terms is off by at most
+/// (p - 1) u sum|x| to first order, a product by (p - 1) u |product|; a division adds one rounding.
+/// 1.1 covers the second order for the halves and the worlds tested.
+template <typename T>
+Expected expected_float(ReduceOp op, const std::vector<T>& values) {
+  double sum = 0;
+  double magnitudes = 0;
+  double product = 1;
+  double least = to_double(values[0]);
+  double most = least;
+  for (const T value : values) {
+    const double x = to_double(value);
+    sum += x;
+    magnitudes += std::abs(x);
+    product *= x;
+    least = std::min(least, x);
+    most = std::max(most, x);
+  }
+  const double p = static_cast<double>(values.size());
+  const double u = 1.1 * unit_roundoff<T>();
+  switch (op) {
+    case ReduceOp::kSum:
+      return {sum, (p - 1) * u * magnitudes};
+    case ReduceOp::kAvg:
+      return {sum / p, ((p - 1) * magnitudes + std::abs(sum)) * u / p};
+    case ReduceOp::kProd:
+      return {product, (p - 1) * u * std::abs(product)};
+    case ReduceOp::kMin:
+      return {least, 0};
+    case ReduceOp::kMax:
+      break;
+  }
+  return {most, 0};
+}
+
+/// Integers, exactly: sums and products modulo 2^bits, averages truncated toward zero.
+template <typename T>
+T expected_integer(ReduceOp op, const std::vector<T>& values) {
+  std::uint64_t sum = 0;
+  std::int64_t signed_sum = 0;  // of at most 17 values below 2^31: exact
+  std::uint64_t product = 1;
+  T least = values[0];
+  T most = values[0];
+  for (const T value : values) {
+    sum += static_cast<std::uint64_t>(value);
+    signed_sum += static_cast<std::int64_t>(value);
+    product *= static_cast<std::uint64_t>(value);
+    least = std::min(least, value);
+    most = std::max(most, value);
+  }
+  switch (op) {
+    case ReduceOp::kSum:
+      return static_cast<T>(sum);
+    case ReduceOp::kAvg:
+      return static_cast<T>(signed_sum / static_cast<std::int64_t>(values.size()));
+    case ReduceOp::kProd:
+      return static_cast<T>(product);
+    case ReduceOp::kMin:
+      return least;
+    case ReduceOp::kMax:
+      break;
+  }
+  return most;
+}
+
+/// Describes the first wrong element of a reduction, or is empty. `inputs[rank][i]`.
+template <typename T>
+std::string wrong_element(ReduceOp op, const std::vector<std::vector<T>>& inputs, std::size_t first,
+                          const std::vector<T>& result) {
+  std::vector<T> values(inputs.size());
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    for (std::size_t rank = 0; rank < inputs.size(); ++rank) values[rank] = inputs[rank][first + i];
+    const auto complain = [&](double want) {
+      return "element " + std::to_string(i) + " is " + std::to_string(to_double(result[i])) +
+             ", not " + std::to_string(want);
+    };
+    if constexpr (kIsFloating<T>) {
+      const Expected want = expected_float(op, values);
+      const double error = std::abs(to_double(result[i]) - want.value);
+      if (!(error <= want.tolerance)) return complain(want.value);
+    } else {
+      const T want = expected_integer(op, values);
+      if (result[i] != want) return complain(to_double(want));
+    }
+  }
+  return "";
+}
+
+}  // namespace dlaunch::testing
