@@ -1,0 +1,111 @@
+#include "nn/layers/conv2d.h"
+
+#include <string>
+#include <vector>
+
+#include "nn/core/ops.h"
+#include "tests/nn/op_test.h"
+
+namespace dlaunch::nn {
+namespace {
+
+using reference::Array;
+
+struct Conv2dCase {
+  Shape x;
+  Shape weights;
+  std::int64_t stride;
+  std::int64_t padding;
+  bool bias = true;
+};
+
+class Conv2dGradients : public OpTest, public testing::WithParamInterface<Conv2dCase> {};
+
+TEST_P(Conv2dGradients, AreThoseOfFiniteDifferences) {
+  const Conv2dCase& param = GetParam();
+  std::vector<Array> inputs{random_array(param.x), random_array(param.weights)};
+  if (param.bias) inputs.push_back(random_array({param.weights[0]}));
+  reference::check_operation(
+      *backend_,
+      [&](const std::vector<Tensor>& in) {
+        return conv2d(in[0], in[1], param.bias ? in[2] : Tensor(), {param.stride, param.padding});
+      },
+      [&](const std::vector<Array>& in) {
+        return reference::conv2d(in[0], in[1], param.bias ? &in[2] : nullptr, param.stride,
+                                 param.padding);
+      },
+      inputs, random_);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, Conv2dGradients,
+    testing::Values(Conv2dCase{{2, 6, 5, 3}, {4, 3, 3, 3}, 1, 0},            // a stem
+                    Conv2dCase{{2, 5, 5, 5}, {7, 3, 3, 5}, 1, 1},            // odd channels
+                    Conv2dCase{{1, 7, 5, 3}, {5, 3, 3, 3}, 2, 1},            // stride 2, one image
+                    Conv2dCase{{3, 5, 4, 6}, {5, 1, 1, 6}, 1, 0},            // 1x1
+                    Conv2dCase{{2, 5, 5, 4}, {3, 1, 1, 4}, 2, 0, false},     // 1x1, stride 2
+                    Conv2dCase{{1, 4, 4, 17}, {18, 3, 3, 17}, 1, 1, false},  // beyond one vector
+                    Conv2dCase{{2, 6, 7, 1}, {1, 5, 5, 1}, 3, 2},
+                    Conv2dCase{{1, 5, 6, 2}, {3, 2, 3, 2}, 1, 1},  // not square
+                    Conv2dCase{{2, 4, 4, 16}, {16, 3, 3, 16}, 1, 1},
+                    Conv2dCase{{1, 1, 1, 3}, {2, 1, 1, 3}, 1, 0},
+                    Conv2dCase{{0, 6, 5, 3}, {4, 3, 3, 3}, 1, 1}));  // an empty batch
+
+TEST_F(OpTest, Conv2dComputesALayerOfResNetAsTheReferenceDoes) {
+  const Array x = random_array({2, 16, 16, 32});
+  const Array w = random_array({33, 3, 3, 32});
+  const Tensor y = conv2d(reference::to_tensor(*backend_, x), reference::to_tensor(*backend_, w),
+                          Tensor(), {2, 1});
+  reference::expect_close(y, reference::conv2d(x, w, nullptr, 2, 1), 1e-5, "result");
+}
+
+TEST_F(OpTest, Conv2dSeesWeightsThatChange) {
+  const Array x = random_array({1, 4, 4, 16});
+  const Array before = random_array({16, 3, 3, 16});
+  const Array after = random_array({16, 3, 3, 16});
+  const Tensor image = reference::to_tensor(*backend_, x);
+  const Tensor flat = Tensor::zeros(*backend_, {3000});
+  Tensor weights = reference::to_tensor(*backend_, before);
+  weights.move_into(flat, 64);
+  reference::expect_close(conv2d(image, weights, Tensor()),
+                          reference::conv2d(x, before, nullptr, 1, 0), 1e-5, "before");
+  const auto values = flat.values<float>();
+  std::copy(after.values.begin(), after.values.end(), values.begin() + 64);
+  reference::expect_close(conv2d(image, weights, Tensor()),
+                          reference::conv2d(x, after, nullptr, 1, 0), 1e-5, "after");
+}
+
+TEST_F(OpTest, Conv2dRunsOneWeightOnImagesOfManySizes) {
+  const Array w = random_array({16, 3, 3, 16});
+  const Tensor weights = reference::to_tensor(*backend_, w);
+  for (const Shape& shape : {Shape{1, 4, 4, 16}, Shape{64, 3, 9, 16}, Shape{1, 4, 4, 16}}) {
+    const Array x = random_array(shape);
+    reference::expect_close(conv2d(reference::to_tensor(*backend_, x), weights, Tensor(), {1, 1}),
+                            reference::conv2d(x, w, nullptr, 1, 1), 1e-5, shape.to_string());
+  }
+}
+
+TEST_F(OpTest, Conv2dRefusesWhatDoesNotFit) {
+  const Tensor x = Tensor::zeros(*backend_, {2, 5, 5, 3});
+  const Tensor w = Tensor::zeros(*backend_, {4, 3, 3, 3});
+  EXPECT_THROW(conv2d(x, Tensor::zeros(*backend_, {4, 3, 3, 2}), Tensor()), Error);
+  EXPECT_THROW(conv2d(x, Tensor::zeros(*backend_, {4, 7, 3, 3}), Tensor()), Error);
+  EXPECT_THROW(conv2d(x, w, Tensor::zeros(*backend_, {3})), Error);
+  EXPECT_THROW(conv2d(x, w, Tensor(), {0, 0}), Error);
+  EXPECT_THROW(conv2d(x, w, Tensor(), {1, -1}), Error);
+  EXPECT_THROW(conv2d(Tensor::zeros(*backend_, {2, 75}), w, Tensor()), Error);
+  EXPECT_THROW(conv2d(Tensor::zeros(*backend_, {2, 5, 5, 3}, DType::kI32), w, Tensor()), Error);
+}
+
+TEST_F(OpTest, Conv2dLayerKnowsItsShapesAndCosts) {
+  Generator generator(seed_);
+  const Conv2d layer(*backend_, 3, 16, 3, generator, {.stride = 2, .padding = 1});
+  EXPECT_EQ(layer.output_shape({8, 32, 32, 3}), (Shape{8, 16, 16, 16}));
+  EXPECT_EQ(layer.multiply_adds({8, 32, 32, 3}), 8 * 16 * 16 * 16 * 27);
+  EXPECT_EQ(layer.parameter_count(), 16 * 27 + 16);
+  EXPECT_EQ(layer.kind(), "Conv2d(3, 16, kernel 3, stride 2, padding 1)");
+  EXPECT_THROW(layer.output_shape({8, 32, 32, 4}), Error);
+}
+
+}  // namespace
+}  // namespace dlaunch::nn

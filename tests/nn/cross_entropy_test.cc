@@ -1,0 +1,103 @@
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "nn/core/ops.h"
+#include "tests/nn/op_test.h"
+
+namespace dlaunch::nn {
+namespace {
+
+using reference::Array;
+
+class CrossEntropyTest : public OpTest {
+ protected:
+  std::vector<std::int64_t> random_labels(std::int64_t n, std::int64_t classes) {
+    std::uniform_int_distribution<std::int64_t> label(0, classes - 1);
+    std::vector<std::int64_t> labels(static_cast<std::size_t>(n));
+    for (std::int64_t& value : labels) value = label(random_);
+    return labels;
+  }
+};
+
+TEST_F(CrossEntropyTest, GradientsAreThoseOfFiniteDifferences) {
+  for (const Shape& shape : {Shape{5, 7}, Shape{1, 1}, Shape{3, 100}, Shape{0, 10}}) {
+    const auto labels = random_labels(shape[0], shape[1]);
+    for (const double smoothing : {0.0, 0.1, 1.0}) {
+      reference::check_operation(
+          *backend_,
+          [&](const std::vector<Tensor>& in) { return cross_entropy(in[0], labels, {smoothing}); },
+          [&](const std::vector<Array>& in) {
+            return reference::cross_entropy(in[0], labels, smoothing);
+          },
+          {random_array(shape)}, random_);
+    }
+  }
+}
+
+TEST_F(CrossEntropyTest, TheMeanIsTheSumOverTheNumberOfRows) {
+  const auto labels = random_labels(6, 4);
+  reference::check_operation(
+      *backend_,
+      [&](const std::vector<Tensor>& in) {
+        return cross_entropy(in[0], labels, {0.2, Reduction::kMean});
+      },
+      [&](const std::vector<Array>& in) {
+        Array loss = reference::cross_entropy(in[0], labels, 0.2);
+        loss.at(0) /= 6;
+        return loss;
+      },
+      {random_array({6, 4})}, random_);
+}
+
+TEST_F(CrossEntropyTest, BothReductionsOfAnEmptyBatchAreZero) {
+  const Tensor logits = Tensor::zeros(*backend_, {0, 10});
+  const std::vector<std::int32_t> none;
+  EXPECT_EQ(cross_entropy(logits, none).item(), 0.0F);
+  EXPECT_EQ(cross_entropy(logits, none, {0, Reduction::kMean}).item(), 0.0F);
+}
+
+TEST_F(CrossEntropyTest, HugeLogitsDoNotOverflow) {
+  const std::vector<float> values{1e30F, -1e30F, 0.0F, 1000.0F, 1000.0F, 1000.0F};
+  const Tensor logits = Tensor::from<float>(*backend_, {2, 3}, values);
+  const float loss = cross_entropy(logits, std::vector<std::int32_t>{0, 2}).item();
+  EXPECT_NEAR(loss, std::log(3.0), 1e-6);
+}
+
+TEST_F(CrossEntropyTest, ALabelOutOfRangeIsNamed) {
+  const Tensor logits = Tensor::zeros(*backend_, {3, 10});
+  const auto message = [&](const auto& labels) -> std::string {
+    try {
+      cross_entropy(logits, labels);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(message(std::vector<std::int32_t>{9, 10, 0}),
+            "cross_entropy: label 1 is 10, but there are 10 classes");
+  EXPECT_EQ(message(std::vector<std::int64_t>{0, 0, -1}),
+            "cross_entropy: label 2 is -1, but there are 10 classes");
+  EXPECT_EQ(message(std::vector<std::int64_t>{0, 0, std::int64_t{1} << 32}),
+            "cross_entropy: label 2 is 4294967296, but there are 10 classes");
+  EXPECT_EQ(
+      message(Tensor::from<std::int32_t>(*backend_, {3}, std::vector<std::int32_t>{0, 99, 0})),
+      "cross_entropy: label 1 is 99, but there are 10 classes");
+  EXPECT_THAT(message(std::vector<std::int32_t>{0, 0}), testing::HasSubstr("2 labels"));
+  EXPECT_THROW(cross_entropy(logits, std::vector<std::int32_t>{0, 0, 0}, {1.5}), Error);
+}
+
+TEST_F(CrossEntropyTest, LabelsOfAllFormsGiveTheSameLoss) {
+  const Tensor logits = reference::to_tensor(*backend_, random_array({3, 5}));
+  const std::vector<std::int32_t> narrow{4, 0, 2};
+  const std::vector<std::int64_t> wide{4, 0, 2};
+  const float loss = cross_entropy(logits, narrow).item();
+  EXPECT_EQ(cross_entropy(logits, wide).item(), loss);
+  EXPECT_EQ(cross_entropy(logits, Tensor::from<std::int32_t>(*backend_, {3}, narrow)).item(), loss);
+  EXPECT_EQ(cross_entropy(logits, Tensor::from<std::int64_t>(*backend_, {3}, wide)).item(), loss);
+}
+
+}  // namespace
+}  // namespace dlaunch::nn

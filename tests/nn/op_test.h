@@ -1,0 +1,32 @@
+// A test of operations: a backend and fresh random inputs, whose seed is printed with a failure.
+#pragma once
+
+#include <cstdint>
+#include <iostream>
+#include <memory>
+#include <random>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "nn/cpu/cpu_backend.h"
+#include "tests/nn/reference.h"
+
+namespace dlaunch::nn {
+
+class OpTest : public testing::Test {
+ protected:
+  void TearDown() override {
+    if (HasFailure()) std::cerr << "seed " << seed_ << "\n";
+  }
+
+  reference::Array random_array(const Shape& shape) {
+    return reference::random_array(shape, random_);
+  }
+
+  std::uint64_t seed_ = std::random_device{}();
+  std::mt19937_64 random_{seed_};
+  std::unique_ptr<Backend> backend_ = make_cpu_backend();
+};
+
+}  // namespace dlaunch::nn
