@@ -1,0 +1,226 @@
+#include "nn/models/model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <random>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nn/core/autograd.h"
+#include "nn/core/flat_parameters.h"
+#include "nn/cpu/cpu_backend.h"
+#include "nn/models/layer_table.h"
+
+namespace dlaunch::nn {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class ModelTest : public testing::Test {
+ protected:
+  std::unique_ptr<Module> make(const std::string& name, const ModelOptions& options = {}) {
+    return make_model(name, options, *backend_, generator_, nullptr);
+  }
+  Tensor images(std::int64_t count, std::int64_t side = 32) {
+    const Shape shape{count, side, side, 3};
+    std::vector<float> values(static_cast<std::size_t>(shape.size()));
+    generator_.fill_normal(values, 0, 1);
+    return Tensor::from<float>(*backend_, shape, values);
+  }
+  static std::set<std::string> names(const Module& model) {
+    std::set<std::string> all;
+    for (const NamedParameter& parameter : model.parameters()) all.insert(parameter.name);
+    for (const NamedBuffer& buffer : model.buffers()) all.insert(buffer.name);
+    return all;
+  }
+
+  std::unique_ptr<Backend> backend_ = make_cpu_backend();
+  Generator generator_{std::random_device{}()};
+  testing::ScopedTrace trace_{__FILE__, __LINE__,
+                              "seed " + std::to_string(generator_.state().seed)};
+};
+
+struct Published {
+  std::string name;
+  std::int64_t num_classes;
+  std::int64_t parameters;
+  std::int64_t multiply_adds;  // of one 32x32 image
+};
+
+// So that failures name the model.
+void PrintTo(const Published& published, std::ostream* out) {
+  *out << published.name;
+}
+
+class PublishedSizes : public ModelTest, public testing::WithParamInterface<Published> {};
+
+TEST_P(PublishedSizes, Match) {
+  const Published& published = GetParam();
+  const auto model = make(published.name, {.num_classes = published.num_classes});
+  EXPECT_EQ(model->parameter_count(), published.parameters);
+  EXPECT_EQ(model->multiply_adds({1, 32, 32, 3}), published.multiply_adds);
+}
+
+// PyTorch's counts for the same networks: CIFAR ResNets with 1x1 shortcuts (0.27 M and 40.8 M
+// multiply-adds for ResNet-20 are the published figures), ResNet-18 with the CIFAR stem (11.2 M and
+// 0.556 G). Multiply-adds are of convolutions and linear layers.
+INSTANTIATE_TEST_SUITE_P(Models, PublishedSizes,
+                         testing::Values(Published{"resnet20", 10, 272'474, 40'813'184},
+                                         Published{"resnet32", 10, 466'906, 69'124'736},
+                                         Published{"resnet44", 10, 661'338, 97'436'288},
+                                         Published{"resnet56", 10, 855'770, 125'747'840},
+                                         Published{"resnet18", 100, 11'220'132, 555'468'800},
+                                         Published{"resnet18", 10, 11'173'962, 555'422'720},
+                                         // 896 + 9,248 + 802,944 + 12,900 parameters.
+                                         Published{"small_cnn", 100, 825'988, 8'818'560}));
+
+/// On images of 16x16 pixels, to be quick.
+class EveryModel : public ModelTest, public testing::WithParamInterface<std::string> {
+ protected:
+  static constexpr std::int64_t kSide = 16;
+  std::unique_ptr<Module> model_with(std::int64_t num_classes) {
+    return make(GetParam(), {.num_classes = num_classes, .height = kSide, .width = kSide});
+  }
+};
+
+TEST_P(EveryModel, GivesEveryParameterAGradient) {
+  const auto model = model_with(7);
+  const FlatParameters flat = flatten_parameters(*model);
+  const Tensor logits = model->forward(images(4, kSide));
+  ASSERT_EQ(logits.shape(), (Shape{4, 7}));
+  EXPECT_EQ(model->output_shape({4, kSide, kSide, 3}), logits.shape());
+  const std::vector<std::int32_t> labels{0, 6, 3, 3};
+  std::size_t ready = 0;
+  backward(cross_entropy(logits, labels), {.on_gradient_ready = [&](const Tensor&) { ++ready; }});
+  EXPECT_EQ(ready, flat.views.size());
+  for (const FlatView& view : flat.views) {
+    const auto gradient = view.parameter.grad().values<const float>();
+    EXPECT_TRUE(std::all_of(gradient.begin(), gradient.end(), [](float g) {
+      return std::isfinite(g);
+    })) << view.name;
+    // A bias that batch norm subtracts again has no gradient but for rounding.
+    if (view.name == "fc1.bias") continue;
+    EXPECT_TRUE(std::any_of(gradient.begin(), gradient.end(), [](float g) {
+      return std::abs(g) > 1e-6F;
+    })) << view.name;
+  }
+}
+
+TEST_P(EveryModel, TakesAnEmptyBatchBothWays) {
+  const auto model = model_with(100);
+  const FlatParameters flat = flatten_parameters(*model);
+  const Tensor logits = model->forward(images(0, kSide));
+  EXPECT_EQ(logits.shape(), (Shape{0, 100}));
+  backward(cross_entropy(logits, std::vector<std::int32_t>{}));
+  for (const float g : flat.gradients.values<const float>()) ASSERT_EQ(g, 0.0F);
+}
+
+TEST_P(EveryModel, EvaluatesASingleImageLikeOneOfMany) {
+  const auto model = model_with(100);
+  {
+    const NoGradGuard no_grad;
+    model->forward(images(8, kSide));  // moves the running statistics
+  }
+  model->eval();
+  const NoGradGuard no_grad;
+  const Tensor batch = images(3, kSide);
+  const Tensor together = model->forward(batch);
+  const Tensor second = Tensor::view_of(batch, kSide * kSide * 3, {1, kSide, kSide, 3});
+  const Tensor alone = model->forward(second);
+  for (std::size_t i = 0; i < 100; ++i) {
+    EXPECT_NEAR(alone.values<const float>()[i], together.values<const float>()[100 + i], 2e-4);
+  }
+}
+
+TEST_P(EveryModel, ListsItsLayersWithTheirTotals) {
+  const auto model = model_with(100);
+  std::int64_t parameters = 0;
+  std::int64_t multiply_adds = 0;
+  for (const LayerRow& row : layer_table(*model, {1, kSide, kSide, 3})) {
+    parameters += row.parameters;
+    multiply_adds += row.multiply_adds;
+  }
+  EXPECT_EQ(parameters, model->parameter_count());
+  EXPECT_EQ(multiply_adds, model->multiply_adds({1, kSide, kSide, 3}));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, EveryModel, testing::Values("small_cnn", "resnet20", "resnet18"),
+                         [](const auto& model) { return model.param; });
+
+TEST_F(ModelTest, ResNetsHaveTorchvisionsNames) {
+  const std::set<std::string> resnet18 = names(*make("resnet18"));
+  for (const char* name :
+       {"conv1.weight", "bn1.weight", "bn1.bias", "bn1.running_mean", "bn1.running_var",
+        "layer1.0.conv1.weight", "layer1.0.bn1.running_mean", "layer1.1.conv2.weight",
+        "layer2.0.downsample.0.weight", "layer2.0.downsample.1.bias", "layer4.1.bn2.running_var",
+        "fc.weight", "fc.bias"}) {
+    EXPECT_THAT(resnet18, Contains(name));
+  }
+  // torchvision's resnet18 has 122 entries, of which 20 are num_batches_tracked.
+  EXPECT_EQ(resnet18.size(), 102U);
+  EXPECT_FALSE(resnet18.contains("layer1.0.downsample.0.weight"));
+}
+
+TEST_F(ModelTest, SmallCnnHasItsLayers) {
+  EXPECT_EQ(names(*make("small_cnn")),
+            (std::set<std::string>{"conv1.weight", "conv1.bias", "conv2.weight", "conv2.bias",
+                                   "fc1.weight", "fc1.bias", "bn1.running_mean", "bn1.running_var",
+                                   "fc2.weight", "fc2.bias"}));
+  const std::vector<LayerRow> rows = layer_table(*make("small_cnn"), {1, 32, 32, 3});
+  ASSERT_EQ(rows.size(), 12U);
+  EXPECT_EQ(rows[4].output, (Shape{1, 14, 14, 32}));
+  EXPECT_EQ(rows[6].output, (Shape{1, 6272}));
+  EXPECT_EQ(layer_table(*make("small_cnn", {.dropout = false}), {1, 32, 32, 3}).size(), 10U);
+}
+
+TEST_F(ModelTest, OtherImageSizesWork) {
+  const auto model = make("small_cnn", {.num_classes = 10, .height = 64, .width = 64});
+  EXPECT_EQ(model->forward(images(2, 64)).shape(), (Shape{2, 10}));
+  EXPECT_EQ(make("resnet20")->forward(images(2, 20)).shape(), (Shape{2, 100}));
+}
+
+TEST_F(ModelTest, EqualGeneratorsGiveEqualWeights) {
+  const auto weights = [&] {
+    Generator generator(5, 1);
+    const auto model = make_model("resnet20", {}, *backend_, generator, nullptr);
+    const auto values = model->parameters().back().tensor.values<const float>();
+    return std::vector<float>(values.begin(), values.end());
+  };
+  EXPECT_EQ(weights(), weights());
+}
+
+TEST_F(ModelTest, RefusesWhatCannotBeBuilt) {
+  EXPECT_THAT([&] { make("resnet19"); },
+              testing::ThrowsMessage<Error>(HasSubstr("resnet20, resnet32")));
+  EXPECT_THROW(make("resnet20", {.num_classes = 0}), Error);
+  EXPECT_THROW(make("small_cnn", {.height = 5, .width = 4}), Error);
+  EXPECT_THROW(make("resnet18", {.sync_batch_norm = true}), Error);
+}
+
+TEST_F(ModelTest, NamesAllModels) {
+  EXPECT_THAT(model_names(),
+              ElementsAre("small_cnn", "resnet20", "resnet32", "resnet44", "resnet56", "resnet18"));
+}
+
+TEST_F(ModelTest, FormatsTheTableInAlignedColumns) {
+  const std::string table = format_layer_table(*make("small_cnn"), {1, 32, 32, 3});
+  std::istringstream lines(table);
+  std::string line;
+  std::set<std::size_t> lengths;
+  while (std::getline(lines, line)) lengths.insert(line.size());
+  EXPECT_EQ(lengths.size(), 1U) << table;
+  EXPECT_THAT(table, HasSubstr("[1, 28, 28, 32]"));
+  EXPECT_THAT(table, HasSubstr("802,944"));
+  EXPECT_THAT(table, HasSubstr("825,988"));
+}
+
+}  // namespace
+}  // namespace dlaunch::nn
