@@ -1,0 +1,44 @@
+// TimedCommunicator: passes everything on to another communicator and adds up the time that callers
+// spend waiting for it - what communication keeps them from doing.
+//
+// As thread-safe as the communicator it wraps, which it borrows.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+
+#include "runtime/comm/communicator.h"
+
+namespace dlaunch {
+
+class TimedCommunicator final : public Communicator {
+ public:
+  explicit TimedCommunicator(Communicator& inner) : inner_(inner) {}
+
+  /// Time spent inside blocking calls and in Work::wait() so far, summed over threads.
+  std::chrono::nanoseconds time_waited() const { return std::chrono::nanoseconds(*nanoseconds_); }
+
+  int rank() const override { return inner_.rank(); }
+  int size() const override { return inner_.size(); }
+  Status run(const CollectiveCall& call) override;
+  Work start(const CollectiveCall& call) override;
+  Status send(ConstBuffer data, int peer, std::uint64_t tag = 0) override;
+  Status recv(Buffer data, int peer, std::uint64_t tag = 0) override;
+  Work start_send(ConstBuffer data, int peer, std::uint64_t tag = 0) override;
+  Work start_recv(Buffer data, int peer, std::uint64_t tag = 0) override;
+  void set_timeout(std::chrono::nanoseconds timeout) override { inner_.set_timeout(timeout); }
+  void abort(Status why) override { inner_.abort(std::move(why)); }
+
+ private:
+  class TimedWork;
+  Work timed(Work work);
+
+  Communicator& inner_;
+  // Shared with Work in flight, which may outlive this object.
+  std::shared_ptr<std::atomic<std::int64_t>> nanoseconds_ =
+      std::make_shared<std::atomic<std::int64_t>>(0);
+};
+
+}  // namespace dlaunch

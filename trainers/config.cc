@@ -1,0 +1,217 @@
+#include "trainers/config.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include <spdlog/fmt/fmt.h>
+
+#include "nn/models/model.h"
+#include "runtime/base/json_reader.h"
+
+namespace dlaunch {
+namespace {
+
+constexpr std::int64_t kMany = 1'000'000'000;
+constexpr IntegerRange kPositive{1, kMany};
+constexpr IntegerRange kNotNegative{0, kMany};
+
+std::size_t read_size(JsonObject& object, const std::string& key, std::int64_t fallback,
+                      IntegerRange allowed) {
+  return static_cast<std::size_t>(object.integer(key, fallback, allowed));
+}
+
+/// What is usual for a data set.
+struct DataDefaults {
+  DataSet set;
+  std::string name;
+  std::string directory;
+  nn::Normalization normalization;
+};
+
+std::vector<DataDefaults> data_defaults() {
+  return {
+      {DataSet::kCifar10,
+       "cifar-10",
+       "data/cifar-10-batches-bin",
+       {{0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616}}},
+      {DataSet::kCifar100,
+       "cifar-100",
+       "data/cifar-100-binary",
+       {{0.5071, 0.4865, 0.4409}, {0.2673, 0.2564, 0.2762}}},
+      {DataSet::kFolder, "folder", "data/images", {{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}}},
+      {DataSet::kSynthetic, "synthetic", "", {{0.5, 0.5, 0.5}, {0.25, 0.25, 0.25}}},
+  };
+}
+
+void read_synthetic(JsonObject& object, nn::SyntheticOptions& options) {
+  options.seed = static_cast<std::uint64_t>(object.integer("seed", 1, kNotNegative));
+  options.classes = read_size(object, "classes", 10, {2, 10000});
+  options.train_size = read_size(object, "train_size", 10000, kPositive);
+  options.test_size = read_size(object, "test_size", 2000, kPositive);
+  options.shape.height = read_size(object, "height", 32, {4, 1024});
+  options.shape.width = read_size(object, "width", 32, {4, 1024});
+  options.shape.channels = 3;
+  options.noise = static_cast<std::uint8_t>(object.integer("noise", 90, {0, 255}));
+}
+
+void read_augmentation(JsonObject& object, nn::Augmentation& augmentation) {
+  augmentation.crop_padding = read_size(object, "crop_padding", 0, {0, 64});
+  augmentation.pad_mode = object.choice("pad_mode", "zero", {"zero", "reflect"}) == "zero"
+                              ? nn::PadMode::kZero
+                              : nn::PadMode::kReflect;
+  augmentation.flip = object.boolean("flip", false);
+  augmentation.cutout = read_size(object, "cutout", 0, {0, 1024});
+}
+
+void read_data(JsonObject& object, DataConfig& data) {
+  const std::vector<DataDefaults> sets = data_defaults();
+  std::vector<std::string> names;
+  for (const DataDefaults& set : sets) names.push_back(set.name);
+  const std::string name = object.choice("set", "cifar-100", names);
+  const DataDefaults& defaults = *std::find_if(
+      sets.begin(), sets.end(), [&](const DataDefaults& set) { return set.name == name; });
+  data.set = defaults.set;
+  data.directory = object.text("directory", defaults.directory);
+  const auto size = object.integers("image_size", {}, {4, 4096});
+  if (!size.empty()) {
+    if (size.size() != 2) object.refuse("image_size", "allowed: [height, width], or [] to keep it");
+    if (data.set != DataSet::kFolder)
+      object.refuse("image_size", "only data.set \"folder\" can be resized");
+    data.image_size = {static_cast<std::size_t>(size[0]), static_cast<std::size_t>(size[1]), 3};
+  }
+  data.normalization.mean = object.numbers("mean", defaults.normalization.mean);
+  data.normalization.deviation =
+      object.numbers("std", defaults.normalization.deviation, {.min = 0, .above_min = true});
+  if (data.normalization.mean.size() != 3) object.refuse("mean", "allowed: three numbers");
+  if (data.normalization.deviation.size() != 3) object.refuse("std", "allowed: three numbers");
+  read_augmentation(object, data.augmentation);
+  data.prefetch = read_size(object, "prefetch", 4, {1, 1024});
+  object.object("synthetic",
+                [&](JsonObject& synthetic) { read_synthetic(synthetic, data.synthetic); });
+}
+
+void read_optimizer(JsonObject& object, TrainConfig& config) {
+  object.choice("name", "sgd", {"sgd"});
+  config.schedule.learning_rate = object.number("learning_rate", 0.1, {.min = 0});
+  config.optimizer.momentum =
+      object.number("momentum", 0.9, {.min = 0, .max = 1, .below_max = true});
+  config.optimizer.nesterov = object.boolean("nesterov", false);
+  if (config.optimizer.nesterov && config.optimizer.momentum == 0)
+    object.refuse("nesterov", "needs a momentum above 0");
+  const double decay = object.number("weight_decay", 0, {.min = 0});
+  config.optimizer.weight_decay = object.boolean("decay_weights_only", false)
+                                      ? nn::WeightDecay::weights_only(decay)
+                                      : nn::WeightDecay::uniform(decay);
+}
+
+void read_schedule(JsonObject& object, ScheduleConfig& schedule) {
+  schedule.name =
+      object.choice("name", "constant", {"constant", "multi_step", "cosine", "piecewise_linear"});
+  schedule.warmup_epochs = object.number("warmup_epochs", 0, {.min = 0});
+  schedule.milestones = object.numbers("milestones", {}, {.min = 0});
+  schedule.gamma = object.number("gamma", 0.1, {.min = 0, .max = 1});
+  schedule.final_factor = object.number("final_factor", 0, {.min = 0, .max = 1});
+  schedule.point_epochs = object.numbers("point_epochs", {}, {.min = 0});
+  schedule.point_factors = object.numbers("point_factors", {}, {.min = 0});
+  const auto ascends = [](const std::vector<double>& values) {
+    return std::is_sorted(values.begin(), values.end());
+  };
+  if (!ascends(schedule.milestones)) object.refuse("milestones", "they must ascend");
+  if (!ascends(schedule.point_epochs)) object.refuse("point_epochs", "they must ascend");
+  if (schedule.point_epochs.size() != schedule.point_factors.size())
+    object.refuse("point_factors",
+                  fmt::format("{} factors for {} point_epochs", schedule.point_factors.size(),
+                              schedule.point_epochs.size()));
+  if (schedule.name == "piecewise_linear" && schedule.point_epochs.empty())
+    object.refuse("point_epochs", "a piecewise_linear schedule needs points");
+}
+
+void read_train(JsonObject& object, TrainConfig& config) {
+  config.epochs = read_size(object, "epochs", 20, kPositive);
+  config.global_batch_size = read_size(object, "global_batch_size", 0, kNotNegative);
+  const bool global = config.global_batch_size > 0;
+  config.batch_size_per_rank =
+      read_size(object, "batch_size_per_rank", global ? 0 : 32, global ? kNotNegative : kPositive);
+  if (global && config.batch_size_per_rank > 0)
+    object.refuse("global_batch_size",
+                  "allowed: either this or train.batch_size_per_rank, the other being 0");
+  config.accumulation_steps = read_size(object, "accumulation_steps", 1, {1, 100000});
+  config.seed = static_cast<std::uint64_t>(object.integer("seed", 1, {.min = 0}));
+  config.sync_batch_norm = object.boolean("sync_batch_norm", true);
+  config.label_smoothing =
+      object.number("label_smoothing", 0, {.min = 0, .max = 1, .below_max = true});
+  config.max_steps = read_size(object, "max_steps", 0, kNotNegative);
+  config.max_seconds = object.number("max_seconds", 0, {.min = 0});
+  config.validate_every = read_size(object, "validate_every", 1, kNotNegative);
+  config.validation_batch_size = read_size(object, "validation_batch_size", 250, {1, 100000});
+  if (object.choice("compute_type", "fp32", {"fp32", "bf16"}) == "bf16")
+    object.refuse("compute_type", "bf16 is not there yet; use \"fp32\"");
+  if (object.choice("device", "cpu", {"cpu", "cuda"}) == "cuda")
+    object.refuse("device", "this build has no CUDA; use \"cpu\", or build the preset cuda");
+}
+
+void read_output(JsonObject& object, const std::string& source, TrainConfig& config) {
+  const std::string stem = std::filesystem::path(source).stem().string();
+  config.output_directory = object.text("directory", "runs/" + stem);
+  config.metrics_file = object.text("metrics", "metrics.jsonl");
+  config.log_every = read_size(object, "log_every", 50, kPositive);
+  const std::string progress = object.choice("progress", "auto", {"auto", "bar", "lines", "none"});
+  config.progress = progress == "auto"    ? ProgressStyle::kAuto
+                    : progress == "bar"   ? ProgressStyle::kBar
+                    : progress == "lines" ? ProgressStyle::kLines
+                                          : ProgressStyle::kNone;
+}
+
+}  // namespace
+
+std::size_t TrainConfig::samples_per_step(std::size_t ranks) const {
+  const std::size_t parts = ranks * accumulation_steps;
+  if (global_batch_size == 0) return batch_size_per_rank * parts;
+  if (global_batch_size < parts)
+    throw ConfigError(
+        fmt::format("train.global_batch_size: {} is less than {} ranks with {} "
+                    "accumulation steps need; allowed: at least {}",
+                    global_batch_size, ranks, accumulation_steps, parts));
+  return global_batch_size;
+}
+
+nn::Schedule TrainConfig::learning_rate() const {
+  const double rate = schedule.learning_rate;
+  nn::Schedule result = nn::constant_schedule(rate);
+  if (schedule.name == "multi_step")
+    result = nn::multi_step_schedule(rate, schedule.milestones, schedule.gamma);
+  if (schedule.name == "cosine")
+    result = nn::cosine_schedule(rate, static_cast<double>(epochs), rate * schedule.final_factor);
+  if (schedule.name == "piecewise_linear") {
+    std::vector<nn::SchedulePoint> points;
+    for (std::size_t i = 0; i < schedule.point_epochs.size(); ++i)
+      points.push_back({schedule.point_epochs[i], rate * schedule.point_factors[i]});
+    result = nn::piecewise_linear_schedule(std::move(points));
+  }
+  if (schedule.warmup_epochs > 0)
+    result = nn::with_linear_warmup(std::move(result), schedule.warmup_epochs);
+  return result;
+}
+
+TrainConfig read_train_config(const nlohmann::json& json, const std::string& source) {
+  TrainConfig config;
+  config.resolved = read_json_object(json, source, [&](JsonObject& root) {
+    root.object("data", [&](JsonObject& object) { read_data(object, config.data); });
+    root.object("model", [&](JsonObject& object) {
+      config.model = object.choice("name", "small_cnn", nn::model_names());
+    });
+    root.object("optimizer", [&](JsonObject& object) { read_optimizer(object, config); });
+    root.object("schedule", [&](JsonObject& object) { read_schedule(object, config.schedule); });
+    root.object("train", [&](JsonObject& object) { read_train(object, config); });
+    root.object("output", [&](JsonObject& object) { read_output(object, source, config); });
+  });
+  return config;
+}
+
+TrainConfig load_train_config(const std::string& path, const std::vector<std::string>& overrides) {
+  nlohmann::json json = read_json_file(path);
+  for (const std::string& override_text : overrides) apply_override(json, override_text);
+  return read_train_config(json, path);
+}
+
+}  // namespace dlaunch

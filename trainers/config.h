@@ -1,0 +1,81 @@
+// TrainConfig: everything a training run is told, as read from JSON (docs: "Configuration").
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "nn/data/synthetic.h"
+#include "nn/data/transform.h"
+#include "nn/optim/schedule.h"
+#include "nn/optim/sgd.h"
+
+namespace dlaunch {
+
+enum class DataSet { kCifar10, kCifar100, kFolder, kSynthetic };
+
+struct DataConfig {
+  DataSet set = DataSet::kCifar100;
+  std::string directory;
+  std::optional<nn::ImageShape> image_size;  // folders: resize to
+  nn::Normalization normalization;
+  nn::Augmentation augmentation;
+  std::size_t prefetch = 4;  // micro-batches
+  nn::SyntheticOptions synthetic;
+};
+
+struct ScheduleConfig {
+  std::string name;  // constant, multi_step, cosine, piecewise_linear
+  double learning_rate = 0;
+  double warmup_epochs = 0;
+  std::vector<double> milestones;    // multi_step, in epochs
+  double gamma = 0;                  // multi_step
+  double final_factor = 0;           // cosine: of the learning rate
+  std::vector<double> point_epochs;  // piecewise_linear
+  std::vector<double> point_factors;
+};
+
+enum class ProgressStyle { kAuto, kBar, kLines, kNone };
+
+struct TrainConfig {
+  DataConfig data;
+  std::string model;
+  nn::SgdOptions optimizer;
+  ScheduleConfig schedule;
+
+  std::size_t epochs = 0;
+  std::size_t batch_size_per_rank = 0;  // of a micro-batch; 0: global_batch_size holds
+  std::size_t global_batch_size = 0;    // of a step, over all ranks and micro-batches
+  std::size_t accumulation_steps = 1;
+  std::uint64_t seed = 0;
+  bool sync_batch_norm = true;
+  double label_smoothing = 0;
+  std::size_t max_steps = 0;       // 0: no limit
+  double max_seconds = 0;          // 0: no limit
+  std::size_t validate_every = 1;  // epochs; 0: at the end only
+  std::size_t validation_batch_size = 0;
+
+  std::string output_directory;
+  std::string metrics_file;  // within it; empty: none
+  ProgressStyle progress = ProgressStyle::kAuto;
+  std::size_t log_every = 0;  // steps between metrics lines
+
+  nlohmann::ordered_json resolved;  // every key with the value in force
+
+  /// Samples of a step, over all ranks and micro-batches. ConfigError if a rank would get none.
+  std::size_t samples_per_step(std::size_t ranks) const;
+  /// The learning rate by epochs passed (fractional).
+  nn::Schedule learning_rate() const;
+};
+
+/// Reads and checks `json`; `source` names it in errors (ConfigError) and gives the output folder
+/// its default name.
+TrainConfig read_train_config(const nlohmann::json& json, const std::string& source);
+
+/// Reads a file and applies overrides ("train.epochs=3") before checking.
+TrainConfig load_train_config(const std::string& path, const std::vector<std::string>& overrides);
+
+}  // namespace dlaunch

@@ -1,0 +1,30 @@
+#include "trainers/datasets.h"
+
+#include "nn/data/image_folder.h"
+
+namespace dlaunch {
+
+std::unique_ptr<nn::Dataset> open_dataset(const DataConfig& config, nn::Split split) {
+  switch (config.set) {
+    case DataSet::kCifar10:
+      return open_cifar(cifar_layout(nn::CifarSet::kCifar10, split, config.directory));
+    case DataSet::kCifar100:
+      return open_cifar(cifar_layout(nn::CifarSet::kCifar100, split, config.directory));
+    case DataSet::kFolder:
+      return nn::open_image_folder(
+          config.directory + (split == nn::Split::kTrain ? "/train" : "/test"), config.image_size);
+    case DataSet::kSynthetic:
+      break;
+  }
+  return make_synthetic(config.synthetic, split);
+}
+
+DataShape data_shape(const DataConfig& config) {
+  if (config.set == DataSet::kCifar10) return {{32, 32, 3}, 10};
+  if (config.set == DataSet::kCifar100) return {{32, 32, 3}, 100};
+  if (config.set == DataSet::kSynthetic) return {config.synthetic.shape, config.synthetic.classes};
+  const auto dataset = open_dataset(config, nn::Split::kTrain);
+  return {dataset->image_shape(), dataset->class_names().size()};
+}
+
+}  // namespace dlaunch

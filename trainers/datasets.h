@@ -1,0 +1,23 @@
+// The data sets that a configuration names.
+#pragma once
+
+#include <memory>
+
+#include "nn/data/cifar.h"
+#include "nn/data/dataset.h"
+#include "trainers/config.h"
+
+namespace dlaunch {
+
+/// Opens one split; throws nn::DataError. A folder has its splits in the folders "train" and
+/// "test".
+std::unique_ptr<nn::Dataset> open_dataset(const DataConfig& config, nn::Split split);
+
+/// What a model must fit, known without reading images where the set allows.
+struct DataShape {
+  nn::ImageShape image;
+  std::size_t classes = 0;
+};
+DataShape data_shape(const DataConfig& config);
+
+}  // namespace dlaunch

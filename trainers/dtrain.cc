@@ -1,0 +1,164 @@
+// dtrain CONFIG.json: trains a network on images, data-parallel over the ranks that dlaunch
+// started, or alone.
+#include <array>
+#include <cstdlib>
+#include <functional>
+#include <iostream>
+#include <memory>
+
+#include <spdlog/fmt/fmt.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+#include <CLI/CLI.hpp>
+
+#include "nn/cpu/cpu_backend.h"
+#include "nn/data/dataset.h"
+#include "nn/models/layer_table.h"
+#include "nn/models/model.h"
+#include "runtime/base/exit_codes.h"
+#include "runtime/base/json_reader.h"
+#include "trainers/config.h"
+#include "trainers/datasets.h"
+#include "trainers/trainer.h"
+
+namespace dlaunch {
+namespace {
+
+struct Arguments {
+  std::string config;
+  std::vector<std::string> overrides;
+  bool dry_run = false;
+};
+
+/// How a part of the program ended.
+struct Outcome {
+  int code = kExitOk;
+  std::string line;           // for the user; empty if all is well
+  bool on_all_ranks = false;  // every rank has met the same
+};
+
+Outcome attempt(const std::function<void()>& part) {
+  try {
+    part();
+    return {};
+  } catch (const ConfigError& error) {
+    return {kExitUsage, error.what()};
+  } catch (const nn::DataError& error) {
+    return {kExitBadData, error.what()};
+  } catch (const StatusError& error) {
+    return {kExitCommunication, error.what()};
+  } catch (const TrainingFailure& error) {
+    return {kExitFailure, error.what(), true};
+  } catch (const std::exception& error) {
+    return {kExitFailure, error.what()};
+  }
+}
+
+void print_error(const std::string& line) {
+  std::cerr << fmt::format("dtrain: {}\n", line) << std::flush;
+}
+
+Screen make_screen() {
+  winsize size{};
+  const bool known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return {std::cout, ::isatty(STDOUT_FILENO) == 1, known ? size.ws_col : std::size_t{80}};
+}
+
+void print_plan(const TrainConfig& config) {
+  const DataShape data = data_shape(config.data);
+  const auto backend = nn::make_cpu_backend();
+  nn::Generator generator(config.seed);
+  nn::ModelOptions options;
+  options.num_classes = static_cast<std::int64_t>(data.classes);
+  options.height = static_cast<std::int64_t>(data.image.height);
+  options.width = static_cast<std::int64_t>(data.image.width);
+  options.channels = static_cast<std::int64_t>(data.image.channels);
+  const auto model = make_model(config.model, options, *backend, generator, nullptr);
+  std::cout << config.resolved.dump(2) << "\n\n"
+            << format_layer_table(*model, {1, options.height, options.width, options.channels});
+}
+
+int dry_run(const Arguments& arguments) {
+  const Outcome outcome =
+      attempt([&] { print_plan(load_train_config(arguments.config, arguments.overrides)); });
+  if (outcome.code != kExitOk) print_error(outcome.line);
+  return outcome.code;
+}
+
+/// Collective: the exit code of the lowest rank that failed. That rank alone says why, before any
+/// rank goes on: the same wrong file would otherwise be reported by every rank.
+int agree(Communicator& world, const Outcome& outcome) {
+  std::vector<std::int32_t> codes(static_cast<std::size_t>(world.size()));
+  const std::array<std::int32_t, 1> own{outcome.code};
+  if (const Status status = world.all_gather(own, codes); !status.ok()) {
+    print_error(outcome.code != kExitOk ? outcome.line : status.within("start").to_string());
+    return outcome.code != kExitOk ? outcome.code : kExitCommunication;
+  }
+  for (std::size_t rank = 0; rank < codes.size(); ++rank) {
+    if (codes[rank] == kExitOk) continue;
+    if (rank == static_cast<std::size_t>(world.rank())) print_error(outcome.line);
+    (void)world.barrier();  // or a rank that ends first would make dlaunch end the one that prints
+    return codes[rank];
+  }
+  return kExitOk;
+}
+
+/// The failure of a rank in the middle of training.
+int give_up(Communicator& world, const Outcome& outcome) {
+  if (outcome.on_all_ranks) {
+    if (world.rank() == 0) print_error(outcome.line);
+    (void)world.barrier();
+  } else {
+    print_error(fmt::format("rank {}: {}", world.rank(), outcome.line));
+    world.abort(
+        Status(StatusCode::kAborted, fmt::format("rank {}: {}", world.rank(), outcome.line)));
+  }
+  return outcome.code;
+}
+
+int train(const Arguments& arguments) {
+  std::unique_ptr<Communicator> world;
+  if (const Outcome outcome = attempt([&] { world = connect_world().value_or_throw(); });
+      outcome.code != kExitOk) {
+    print_error(outcome.line);
+    return outcome.code;
+  }
+
+  const Screen screen = make_screen();
+  TrainConfig config;
+  std::unique_ptr<Trainer> trainer;
+  const Outcome prepared = attempt([&] {
+    config = load_train_config(arguments.config, arguments.overrides);
+    trainer = std::make_unique<Trainer>(config, *world, screen);
+  });
+  if (const int code = agree(*world, prepared); code != kExitOk) return code;
+
+  const Outcome trained = attempt([&] { trainer->run(); });
+  if (trained.code != kExitOk) return give_up(*world, trained);
+  return kExitOk;
+}
+
+}  // namespace
+}  // namespace dlaunch
+
+int main(int argc, char** argv) {
+  using namespace dlaunch;
+  Arguments arguments;
+  CLI::App app(
+      "Trains a network on images, as a JSON configuration says. Start it with dlaunch to "
+      "train on several ranks.");
+  app.add_option("config", arguments.config, "the configuration (JSON, comments allowed)")
+      ->required()
+      ->type_name("CONFIG.json");
+  app.add_option("--set", arguments.overrides, "override one value; may be repeated")
+      ->type_name("key.path=value")
+      ->allow_extra_args(false);
+  app.add_flag("--dry-run", arguments.dry_run,
+               "print the resolved configuration and the layers of the model, and end");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+  }
+  return arguments.dry_run ? dry_run(arguments) : train(arguments);
+}

@@ -1,0 +1,123 @@
+#include "trainers/reporter.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <spdlog/fmt/fmt.h>
+
+namespace dlaunch {
+
+void Reporter::Interval::add(const StepReport& report) {
+  totals.samples += report.totals.samples;
+  totals.loss += report.totals.loss;
+  seconds += report.seconds;
+}
+
+Reporter::Reporter(const TrainConfig& config, const Screen& screen, bool enabled)
+    : config_(config),
+      progress_(enabled ? config.progress : ProgressStyle::kNone, screen.out, screen.is_terminal,
+                screen.columns) {
+  if (enabled && !config.metrics_file.empty())
+    metrics_ = MetricsFile(config.output_directory, config.metrics_file);
+}
+
+void Reporter::start(std::size_t ranks, std::size_t steps, std::size_t training_images,
+                     std::size_t parameters) {
+  steps_per_epoch_ = steps;
+  summary_.ranks = ranks;
+  summary_.metrics_path = metrics_.path();
+  metrics_.write({{"event", "start"},
+                  {"ranks", ranks},
+                  {"training_images", training_images},
+                  {"parameters", parameters},
+                  {"config", config_.resolved}});
+  progress_.line(
+      fmt::format("{} with {} parameters on {} training images, {} rank{}, {} samples a "
+                  "step, {} epochs",
+                  config_.model, parameters, training_images, ranks, ranks == 1 ? "" : "s",
+                  config_.samples_per_step(ranks), config_.epochs));
+}
+
+void Reporter::step(const StepReport& report) {
+  learning_rate_ = report.learning_rate;
+  summary_.epochs = report.epoch + 1;
+  ++summary_.steps;
+  summary_.images += report.totals.samples;
+  summary_.train_seconds += report.seconds;
+  for (Interval* interval : {&epoch_, &since_metrics_, &since_progress_}) interval->add(report);
+
+  if (summary_.steps % config_.log_every == 0) {
+    metrics_.write({{"event", "step"},
+                    {"epoch", report.epoch + 1},
+                    {"step", summary_.steps},
+                    {"loss", since_metrics_.mean_loss()},
+                    {"learning_rate", report.learning_rate},
+                    {"images_per_second", since_metrics_.images_per_second()}});
+    since_metrics_ = {};
+  }
+  const auto now = Progress::Clock::now();
+  if (progress_.due(now)) {
+    progress_.show({.epoch = report.epoch,
+                    .epochs = config_.epochs,
+                    .step = report.step + 1,
+                    .steps = steps_per_epoch_,
+                    .loss = since_progress_.mean_loss(),
+                    .images_per_second = since_progress_.images_per_second(),
+                    .seconds_left = seconds_left(report)},
+                   now);
+    since_progress_ = {};
+  }
+}
+
+double Reporter::seconds_left(const StepReport& report) const {
+  const double per_step = summary_.train_seconds / static_cast<double>(summary_.steps);
+  const std::size_t epochs = config_.epochs - report.epoch - 1;  // after this one
+  std::size_t steps = epochs * steps_per_epoch_ + steps_per_epoch_ - report.step - 1;
+  if (config_.max_steps > 0)
+    steps = std::min(steps, config_.max_steps - std::min(config_.max_steps, summary_.steps));
+  const std::size_t validations =
+      config_.validate_every > 0 ? epochs / config_.validate_every + 1 : 1;
+  const double left = per_step * static_cast<double>(steps) +
+                      validation_seconds_ * static_cast<double>(validations);
+  if (config_.max_seconds <= 0) return left;
+  return std::min(left, std::max(0.0, config_.max_seconds - summary_.train_seconds));
+}
+
+void Reporter::epoch(std::size_t epoch, const std::optional<ValidationSums>& validation,
+                     double validation_seconds) {
+  const Interval done = std::exchange(epoch_, {});
+  summary_.last_train_loss = done.mean_loss();
+  nlohmann::ordered_json line = {{"event", "epoch"},
+                                 {"epoch", epoch + 1},
+                                 {"step", summary_.steps},
+                                 {"loss", done.mean_loss()},
+                                 {"learning_rate", learning_rate_},
+                                 {"seconds", done.seconds},
+                                 {"images_per_second", done.images_per_second()}};
+  std::string text =
+      fmt::format("epoch {}/{}: loss {:.3f}", epoch + 1, config_.epochs, done.mean_loss());
+  if (validation) {
+    validation_seconds_ = validation_seconds;
+    summary_.validation = *validation;
+    if (validation->mean_top1() >= summary_.best_top1) {
+      summary_.best_top1 = validation->mean_top1();
+      summary_.best_epoch = epoch + 1;
+    }
+    line.update({{"top1", validation->mean_top1()},
+                 {"top5", validation->mean_top5()},
+                 {"validation_loss", validation->mean_loss()},
+                 {"validation_images", validation->samples},
+                 {"validation_seconds", validation_seconds}});
+    text += fmt::format("  top-1 {:.4f}  top-5 {:.4f}  validation loss {:.3f}",
+                        validation->mean_top1(), validation->mean_top5(), validation->mean_loss());
+  }
+  metrics_.write(line);
+  progress_.line(text + fmt::format("  {:.0f} images/s", done.images_per_second()));
+}
+
+void Reporter::finish() {
+  metrics_.write(summary_to_json(summary_));
+  progress_.line(format_summary(summary_));
+}
+
+}  // namespace dlaunch

@@ -1,0 +1,76 @@
+// Reporter: turns what happens in a training run into progress on the screen, lines in the metrics
+// file and the final summary. Every rank keeps one, so that the code that trains is the same
+// everywhere; only rank 0's writes anything.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <ostream>
+
+#include "runtime/parallel/gradient_reducer.h"
+#include "trainers/config.h"
+#include "trainers/metrics_file.h"
+#include "trainers/progress.h"
+#include "trainers/summary.h"
+#include "trainers/validation.h"
+
+namespace dlaunch {
+
+/// Where a person watches.
+struct Screen {
+  std::ostream& out;
+  bool is_terminal = false;
+  std::size_t columns = 80;
+};
+
+/// One optimizer step.
+struct StepReport {
+  std::size_t epoch = 0;  // from 0
+  std::size_t step = 0;   // of the epoch, from 0
+  StepTotals totals;      // over all ranks
+  double learning_rate = 0;
+  double seconds = 0;
+};
+
+class Reporter {
+ public:
+  /// `enabled`: this is rank 0. Throws std::runtime_error if the metrics file cannot be made.
+  Reporter(const TrainConfig& config, const Screen& screen, bool enabled);
+
+  /// What is about to be trained; `steps` per epoch.
+  void start(std::size_t ranks, std::size_t steps, std::size_t training_images,
+             std::size_t parameters);
+  void step(const StepReport& report);
+  /// After the last step of an epoch, with the validation that followed, if one did.
+  void epoch(std::size_t epoch, const std::optional<ValidationSums>& validation,
+             double validation_seconds);
+  /// The summary so far: steps, images, losses, accuracies.
+  Summary& summary() { return summary_; }
+  void finish();
+
+ private:
+  /// Sums over several steps.
+  struct Interval {
+    StepTotals totals;
+    double seconds = 0;
+
+    void add(const StepReport& report);
+    double mean_loss() const { return totals.samples > 0 ? totals.loss / totals.samples : 0; }
+    double images_per_second() const { return seconds > 0 ? totals.samples / seconds : 0; }
+  };
+
+  double seconds_left(const StepReport& report) const;
+
+  const TrainConfig& config_;
+  MetricsFile metrics_;
+  Progress progress_;
+  Summary summary_;
+  std::size_t steps_per_epoch_ = 0;
+  double learning_rate_ = 0;
+  double validation_seconds_ = 0;  // the latest
+  Interval epoch_;
+  Interval since_metrics_;
+  Interval since_progress_;
+};
+
+}  // namespace dlaunch

@@ -1,0 +1,84 @@
+#include "trainers/summary.h"
+
+#include <array>
+#include <fstream>
+
+#include <spdlog/fmt/fmt.h>
+
+#include "trainers/progress.h"
+
+namespace dlaunch {
+namespace {
+
+constexpr double kMiB = 1024.0 * 1024.0;
+
+}  // namespace
+
+std::size_t peak_resident_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    if (word != "VmHWM:") continue;
+    std::size_t kibibytes = 0;
+    status >> kibibytes;
+    return kibibytes * 1024;
+  }
+  return 0;
+}
+
+void reduce_summary(Communicator& world, Summary& summary) {
+  std::array<double, 5> figures{summary.train_seconds, summary.total_seconds,
+                                summary.communication_seconds,
+                                static_cast<double>(summary.peak_resident_bytes),
+                                static_cast<double>(summary.peak_tensor_bytes)};
+  throw_if_error(world.all_reduce(figures, ReduceOp::kMax).within("summary"));
+  summary.train_seconds = figures[0];
+  summary.total_seconds = figures[1];
+  summary.communication_seconds = figures[2];
+  summary.peak_resident_bytes = static_cast<std::size_t>(figures[3]);
+  summary.peak_tensor_bytes = static_cast<std::size_t>(figures[4]);
+}
+
+std::string format_summary(const Summary& summary) {
+  const ValidationSums& validation = summary.validation;
+  std::string text =
+      fmt::format("{} epochs, {} steps, {:.0f} images in {} on {} rank{}\n", summary.epochs,
+                  summary.steps, summary.images, format_duration(summary.total_seconds),
+                  summary.ranks, summary.ranks == 1 ? "" : "s");
+  text += fmt::format(
+      "  accuracy       top-1 {:.4f}, top-5 {:.4f}, loss {:.3f} on {:.0f} images; "
+      "best top-1 {:.4f} after epoch {}\n",
+      validation.mean_top1(), validation.mean_top5(), validation.mean_loss(), validation.samples,
+      summary.best_top1, summary.best_epoch);
+  text += fmt::format("  training       loss {:.3f}, {:.0f} images/s\n", summary.last_train_loss,
+                      summary.images_per_second());
+  text += fmt::format("  communication  {:.1f} s waiting, {:.1f} % of the training time\n",
+                      summary.communication_seconds, 100 * summary.communication_share());
+  text += fmt::format("  peak memory    {:.0f} MiB per rank, {:.0f} of it tensors",
+                      static_cast<double>(summary.peak_resident_bytes) / kMiB,
+                      static_cast<double>(summary.peak_tensor_bytes) / kMiB);
+  if (!summary.metrics_path.empty()) text += "\n  metrics        " + summary.metrics_path;
+  return text;
+}
+
+nlohmann::ordered_json summary_to_json(const Summary& summary) {
+  return {{"event", "summary"},
+          {"ranks", summary.ranks},
+          {"epochs", summary.epochs},
+          {"steps", summary.steps},
+          {"images", summary.images},
+          {"top1", summary.validation.mean_top1()},
+          {"top5", summary.validation.mean_top5()},
+          {"validation_loss", summary.validation.mean_loss()},
+          {"validation_images", summary.validation.samples},
+          {"best_top1", summary.best_top1},
+          {"best_epoch", summary.best_epoch},
+          {"train_loss", summary.last_train_loss},
+          {"images_per_second", summary.images_per_second()},
+          {"train_seconds", summary.train_seconds},
+          {"total_seconds", summary.total_seconds},
+          {"communication_seconds", summary.communication_seconds},
+          {"peak_resident_bytes", summary.peak_resident_bytes},
+          {"peak_tensor_bytes", summary.peak_tensor_bytes}};
+}
+
+}  // namespace dlaunch

@@ -1,0 +1,215 @@
+#include "trainers/trainer.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include <spdlog/fmt/fmt.h>
+
+#include "nn/core/autograd.h"
+#include "nn/cpu/cpu_backend.h"
+#include "nn/data/streams.h"
+#include "nn/models/model.h"
+#include "runtime/parallel/state_broadcast.h"
+#include "trainers/datasets.h"
+
+namespace dlaunch {
+namespace {
+
+double seconds_between(std::chrono::steady_clock::time_point begin,
+                       std::chrono::steady_clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
+
+std::unique_ptr<nn::Dataset> open_validation_set(const DataConfig& config,
+                                                 const nn::Dataset& train_set) {
+  auto dataset = open_dataset(config, nn::Split::kTest);
+  if (dataset->class_names() != train_set.class_names())
+    throw nn::DataError(
+        fmt::format("{}: the test images have other classes than the training "
+                    "images; make them the same",
+                    config.directory));
+  if (dataset->image_shape() != train_set.image_shape())
+    throw nn::DataError(
+        fmt::format("{}: the test images have another size than the training "
+                    "images; set data.image_size",
+                    config.directory));
+  return dataset;
+}
+
+std::unique_ptr<nn::Module> build_model(const TrainConfig& config, const nn::Dataset& dataset,
+                                        nn::Backend& backend, nn::Generator& generator,
+                                        Communicator& world) {
+  const nn::ImageShape shape = dataset.image_shape();
+  nn::ModelOptions options;
+  options.num_classes = static_cast<std::int64_t>(dataset.class_names().size());
+  options.height = static_cast<std::int64_t>(shape.height);
+  options.width = static_cast<std::int64_t>(shape.width);
+  options.channels = static_cast<std::int64_t>(shape.channels);
+  options.sync_batch_norm = config.sync_batch_norm;
+  return make_model(config.model, options, backend, generator, &world);
+}
+
+std::vector<GradientRange> gradient_ranges(const nn::FlatParameters& parameters) {
+  std::vector<GradientRange> ranges;
+  for (const nn::FlatView& view : parameters.views)
+    ranges.push_back({static_cast<std::size_t>(view.offset), static_cast<std::size_t>(view.count)});
+  return ranges;
+}
+
+nn::StepPlan make_plan(const TrainConfig& config, const Communicator& world,
+                       const nn::Dataset& dataset) {
+  const auto ranks = static_cast<std::size_t>(world.size());
+  return {dataset.size(), config.samples_per_step(ranks), config.accumulation_steps, ranks};
+}
+
+}  // namespace
+
+Trainer::Trainer(const TrainConfig& config, Communicator& world, const Screen& screen)
+    : config_(config),
+      world_(world),
+      backend_(nn::make_cpu_backend()),
+      generator_(config.seed, random_stream(nn::RandomPurpose::kModel, 0,
+                                            static_cast<std::uint64_t>(world.rank()))),
+      train_set_(open_dataset(config.data, nn::Split::kTrain)),
+      validation_set_(world.rank() == 0 ? open_validation_set(config.data, *train_set_) : nullptr),
+      model_(build_model(config, *train_set_, *backend_, generator_, world_)),
+      parameters_(flatten_parameters(*model_)),
+      optimizer_(parameters_, config.optimizer),
+      learning_rate_(config.learning_rate()),
+      reducer_(world_, parameters_.gradients.values<float>(), gradient_ranges(parameters_)),
+      plan_(make_plan(config, world, *train_set_)),
+      validation_transform_(train_set_->image_shape(), config.data.normalization, {}),
+      loader_(*train_set_,
+              {train_set_->image_shape(), config.data.normalization, config.data.augmentation},
+              {.plan = plan_,
+               .rank = static_cast<std::size_t>(world.rank()),
+               .seed = config.seed,
+               .depth = config.data.prefetch}),
+      reporter_(config, screen, world.rank() == 0) {
+  for (std::size_t i = 0; i < parameters_.views.size(); ++i)
+    parameter_at_[parameters_.views[i].parameter.data<const float>()] = i;
+}
+
+Trainer::~Trainer() = default;
+
+Summary Trainer::run() {
+  start_ = Clock::now();
+  check_agreement();
+  share_state();
+  reporter_.start(static_cast<std::size_t>(world_.size()), plan_.steps(), train_set_->size(),
+                  static_cast<std::size_t>(model_->parameter_count()));
+  for (std::size_t epoch = 0; epoch < config_.epochs && !stop_; ++epoch) {
+    train_epoch(epoch);
+    finish_epoch(epoch);
+  }
+  return finish();
+}
+
+/// Ranks that train on different data or in different steps would wait for each other for ever.
+void Trainer::check_agreement() {
+  const std::array<std::int64_t, 3> mine{static_cast<std::int64_t>(train_set_->size()),
+                                         static_cast<std::int64_t>(plan_.step_range(0).size()),
+                                         static_cast<std::int64_t>(config_.epochs)};
+  std::array<std::int64_t, 3> least = mine;
+  std::array<std::int64_t, 3> most = mine;
+  throw_if_error(world_.all_reduce(least, ReduceOp::kMin).within("start"));
+  throw_if_error(world_.all_reduce(most, ReduceOp::kMax).within("start"));
+  constexpr std::array kNames{"training images", "samples in a step", "epochs"};
+  for (std::size_t i = 0; i < mine.size(); ++i)
+    if (least[i] != most[i])
+      throw TrainingFailure(
+          fmt::format("ranks have between {} and {} {}; give all ranks the same "
+                      "data and configuration",
+                      least[i], most[i], kNames[i]));
+}
+
+void Trainer::share_state() {
+  std::vector<Buffer> state{parameters_.values.values<float>()};
+  for (const nn::NamedBuffer& buffer : model_->buffers())
+    state.emplace_back(buffer.tensor.values<float>());
+  throw_if_error(broadcast_state(world_, state));
+  shard_ = scatter_validation_set(world_, validation_set_.get(), train_set_->image_shape());
+  validation_set_.reset();
+}
+
+void Trainer::train_epoch(std::size_t epoch) {
+  for (std::size_t step = 0; step < plan_.steps() && !stop_; ++step) {
+    const auto begin = Clock::now();
+    const auto waited = world_.time_waited();
+    const double progress =
+        static_cast<double>(epoch) + static_cast<double>(step) / static_cast<double>(plan_.steps());
+    const double learning_rate = learning_rate_(progress);
+
+    const StepTotals totals = train_step(plan_.micro_batches(step));
+    if (!std::isfinite(totals.loss))
+      throw TrainingFailure(
+          fmt::format("epoch {}, step {} of {}: the loss is {}; lower "
+                      "optimizer.learning_rate or warm up",
+                      epoch + 1, step + 1, plan_.steps(), totals.loss));
+    optimizer_.step(learning_rate);
+
+    communication_seconds_ += std::chrono::duration<double>(world_.time_waited() - waited).count();
+    reporter_.step({.epoch = epoch,
+                    .step = step,
+                    .totals = totals,
+                    .learning_rate = learning_rate,
+                    .seconds = seconds_between(begin, Clock::now())});
+    const bool last = config_.max_steps > 0 && reporter_.summary().steps >= config_.max_steps;
+    stop_ = last || totals.stop_votes > 0;
+  }
+}
+
+StepTotals Trainer::train_step(std::size_t micro_batches) {
+  parameters_.zero_gradients();
+  for (std::size_t i = 0; i < micro_batches; ++i)
+    run_micro_batch(loader_.next(), i + 1 == micro_batches);
+  return reducer_.finish().value_or_throw();
+}
+
+void Trainer::run_micro_batch(const nn::MicroBatch& batch, bool last) {
+  const nn::ImageShape shape = train_set_->image_shape();
+  const nn::Shape input{
+      static_cast<std::int64_t>(batch.size), static_cast<std::int64_t>(shape.height),
+      static_cast<std::int64_t>(shape.width), static_cast<std::int64_t>(shape.channels)};
+  const nn::Tensor scores =
+      model_->forward(nn::Tensor::from(*backend_, input, std::span<const float>(batch.images)));
+  const nn::Tensor loss =
+      cross_entropy(scores, std::span<const std::int32_t>(batch.labels),
+                    {.label_smoothing = config_.label_smoothing, .reduction = nn::Reduction::kSum});
+  reducer_.begin(last, {.samples = static_cast<double>(batch.size),
+                        .loss = loss.item(),
+                        .stop_votes = last && out_of_time() ? 1.0 : 0.0});
+  nn::backward(loss, {.on_gradient_ready = [&](const nn::Tensor& leaf) {
+                 reducer_.mark_ready(parameter_at_.at(leaf.data<const float>()));
+               }});
+}
+
+bool Trainer::out_of_time() const {
+  return config_.max_seconds > 0 && seconds_between(start_, Clock::now()) >= config_.max_seconds;
+}
+
+void Trainer::finish_epoch(std::size_t epoch) {
+  const bool final = stop_ || epoch + 1 == config_.epochs;
+  const bool due = config_.validate_every > 0 && (epoch + 1) % config_.validate_every == 0;
+  const auto begin = Clock::now();
+  std::optional<ValidationSums> sums;
+  if (final || due)
+    sums = validate(world_, *backend_, *model_, validation_transform_, shard_,
+                    config_.validation_batch_size);
+  reporter_.epoch(epoch, sums, seconds_between(begin, Clock::now()));
+}
+
+Summary Trainer::finish() {
+  Summary& summary = reporter_.summary();
+  summary.total_seconds = seconds_between(start_, Clock::now());
+  summary.communication_seconds = communication_seconds_;
+  summary.peak_resident_bytes = peak_resident_bytes();
+  summary.peak_tensor_bytes = backend_->memory().peak;
+  reduce_summary(world_, summary);
+  reporter_.finish();
+  return summary;
+}
+
+}  // namespace dlaunch

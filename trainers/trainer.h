@@ -1,0 +1,80 @@
+// Trainer: one rank's part of a data-parallel training run.
+//
+// The constructor does what a rank does alone (opens the data, builds the model), so that a program
+// can find out whether all ranks got that far; run() is collective from beginning to end. One
+// thread.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <stdexcept>
+#include <unordered_map>
+
+#include "nn/core/backend.h"
+#include "nn/core/flat_parameters.h"
+#include "nn/data/batch_loader.h"
+#include "nn/optim/sgd.h"
+#include "runtime/parallel/gradient_reducer.h"
+#include "runtime/parallel/timed_communicator.h"
+#include "trainers/config.h"
+#include "trainers/reporter.h"
+#include "trainers/validation.h"
+
+namespace dlaunch {
+
+/// A failure that all ranks meet at the same place, so that one of them may speak for all.
+class TrainingFailure : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class Trainer {
+ public:
+  /// Throws ConfigError, nn::DataError, nn::Error, and std::runtime_error if the metrics file
+  /// cannot be made. The configuration, `world` and the screen's stream must outlive the trainer.
+  Trainer(const TrainConfig& config, Communicator& world, const Screen& screen);
+  ~Trainer();
+
+  /// Trains, validates, and on rank 0 reports. Throws StatusError (a peer was lost),
+  /// TrainingFailure (ranks differ; the loss is no number), nn::DataError, std::runtime_error
+  /// (metrics cannot be written).
+  Summary run();
+
+  /// The trained parameters.
+  const nn::FlatParameters& parameters() const { return parameters_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void check_agreement();
+  void share_state();
+  void train_epoch(std::size_t epoch);
+  StepTotals train_step(std::size_t micro_batches);
+  void run_micro_batch(const nn::MicroBatch& batch, bool last);
+  void finish_epoch(std::size_t epoch);
+  Summary finish();
+  bool out_of_time() const;
+
+  const TrainConfig& config_;
+  TimedCommunicator world_;
+  std::unique_ptr<nn::Backend> backend_;
+  nn::Generator generator_;  // of this rank: dropout masks, and rank 0's initial weights
+  std::unique_ptr<nn::Dataset> train_set_;
+  std::unique_ptr<nn::Dataset> validation_set_;  // rank 0 only, until it has been scattered
+  std::unique_ptr<nn::Module> model_;
+  nn::FlatParameters parameters_;
+  std::unordered_map<const float*, std::size_t> parameter_at_;  // index by address
+  nn::Sgd optimizer_;
+  nn::Schedule learning_rate_;
+  GradientReducer reducer_;
+  nn::StepPlan plan_;
+  nn::ImageTransform validation_transform_;
+  nn::BatchLoader loader_;
+  ValidationShard shard_;
+  Reporter reporter_;
+  Clock::time_point start_ = Clock::now();
+  double communication_seconds_ = 0;  // waited for other ranks while training
+  bool stop_ = false;
+};
+
+}  // namespace dlaunch

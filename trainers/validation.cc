@@ -1,0 +1,121 @@
+#include "trainers/validation.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "nn/core/autograd.h"
+#include "nn/data/sampler.h"
+
+namespace dlaunch {
+namespace {
+
+constexpr std::size_t kChunk = 2048;  // images that rank 0 holds at a time while it scatters
+
+/// Images and labels [begin, end) of the data set; nothing on ranks that have none.
+ValidationShard read_chunk(const nn::Dataset* dataset, std::size_t begin, std::size_t end) {
+  ValidationShard chunk;
+  if (dataset == nullptr) return chunk;
+  const std::size_t image_size = dataset->image_shape().size();
+  chunk.images.resize((end - begin) * image_size);
+  for (std::size_t i = begin; i < end; ++i) {
+    dataset->copy_image(i, std::span(chunk.images).subspan((i - begin) * image_size, image_size));
+    chunk.labels.push_back(dataset->label(i));
+  }
+  return chunk;
+}
+
+/// Sums over the ranks.
+void reduce(Communicator& world, ValidationSums& sums) {
+  std::array<double, 4> packed{sums.samples, sums.top1, sums.top5, sums.loss};
+  throw_if_error(world.all_reduce(packed).within("validation"));
+  sums = {packed[0], packed[1], packed[2], packed[3]};
+}
+
+}  // namespace
+
+ValidationShard scatter_validation_set(Communicator& world, const nn::Dataset* dataset,
+                                       const nn::ImageShape& shape) {
+  const bool has_images = world.rank() == 0;
+  std::array<std::int64_t, 1> total{has_images ? static_cast<std::int64_t>(dataset->size()) : 0};
+  throw_if_error(world.broadcast(total, 0).within("validation set"));
+  const auto size = static_cast<std::size_t>(total[0]);
+  const auto ranks = static_cast<std::size_t>(world.size());
+  const auto rank = static_cast<std::size_t>(world.rank());
+
+  ValidationShard shard;
+  for (std::size_t begin = 0; begin < size; begin += kChunk) {
+    const std::size_t end = std::min(size, begin + kChunk);
+    std::vector<std::size_t> samples, bytes;
+    for (std::size_t r = 0; r < ranks; ++r) {
+      samples.push_back(nn::even_part(end - begin, ranks, r).size());
+      bytes.push_back(samples.back() * shape.size());
+    }
+    const ValidationShard chunk = read_chunk(has_images ? dataset : nullptr, begin, end);
+    const std::size_t images_before = shard.images.size();
+    const std::size_t labels_before = shard.labels.size();
+    shard.images.resize(images_before + bytes[rank]);
+    shard.labels.resize(labels_before + samples[rank]);
+    throw_if_error(
+        world.scatter(chunk.images, std::span(shard.images).subspan(images_before), 0, bytes)
+            .within("validation set"));
+    throw_if_error(
+        world.scatter(chunk.labels, std::span(shard.labels).subspan(labels_before), 0, samples)
+            .within("validation set"));
+  }
+  return shard;
+}
+
+void add_scores(std::span<const float> scores, std::span<const std::int32_t> labels,
+                ValidationSums& sums) {
+  if (labels.empty()) return;
+  const std::size_t classes = scores.size() / labels.size();
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    const std::span<const float> row = scores.subspan(i * classes, classes);
+    const auto label = static_cast<std::size_t>(labels[i]);
+    const double own = row[label];
+    const double highest = *std::max_element(row.begin(), row.end());
+    double exponentials = 0;
+    std::size_t higher = 0;
+    for (std::size_t k = 0; k < classes; ++k) {
+      exponentials += std::exp(row[k] - highest);
+      const bool lower = k < label ? row[k] < own : row[k] <= own;
+      if (k != label && !lower) ++higher;
+    }
+    const bool is_number = !std::isnan(own);
+    sums.samples += 1;
+    sums.top1 += is_number && higher < 1 ? 1 : 0;
+    sums.top5 += is_number && higher < 5 ? 1 : 0;
+    sums.loss += highest + std::log(exponentials) - own;
+  }
+}
+
+ValidationSums validate(Communicator& world, nn::Backend& backend, nn::Module& model,
+                        const nn::ImageTransform& transform, const ValidationShard& shard,
+                        std::size_t batch_size) {
+  const nn::NoGradGuard no_grad;
+  model.eval();
+  const nn::ImageShape& shape = transform.shape();
+  std::vector<float> pixels;
+  std::vector<float> scores;
+  ValidationSums sums;
+  for (std::size_t begin = 0; begin < shard.labels.size(); begin += batch_size) {
+    const std::size_t count = std::min(batch_size, shard.labels.size() - begin);
+    pixels.resize(count * shape.size());
+    transform.normalise(std::span(shard.images).subspan(begin * shape.size(), count * shape.size()),
+                        pixels);
+    const nn::Shape input{static_cast<std::int64_t>(count), static_cast<std::int64_t>(shape.height),
+                          static_cast<std::int64_t>(shape.width),
+                          static_cast<std::int64_t>(shape.channels)};
+    const nn::Tensor output =
+        model.forward(nn::Tensor::from(backend, input, std::span<const float>(pixels)));
+    scores.resize(static_cast<std::size_t>(output.size()));
+    backend.copy_to_host(scores.data(), output.data<const float>(), scores.size() * sizeof(float));
+    add_scores(scores, std::span(shard.labels).subspan(begin, count), sums);
+  }
+  model.train();
+  reduce(world, sums);
+  return sums;
+}
+
+}  // namespace dlaunch
