@@ -8,8 +8,7 @@
 namespace dlaunch::nn {
 
 enum class RandomPurpose : std::uint8_t {
-  kInitialisation = 1,  // of the parameters
-  kDropout,             // minor: rank
+  kModel = 1,           // initial weights and dropout masks; minor: rank
   kPermutation,         // major: epoch
   kAugmentation,        // major: epoch, minor: sample
   kSyntheticPattern,    // minor: class
