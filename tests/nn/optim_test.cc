@@ -120,7 +120,7 @@ TEST_P(SgdRule, FollowsPyTorchOverManySteps) {
         const std::int64_t position = flat_.views[v].offset + static_cast<std::int64_t>(i);
         const double gradient = at(flat_.gradients, position);
         theta[v][i] = torch[v][i].step(theta[v][i], gradient, lr);
-        ASSERT_NEAR(at(flat_.values, position), theta[v][i], 2e-6) << flat_.views[v].name;
+        ASSERT_NEAR(at(flat_.values, position), theta[v][i], 1e-5) << flat_.views[v].name;
       }
     }
   }
@@ -151,7 +151,7 @@ TEST_F(SgdTest, HeavyBallEqualsTheTextbookTwoTermRecurrence) {
         now - kRate * static_cast<double>(at(flat_.gradients, first)) + kMomentum * (now - before);
     before = std::exchange(now, next);
     sgd.step(kRate);
-    ASSERT_NEAR(at(flat_.values, first), now, 1e-6);
+    ASSERT_NEAR(at(flat_.values, first), now, 1e-5);
   }
 }
 

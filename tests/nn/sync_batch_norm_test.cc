@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -90,6 +91,11 @@ struct Rank {
   void compare(const Split& split, const std::vector<float>& x, const std::vector<float>& dy,
                BatchNormReference reference) {
     reference.forward(in_double(x));
+    // Few rows may happen to lie close together; gradients are then large, and so is their error.
+    const double steepest =
+        1 / std::sqrt(*std::min_element(reference.variance.begin(), reference.variance.end()));
+    const double gradient_tolerance =
+        split.rows() < 32 ? kTolerance * std::max(1.0, steepest) : kTolerance;
     reference.backward(in_double(x), in_double(dy));
     const Tensor in = input(split, x);
     const Tensor out = layer.forward(in);
@@ -97,7 +103,7 @@ struct Rank {
     expect_near(out.values<const float>(), split.share(reference.y, world.rank()), kTolerance,
                 "output");
     expect_near(in.grad().values<const float>(), split.share(reference.dx, world.rank()),
-                kTolerance, "input gradient");
+                gradient_tolerance, "input gradient");
   }
 
   /// Gives the layer's parameters values, the same on all ranks, and tells the reference.
