@@ -62,10 +62,10 @@ int main(int argc, char** argv) {
   CLI::App app("Ranks print in turn: dlaunch --nproc N sequential_print --iterations K");
   std::int64_t iterations = 1;
   app.add_option("--iterations", iterations, "How many times every rank prints (default 1)")
-      ->check(CLI::NonNegativeNumber)
       ->type_name("K");
   try {
     app.parse(argc, argv);
+    if (iterations < 0) throw CLI::ValidationError("--iterations", "must not be negative");
     return dlaunch::run(iterations);
   } catch (const CLI::Success& help) {
     return app.exit(help);
