@@ -36,6 +36,9 @@ class Announcements {
   /// Takes in what the others announced. kMismatch names both calls.
   Status check();
 
+  /// What this rank called as collective `sequence`, one of the last 256.
+  const MessageSignature& own(std::uint64_t sequence) const;
+
   /// The other ranks that have announced neither collective `sequence` nor a later one.
   std::vector<int> silent(std::uint64_t sequence) const;
 
@@ -62,7 +65,6 @@ class Announcements {
 
   void listen(int peer);
   Status compare(int peer, const Payload& theirs) const;
-  const MessageSignature& own(std::uint64_t sequence) const;
 
   Endpoint& endpoint_;
   std::uint64_t last_ = 0;             // the newest collective entered

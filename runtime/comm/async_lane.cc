@@ -96,7 +96,7 @@ void AsyncLane::drive_all() {
   for (std::unique_ptr<Operation>& operation : in_flight_) {
     if (!lane_.drive(*operation)) continue;
     const std::shared_ptr<Outcome> outcome = operation->outcome;
-    const Status status = Lane::result(*operation);
+    const Status status = lane_.result(*operation);
     if (!status.ok() && !failure_.failed()) on_failure_(status);
     {
       const std::scoped_lock lock(mutex_);

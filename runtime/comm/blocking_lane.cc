@@ -16,7 +16,7 @@ Status BlockingLane::run(const Request& request, std::chrono::nanoseconds timeou
       lane_.endpoint().poll(Lane::next_check(*operation));
     }
   }
-  Status status = Lane::result(*operation);
+  Status status = lane_.result(*operation);
   lane_.recycle(std::move(operation));
   return status;
 }

@@ -215,9 +215,15 @@ Status Lane::timed_out(const Operation& operation) const {
                                           " waiting for " + list_of(missing));
 }
 
-Status Lane::result(const Operation& operation) {
+Status Lane::result(const Operation& operation) const {
   const Status& status = operation.execution.status();
-  return status.ok() ? status : status.within(operation.name());
+  if (status.ok()) return status;
+  std::string name = operation.name();
+  // Calls that look alike may follow different ones (see CallHistory).
+  if (status.code() == StatusCode::kMismatch && operation.sequence > 1) {
+    name += " after " + describe_call(announcements_->own(operation.sequence - 1));
+  }
+  return status.within(std::move(name));
 }
 
 Deadline Lane::next_check(const Operation& operation) {

@@ -38,7 +38,7 @@ class Lane {
   /// the endpoint has failed too.
   bool drive(Operation& operation);
   /// How it ended, with the operation's name in front.
-  static Status result(const Operation& operation);
+  Status result(const Operation& operation) const;
   /// When drive() has something to do even if nothing moves.
   static Deadline next_check(const Operation& operation);
 

@@ -1,0 +1,120 @@
+// The communicator of real processes over TCP, started by dlaunch.
+#include <csignal>
+#include <cstdlib>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/comm/communicator.h"
+#include "tests/comm/random_data.h"
+#include "tests/support/distributed_test.h"
+
+namespace dlaunch::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+using Clock = std::chrono::steady_clock;
+
+class Processes : public DistributedTestWith<Algorithm> {};
+
+TEST_P(Processes, AllReduceIsRightForEveryTypeAndReduction) {
+  const std::uint64_t seed = run_seed();
+  run([&, algorithm = std::get<1>(GetParam())](Communicator& comm) {
+    const auto p = static_cast<std::size_t>(comm.size());
+    for (const std::size_t count : {std::size_t{0}, std::size_t{1}, p - 1, std::size_t{251}}) {
+      for (const DType dtype : kAllDTypes) {
+        for (const ReduceOp op : kAllReduceOps) {
+          visit_dtype(dtype, [&]<typename T>() {
+            std::vector<std::vector<T>> inputs;
+            for (int rank = 0; rank < comm.size(); ++rank) {
+              inputs.push_back(random_values<T>(seed, rank, count));
+            }
+            std::vector<T> data = inputs[static_cast<std::size_t>(comm.rank())];
+            const Status status = comm.all_reduce(data, op, algorithm);
+            ASSERT_TRUE(status.ok()) << status.to_string();
+            EXPECT_EQ(wrong_element(op, inputs, 0, data), "") << "seed " << seed;
+          });
+        }
+      }
+    }
+  });
+}
+
+TEST_P(Processes, LongVectorsAndManyInFlight) {
+  run([algorithm = std::get<1>(GetParam())](Communicator& comm) {
+    std::vector<std::vector<float>> data(6, std::vector<float>(500'009, 1.0F));
+    std::vector<Work> works;
+    for (auto& vector : data) {
+      works.push_back(comm.start_all_reduce(vector, ReduceOp::kSum, algorithm));
+    }
+    std::vector<std::int64_t> blocking(1'000'003, comm.rank());
+    ASSERT_TRUE(comm.all_reduce(blocking, ReduceOp::kMax, algorithm).ok());
+    EXPECT_EQ(std::ranges::count(blocking, comm.size() - 1), std::ssize(blocking));
+    for (std::size_t i = 0; i < works.size(); ++i) {
+      const Status status = works[i].wait();
+      ASSERT_TRUE(status.ok()) << status.to_string();
+      EXPECT_EQ(std::ranges::count(data[i], static_cast<float>(comm.size())), std::ssize(data[i]));
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, Processes,
+                         ::testing::Combine(::testing::Values(1, 2, 3, 5),
+                                            ::testing::Values(Algorithm::kRing,
+                                                              Algorithm::kButterfly)),
+                         [](const auto& test) {
+                           return std::to_string(std::get<0>(test.param)) + "_" +
+                                  std::string(to_string(std::get<1>(test.param)));
+                         });
+
+TEST(World, ConnectsSeveralTimes) {
+  run_on_ranks(2, [](Communicator& first) {
+    auto second = connect_world();
+    ASSERT_TRUE(second.ok()) << second.status().to_string();
+    std::vector<std::int32_t> data{1};
+    ASSERT_TRUE((*second)->all_reduce(data).ok());
+    ASSERT_TRUE(first.all_reduce(data).ok());
+    EXPECT_EQ(data[0], 4);
+  });
+}
+
+TEST(World, OfOneNeedsNoLauncher) {
+  const auto world = connect_world(JobEnvironment{}, nullptr);
+  ASSERT_TRUE(world.ok()) << world.status().to_string();
+  std::vector<float> data{2, 3};
+  EXPECT_TRUE((*world)->all_reduce(data, ReduceOp::kAvg).ok());
+  EXPECT_TRUE((*world)->barrier().ok());
+  EXPECT_EQ(data, (std::vector<float>{2, 3}));
+}
+
+TEST(World, WithoutItsStoreSaysWhere) {
+  JobEnvironment job{.rank = 1, .world_size = 2, .store_address = "127.0.0.1:1", .timeout = 2s};
+  job.token = std::string(32, 'x');
+  const auto world = connect_world(job, nullptr);
+  ASSERT_FALSE(world.ok());
+  EXPECT_THAT(world.status().to_string(), HasSubstr("connecting rank 1 of 2"));
+  EXPECT_THAT(world.status().to_string(), HasSubstr("127.0.0.1:1"));
+}
+
+TEST(MismatchOfProcesses, IsToldToEveryRank) {
+  run_on_ranks(3, [](Communicator& comm) {
+    std::vector<float> data(comm.rank() == 1 ? 8 : 9);
+    const auto begin = Clock::now();
+    Status status = comm.all_reduce(data);
+    if (status.ok()) status = comm.barrier();
+    EXPECT_EQ(status.code(), StatusCode::kMismatch) << status.to_string();
+    EXPECT_THAT(status.to_string(), HasSubstr("f32[8]"));
+    EXPECT_THAT(status.to_string(), HasSubstr("f32[9]"));
+    EXPECT_LT(Clock::now() - begin, 2s);
+  });
+}
+
+}  // namespace
+}  // namespace dlaunch::testing

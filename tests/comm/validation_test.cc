@@ -1,0 +1,137 @@
+// Bad arguments are refused before anything is sent, and fail nothing.
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/comm/communicator.h"
+#include "tests/support/thread_ranks.h"
+
+namespace dlaunch::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class Validation : public ::testing::Test {
+ protected:
+  // `call` is refused with `words`, on every rank, and the world still works.
+  static void expect_refused(const std::function<Status(Communicator&)>& call,
+                             const std::string& words) {
+    run_threads_as_ranks(3, [&](Communicator& comm) {
+      const Status status = call(comm);
+      EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.to_string();
+      EXPECT_THAT(status.to_string(), HasSubstr(words));
+      EXPECT_TRUE(comm.barrier().ok());
+    });
+  }
+};
+
+TEST_F(Validation, RefusesNullMemory) {
+  expect_refused([](Communicator& c) { return c.all_reduce(Buffer(nullptr, 3, DType::kF32)); },
+                 "all_reduce: input is null but has 3 elements");
+  expect_refused([](Communicator& c) { return c.send(ConstBuffer(nullptr, 1, DType::kU8), 0); },
+                 "send: data is null");
+  expect_refused(
+      [](Communicator& c) { return c.start_recv(Buffer(nullptr, 1, DType::kU8), 0).wait(); },
+      "recv: data is null");
+}
+
+TEST_F(Validation, RefusesRootsAndPeersOutsideTheWorld) {
+  std::vector<float> data(3);
+  for (const int root : {-1, 3, std::numeric_limits<int>::max()}) {
+    const auto number = std::to_string(root);
+    expect_refused([&](Communicator& c) { return c.broadcast(data, root); },
+                   "root " + number + " is not in a world of 3");
+    expect_refused([&](Communicator& c) { return c.send(data, root); },
+                   "peer " + number + " is not in a world of 3");
+  }
+}
+
+TEST_F(Validation, RefusesCountsThatDoNotAddUp) {
+  std::vector<float> three(3);
+  std::vector<float> ten(10);
+  const std::vector<std::size_t> two_counts{1, 2};
+  const std::vector<std::size_t> sum_nine{3, 3, 3};
+  const std::vector<std::size_t> overflowing{3, std::numeric_limits<std::size_t>::max() - 1, 3};
+  expect_refused([&](Communicator& c) { return c.all_gather(three, ten); }, "add up to 9");
+  expect_refused([&](Communicator& c) { return c.all_gather(three, ten, two_counts); },
+                 "2 counts for 3 ranks");
+  expect_refused(
+      [&](Communicator& c) { return c.reduce_scatter(ten, three, ReduceOp::kSum, sum_nine); },
+      "add up to 9");
+  expect_refused([&](Communicator& c) { return c.all_gather(three, ten, overflowing); },
+                 "impossible total");
+  expect_refused([&](Communicator& c) { return c.scatter(ten, ten, c.rank(), sum_nine); },
+                 "counts says 3");
+  expect_refused([&](Communicator& c) { return c.reduce(three, ten, ReduceOp::kSum, c.rank()); },
+                 "differ in count");
+}
+
+TEST_F(Validation, RefusesImpossibleCounts) {
+  float one = 0;
+  const std::size_t huge = std::numeric_limits<std::size_t>::max() / 2;
+  expect_refused([&](Communicator& c) { return c.all_reduce(Buffer(&one, huge, DType::kF32)); },
+                 "impossible count");
+}
+
+TEST_F(Validation, RefusesTypesThatDiffer) {
+  std::vector<float> floats(9);
+  std::vector<double> doubles(9);
+  expect_refused(
+      [&](Communicator& c) { return c.reduce(floats, doubles, ReduceOp::kSum, c.rank()); },
+      "differ in type");
+  std::vector<double> part(3);
+  expect_refused([&](Communicator& c) { return c.reduce_scatter(floats, part, ReduceOp::kSum); },
+                 "differ in type");
+}
+
+TEST_F(Validation, RefusesOverlapsThatAreNotInPlace) {
+  expect_refused(
+      [](Communicator& c) {
+        std::vector<float> data(10);
+        return c.reduce(std::span(data).first(9), std::span(data).last(9), ReduceOp::kSum,
+                        c.rank());
+      },
+      "overlap");
+  expect_refused(
+      [](Communicator& c) {
+        std::vector<float> data(10);
+        return c.all_gather(std::span(data).last(3), std::span(data).first(9));
+      },
+      "overlap");
+}
+
+TEST_F(Validation, RefusesNumbersThatAreNoOperation) {
+  std::vector<float> data(3);
+  expect_refused([&](Communicator& c) { return c.all_reduce(data, static_cast<ReduceOp>(9)); },
+                 "no such reduction");
+  expect_refused(
+      [&](Communicator& c) {
+        return c.all_reduce(data, ReduceOp::kSum, static_cast<Algorithm>(9));
+      },
+      "no such algorithm");
+  expect_refused([](Communicator& c) { return c.run({.kind = static_cast<CollectiveKind>(77)}); },
+                 "no such collective");
+  expect_refused(
+      [&](Communicator& c) { return c.all_reduce(Buffer(data.data(), 3, static_cast<DType>(9))); },
+      "unknown element type");
+}
+
+TEST_F(Validation, OfOneRankAloneFailsNothing) {
+  run_threads_as_ranks(3, [](Communicator& comm) {
+    std::vector<float> data(4, 1.0F);
+    if (comm.rank() == 1) {
+      EXPECT_EQ(comm.broadcast(data, 5).code(), StatusCode::kInvalidArgument);
+      EXPECT_EQ(comm.start_broadcast(data, 5).wait().code(), StatusCode::kInvalidArgument);
+    }
+    EXPECT_TRUE(comm.all_reduce(data).ok());
+    EXPECT_TRUE(comm.start_all_reduce(data).wait().ok());
+    EXPECT_EQ(data, std::vector<float>(4, 9.0F));
+  });
+}
+
+}  // namespace
+}  // namespace dlaunch::testing
