@@ -138,7 +138,7 @@ Tensor BatchNorm::forward(Tensor input) {
 
 Tensor BatchNorm::finished_statistics(const Tensor& input, bool of_batch, Communicator* group) {
   Backend& backend = input.backend();
-  const Tensor statistics = Tensor::empty(backend, {2 * channels_ + 1}, DType::kF64);
+  Tensor statistics = Tensor::empty(backend, {2 * channels_ + 1}, DType::kF64);
   if (!of_batch) {
     backend.norm().statistics_from_running(
         channels_, options_.eps, running_mean_.data<const float>(),
