@@ -19,6 +19,14 @@ constexpr std::size_t kMostPending = 1 << 20;
 // A pipe that polls writable has room for this many bytes (PIPE_BUF), so a blocking write returns.
 constexpr std::size_t kWriteBytes = 4096;
 
+// How much to write next: whole lines if any fit, so that lines which others write to the same
+// place fall between ours and not into them.
+std::size_t next_write(std::string_view pending) {
+  if (pending.size() <= kWriteBytes) return pending.size();
+  const auto newline = pending.substr(0, kWriteBytes).rfind('\n');
+  return newline == std::string_view::npos ? kWriteBytes : newline + 1;
+}
+
 bool writable_now(int descriptor, int timeout_ms) {
   pollfd waiting{.fd = descriptor, .events = POLLOUT, .revents = 0};
   return poll(&waiting, 1, timeout_ms) > 0;
@@ -110,8 +118,8 @@ void OutputRelay::write_line(std::string_view line) {
 void OutputRelay::write_pending() {
   std::size_t written = 0;
   while (written < pending_.size() && writable_now(output_, 0)) {
-    const ssize_t count =
-        write(output_, pending_.data() + written, std::min(kWriteBytes, pending_.size() - written));
+    const std::string_view rest = std::string_view(pending_).substr(written);
+    const ssize_t count = write(output_, rest.data(), next_write(rest));
     if (count < 0 && errno != EINTR && errno != EAGAIN) {
       written = pending_.size();  // nobody reads any more: drop it
     } else if (count > 0) {

@@ -48,16 +48,6 @@ TEST(ExitCode, OfAnEarlySuccessDoesNotEndTheOthers) {
   EXPECT_THAT(result.out, HasSubstr("late\n"));
 }
 
-TEST(ExitCode, BlamesTheCauseRatherThanARankThatLostItsPeer) {
-  // Rank 0 says that a peer was lost; rank 1 is that peer, and its end is seen only afterwards.
-  const auto result =
-      run_command(ranks_that({"only=0", "exit=" + std::to_string(kExitCommunication), "only=1",
-                              "exit=9", "only=all", "pause"},
-                             3));
-  EXPECT_EQ(result.exit_code, 9);
-  EXPECT_THAT(result.error, HasSubstr("rank 1 "));
-}
-
 TEST(ExitCode, IsThatOfLostPeersIfThereIsNoOtherCause) {
   const auto result = run_command(
       ranks_that({"only=0", "exit=" + std::to_string(kExitCommunication), "only=all", "pause"}, 2));

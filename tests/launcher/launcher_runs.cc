@@ -82,6 +82,16 @@ bool all_there(std::string_view mark, std::size_t count, Deadline deadline) {
   return becomes_true([&] { return processes_with(mark).size() >= count; }, deadline);
 }
 
+bool becomes_zombie(pid_t pid, Deadline deadline) {
+  return becomes_true(
+      [&] {
+        const std::string stat = content_of(pid, "stat");
+        const auto name_end = stat.rfind(')');
+        return name_end != std::string::npos && stat.compare(name_end, 3, ") Z") == 0;
+      },
+      deadline);
+}
+
 std::vector<pid_t> children_of(pid_t parent) {
   std::vector<pid_t> found;
   for (const pid_t pid : all_processes()) {

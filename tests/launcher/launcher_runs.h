@@ -27,6 +27,9 @@ bool all_gone(std::string_view mark, Deadline deadline);
 /// True once there are at least `count`.
 bool all_there(std::string_view mark, std::size_t count, Deadline deadline);
 
+/// True once the process has ended and waits to be reaped; false if the deadline passed.
+bool becomes_zombie(pid_t pid, Deadline deadline);
+
 /// The children of a process.
 std::vector<pid_t> children_of(pid_t pid);
 

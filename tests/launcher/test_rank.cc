@@ -5,6 +5,7 @@
 //   err=TEXT      the same to stderr; part=TEXT: without the newline
 //   zeros=N       writes N zero bytes to stdout
 //   env=NAME      writes "RANK NAME=value" to stdout, or "RANK NAME is not set"
+//   pid           writes "RANK pid PID" to stdout
 //   chunks=N      writes N lines to stderr, torn into pieces of random length
 //   stdin         writes "RANK read BYTES bytes" to stdout after reading stdin to its end
 //   count-fds     writes "RANK has N descriptors" to stdout: those above 2
@@ -124,6 +125,9 @@ void act(const std::string& action, const std::string& value) {
     write_all(STDOUT_FILENO, own_rank() + " " + value +
                                  (text == nullptr ? " is not set" : std::string("=") + text) +
                                  "\n");
+  }
+  if (action == "pid") {
+    write_all(STDOUT_FILENO, own_rank() + " pid " + std::to_string(getpid()) + "\n");
   }
   if (action == "chunks") write_in_chunks(number);
   if (action == "stdin") {
