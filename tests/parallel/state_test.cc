@@ -1,0 +1,56 @@
+#include <gtest/gtest.h>
+
+#include "runtime/parallel/state_broadcast.h"
+#include "runtime/parallel/timed_communicator.h"
+#include "tests/support/thread_ranks.h"
+
+namespace dlaunch {
+namespace {
+
+using testing::run_threads_as_ranks;
+
+TEST(BroadcastState, GivesEveryRankTheStateOfRankZero) {
+  for (const int world_size : {1, 2, 3, 5})
+    run_threads_as_ranks(world_size, [](Communicator& world) {
+      const auto mine = static_cast<float>(world.rank() + 1);
+      std::vector<float> parameters(1001, mine), statistics(7, 2 * mine), nothing;
+      const std::vector<Buffer> state{parameters, statistics, nothing};
+      ASSERT_TRUE(broadcast_state(world, state).ok());
+      EXPECT_EQ(parameters, std::vector<float>(1001, 1));
+      EXPECT_EQ(statistics, std::vector<float>(7, 2));
+    });
+}
+
+TEST(BroadcastState, RefusesDifferentModelsOnAllRanks) {
+  run_threads_as_ranks(3, [](Communicator& world) {
+    std::vector<float> parameters(world.rank() == 2 ? 11U : 10U);
+    const Status status = broadcast_state(world, std::vector<Buffer>{parameters});
+    EXPECT_EQ(status.code(), StatusCode::kMismatch);
+    EXPECT_EQ(status.to_string(),
+              "broadcast_state: rank " + std::to_string(world.rank()) + " has 1 buffers of " +
+                  (world.rank() == 2 ? "44" : "40") +
+                  " bytes together, other ranks have between 1 and 1 of 40 to 44 bytes");
+  });
+}
+
+TEST(TimedCommunicator, AddsUpTheTimeThatCallersWait) {
+  run_threads_as_ranks(2, [](Communicator& inner) {
+    TimedCommunicator world(inner);
+    std::vector<float> values{1};
+    EXPECT_EQ(world.time_waited().count(), 0);
+    const auto begin = std::chrono::steady_clock::now();
+    ASSERT_TRUE(world.all_reduce(values).ok());
+    const auto blocking = world.time_waited();
+    EXPECT_GT(blocking.count(), 0);
+    Work work = world.start_all_reduce(values);
+    EXPECT_EQ(world.time_waited(), blocking);  // starting is not waiting
+    ASSERT_TRUE(work.wait().ok());
+    EXPECT_TRUE(work.done());
+    EXPECT_GT(world.time_waited(), blocking);
+    EXPECT_LE(world.time_waited(), std::chrono::steady_clock::now() - begin);
+    EXPECT_EQ(values[0], 4);
+  });
+}
+
+}  // namespace
+}  // namespace dlaunch
