@@ -1,5 +1,6 @@
 // The TCP transport between real processes, one of which is killed.
 #include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -51,6 +52,7 @@ class Processes {
     for (int rank = 0; rank < world_size; ++rank) {
       int ends[2];
       EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+      std::fflush(nullptr);  // or the child says it again
       const pid_t child = ::fork();
       if (child == 0) {
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -17,8 +17,8 @@ constexpr unsigned kPassesPerFullPoll = 32;
 constexpr int kMaxDirectReads = 4;
 // Passes between two looks at the clock.
 constexpr int kPassesPerClock = 8;
-// Reads of every other connection in search of the root cause when one is lost.
-constexpr int kSearchReads = 64;
+// How long a peer whose stream was cut off is a suspect only.
+constexpr std::chrono::milliseconds kSuspicion{250};
 
 Status left_status(int peer) {
   return Status::about_peer(StatusCode::kPeerLeft, peer, "has closed its endpoint");
@@ -146,7 +146,8 @@ void TcpEndpoint::poll(Deadline deadline) {
   if (spin_ > std::chrono::nanoseconds(0)) {
     if (spin_until(earliest(deadline, Deadline::after(spin_)))) return;
   }
-  sleep_until(deadline);
+  sleep_until(suspect_ == nullptr ? deadline : earliest(deadline, judgement_));
+  if (suspect_ != nullptr && judgement_.expired()) name_as_lost(*suspect_);
 }
 
 bool TcpEndpoint::spin_until(Deadline deadline) {
@@ -253,26 +254,29 @@ void TcpEndpoint::peer_left(TcpConnection& connection) {
   connection.fail_transfers(left_status(connection.peer()));
 }
 
+// A rank that gave up because of another one's death may be seen to die first. It says why before
+// it goes, unless it is in the middle of a frame to this rank, which it then cannot finish. So a
+// stream that ends between two frames is a death of its own, while one that was cut off is a
+// suspect for a moment: a notice or another rank's death in that time is the root cause.
 void TcpEndpoint::connection_lost(TcpConnection& lost) {
-  // A rank that gave up because of another one's death may be seen to die first. Before `lost` is
-  // named, the others are asked: a notice names the root cause; else, a peer whose stream ended
-  // between two frames died by itself, for had it given up, it would have said so.
-  TcpConnection* root = &lost;
-  for (Peer& peer : peers_) {
-    TcpConnection* other = peer.connection.get();
-    if (other == nullptr || other == &lost || peer.left || !other->is_open()) continue;
-    for (int turn = 0; turn < kSearchReads; ++turn) {
-      const TcpConnection::Event event = other->read();
-      if (event == TcpConnection::Event::kAbort) return handle(*other, event);
-      if (event == TcpConnection::Event::kClosed && !root->receiver().at_boundary() &&
-          other->receiver().at_boundary()) {
-        root = other;
-      }
-      if (event == TcpConnection::Event::kGoodbye) peer_left(*other);
-      if (event != TcpConnection::Event::kMore) break;
-    }
+  lost.close();
+  if (lost.receiver().at_boundary()) return name_as_lost(lost);
+  if (suspect_ == nullptr) {
+    suspect_ = &lost;
+    judgement_ = Deadline::after(kSuspicion);
   }
-  fail(Status::about_peer(StatusCode::kPeerLost, root->peer(), root->closed_because()));
+  bool others = false;
+  for (Peer& peer : peers_) {
+    if (peer.connection == nullptr || peer.left || !peer.connection->is_open()) continue;
+    others = true;
+    read(*peer.connection);
+    if (failure_.failed()) return;
+  }
+  if (!others) name_as_lost(*suspect_);
+}
+
+void TcpEndpoint::name_as_lost(const TcpConnection& lost) {
+  fail(Status::about_peer(StatusCode::kPeerLost, lost.peer(), lost.closed_because()));
 }
 
 void TcpEndpoint::fail(Status why) {

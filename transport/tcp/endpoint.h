@@ -70,6 +70,7 @@ class TcpEndpoint final : public Endpoint {
   void arm_write(TcpConnection& connection);
   void peer_left(TcpConnection& connection);
   void connection_lost(TcpConnection& connection);
+  void name_as_lost(const TcpConnection& connection);
   void fail_as(const Status& why, const FailureNotice& notice);
 
   asio::io_context io_;
@@ -80,6 +81,8 @@ class TcpEndpoint final : public Endpoint {
   std::vector<Peer> peers_;
   Inbox self_;
   FailureState failure_;
+  TcpConnection* suspect_ = nullptr;  // a connection that was cut off
+  Deadline judgement_ = Deadline::after(std::chrono::nanoseconds(0));  // on suspect_
   unsigned direct_passes_ = 0;
   std::atomic<bool> woken_{false};
   std::atomic<bool> sleeping_{false};
