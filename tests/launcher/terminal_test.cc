@@ -1,0 +1,126 @@
+// dlaunch on a terminal: rank 0 can read it, and Ctrl-C reaches every rank once.
+#include <array>
+#include <csignal>
+
+#include <poll.h>
+#include <pty.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/launcher/launcher_runs.h"
+
+namespace dlaunch::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+// dlaunch as the foreground of a terminal of its own. The test types and sees what is shown.
+class TerminalJob {
+ public:
+  explicit TerminalJob(const Command& command) {
+    std::vector<char*> arguments;
+    for (const auto& text : command.arguments) {
+      arguments.push_back(const_cast<char*>(text.c_str()));
+    }
+    arguments.push_back(nullptr);
+    pid_ = forkpty(&terminal_, nullptr, nullptr, nullptr);
+    if (pid_ == 0) {
+      execv(arguments[0], arguments.data());
+      _exit(127);
+    }
+  }
+  ~TerminalJob() {
+    if (pid_ > 0) {
+      kill(pid_, SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
+    close(terminal_);
+  }
+  TerminalJob(const TerminalJob&) = delete;
+  TerminalJob& operator=(const TerminalJob&) = delete;
+
+  void type(std::string_view keys) const {
+    EXPECT_EQ(write(terminal_, keys.data(), keys.size()), static_cast<ssize_t>(keys.size()));
+  }
+  bool wait_for(std::string_view text) {
+    const Deadline deadline = soon();
+    while (screen_.find(text) == std::string::npos) {
+      if (!read_more(deadline)) return false;
+    }
+    return true;
+  }
+  /// The exit code, once the terminal has been closed by all.
+  int finish() {
+    const Deadline deadline = soon();
+    while (read_more(deadline)) {
+    }
+    if (deadline.expired()) return -1;
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    pid_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  /// Waits until Ctrl-Z has stopped dlaunch.
+  bool becomes_stopped() const {
+    int status = 0;
+    return waitpid(pid_, &status, WUNTRACED) == pid_ && WIFSTOPPED(status);
+  }
+  /// What the shell's fg does.
+  void resume() const { kill(-pid_, SIGCONT); }
+  const std::string& screen() const { return screen_; }
+
+ private:
+  bool read_more(Deadline deadline) {
+    pollfd waiting{.fd = terminal_, .events = POLLIN, .revents = 0};
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining()).count();
+    if (poll(&waiting, 1, static_cast<int>(left)) <= 0) return false;
+    std::array<char, 4096> buffer;
+    const ssize_t count = read(terminal_, buffer.data(), buffer.size());
+    if (count > 0) screen_.append(buffer.data(), static_cast<std::size_t>(count));
+    return count > 0;
+  }
+
+  pid_t pid_ = -1;
+  int terminal_ = -1;
+  std::string screen_;
+};
+
+TEST(Terminal, CanBeReadByRankZero) {
+  TerminalJob job(ranks_that({"out={rank} up", "stdin"}, 2));
+  ASSERT_TRUE(job.wait_for("0 up"));
+  job.type("hello\n\x04");
+  EXPECT_EQ(job.finish(), 0) << job.screen();
+  EXPECT_THAT(job.screen(), HasSubstr("0 read 6 bytes"));
+  EXPECT_THAT(job.screen(), HasSubstr("1 read 0 bytes"));
+}
+
+TEST(Terminal, SendsCtrlCToEveryRankOnce) {
+  // A second SIGINT would end the ranks before they come to their last words.
+  TerminalJob job(ranks_that({"await=" + std::to_string(SIGINT),
+                              "default=" + std::to_string(SIGINT), "out={rank} goes on"},
+                             3));
+  for (const char* text : {"0 waits", "1 waits", "2 waits"}) ASSERT_TRUE(job.wait_for(text));
+  job.type("\x03");
+  EXPECT_EQ(job.finish(), 0) << job.screen();
+  for (const char* text : {"0 goes on", "1 goes on", "2 goes on"}) {
+    EXPECT_THAT(job.screen(), HasSubstr(text));
+  }
+}
+
+TEST(Terminal, StopsAndContinuesTheJob) {
+  TerminalJob job(ranks_that({"await=" + std::to_string(SIGCONT)}, 2));
+  ASSERT_TRUE(job.wait_for("0 waits"));
+  ASSERT_TRUE(job.wait_for("1 waits"));
+  job.type("\x1a");
+  EXPECT_TRUE(job.becomes_stopped());
+  job.resume();
+  EXPECT_EQ(job.finish(), 0) << job.screen();
+  EXPECT_THAT(job.screen(), HasSubstr("0 got "));
+  EXPECT_THAT(job.screen(), HasSubstr("1 got "));
+}
+
+}  // namespace
+}  // namespace dlaunch::testing
