@@ -193,7 +193,7 @@ void record(Tensor& output, std::initializer_list<Tensor> inputs,
 }
 
 void backward(const Tensor& loss, const BackwardOptions& options) {
-  const std::shared_ptr<Node> root = loss.node();
+  const std::shared_ptr<Node>& root = loss.node();
   if (!root) throw Error("backward: the tensor is not the result of a recorded operation");
   if (!root->function) throw Error("backward: the graph was walked before");
   Tensor gradient = options.gradient;

@@ -133,7 +133,7 @@ Tensor add(Tensor a, Tensor b) {
   require_f32("add", a);
   require_f32("add", b);
   require_same_shape("add", a, b);
-  Tensor y = a.sole_owner() ? a.detach() : result_like(b);
+  Tensor y = result_like(a.sole_owner() ? a : b);
   y.backend().add(y.size(), a.data<const float>(), b.data<const float>(), y.data<float>());
   if (is_recording({a, b})) record(y, {a, b}, std::make_unique<AddFunction>());
   return y;

@@ -8,7 +8,7 @@
 namespace dlaunch::nn::cpu {
 namespace {
 
-constexpr int kLanes = 16;                   // Philox blocks computed side by side
+constexpr std::int64_t kLanes = 16;          // Philox blocks computed side by side
 constexpr std::int64_t kChunk = 4 * kLanes;  // elements that they serve
 constexpr std::int64_t kGrain = 16384;
 
@@ -24,7 +24,7 @@ struct Mask {
 inline __attribute__((always_inline)) void philox_words(const Mask& mask, std::uint64_t first_block,
                                                         std::uint32_t* words) {
   std::uint32_t c0[kLanes], c1[kLanes], c2[kLanes], c3[kLanes];
-  for (int lane = 0; lane < kLanes; ++lane) {
+  for (std::int64_t lane = 0; lane < kLanes; ++lane) {
     const std::uint64_t block = first_block + static_cast<std::uint64_t>(lane);
     c0[lane] = static_cast<std::uint32_t>(block);
     c1[lane] = static_cast<std::uint32_t>(block >> 32);
@@ -35,7 +35,7 @@ inline __attribute__((always_inline)) void philox_words(const Mask& mask, std::u
   auto key1 = static_cast<std::uint32_t>(mask.seed >> 32);
   for (int round = 0; round < kPhiloxRounds; ++round) {
 #pragma omp simd
-    for (int lane = 0; lane < kLanes; ++lane) {
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
       const std::uint64_t product0 = std::uint64_t{kPhiloxMultiplier0} * c0[lane];
       const std::uint64_t product1 = std::uint64_t{kPhiloxMultiplier1} * c2[lane];
       c0[lane] = static_cast<std::uint32_t>(product1 >> 32) ^ c1[lane] ^ key0;
@@ -46,7 +46,7 @@ inline __attribute__((always_inline)) void philox_words(const Mask& mask, std::u
     key0 += kPhiloxWeyl0;
     key1 += kPhiloxWeyl1;
   }
-  for (int lane = 0; lane < kLanes; ++lane) {
+  for (std::int64_t lane = 0; lane < kLanes; ++lane) {
     words[4 * lane] = c0[lane];
     words[4 * lane + 1] = c1[lane];
     words[4 * lane + 2] = c2[lane];

@@ -11,16 +11,17 @@ Tensor make_weights(Backend& backend, const Shape& shape, Initialisation initial
     throw Error("weights " + shape.to_string() + " cannot be initialised");
   }
   std::vector<float> values(static_cast<std::size_t>(shape.size()));
-  const auto fan_in = static_cast<double>(shape.size() / shape[0]);
-  const auto fan_out = static_cast<double>(shape.size() / shape[-1]);
+  const std::int64_t fan_in = shape.size() / shape[0];
+  const std::int64_t fan_out = shape.size() / shape[-1];
   switch (initialisation) {
     case Initialisation::kUniform: {
-      const auto bound = static_cast<float>(1.0 / std::sqrt(fan_in));
+      const auto bound = static_cast<float>(1.0 / std::sqrt(static_cast<double>(fan_in)));
       generator.fill_uniform(values, -bound, bound);
       break;
     }
     case Initialisation::kKaimingFanOut:
-      generator.fill_normal(values, 0.0F, static_cast<float>(std::sqrt(2.0 / fan_out)));
+      generator.fill_normal(values, 0.0F,
+                            static_cast<float>(std::sqrt(2.0 / static_cast<double>(fan_out))));
       break;
   }
   return Tensor::from<float>(backend, shape, values);
