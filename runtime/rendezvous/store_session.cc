@@ -42,7 +42,8 @@ void StoreSession::start() {
   handshake_deadline_.expires_after(context_.handshake_timeout);
   handshake_deadline_.async_wait([weak = weak_from_this()](const asio::error_code& error) {
     const auto self = weak.lock();
-    if (!error && self && !self->authenticated_) self->refuse("no proof of the token in time");
+    if (!error && self && !self->authenticated_)
+      self->refuse("no proof of the token in time", spdlog::level::warn);
   });
   writing_ = store_protocol::kGreeting;
   writing_ += as_text(challenge_);
@@ -54,7 +55,8 @@ void StoreSession::read_proof() {
   asio::async_read(socket_, asio::buffer(proof_),
                    [self = shared_from_this()](const asio::error_code& error, std::size_t) {
                      if (!self->socket_.is_open()) return;
-                     if (error) return self->refuse("it closed the connection");
+                     if (error)
+                       return self->refuse("it closed the connection", spdlog::level::info);
                      self->check_proof();
                    });
 }
@@ -65,7 +67,7 @@ void StoreSession::check_proof() {
   std::memcpy(theirs.data(), proof_.data(), theirs.size());
   std::memcpy(proof.data(), proof_.data() + theirs.size(), proof.size());
   if (!proof_holds(proof, context_.token, HandshakeRole::kConnector, challenge_, theirs)) {
-    return refuse("it does not know this job's token");
+    return refuse("it does not know this job's token", spdlog::level::warn);
   }
   authenticated_ = true;
   handshake_deadline_.cancel();
@@ -75,9 +77,10 @@ void StoreSession::check_proof() {
   read_requests();
 }
 
-void StoreSession::refuse(const std::string& why) {
+// A connection that just goes is no cause for alarm: a rank may have been killed early.
+void StoreSession::refuse(const std::string& why, spdlog::level::level_enum level) {
   ++context_.refused;
-  context_.logger->warn("refused {} on the store's port: {}", peer_, why);
+  context_.logger->log(level, "refused {} on the store's port: {}", peer_, why);
   close();
 }
 

@@ -40,7 +40,7 @@ class StoreSession : public std::enable_shared_from_this<StoreSession> {
  private:
   void read_proof();
   void check_proof();
-  void refuse(const std::string& why);
+  void refuse(const std::string& why, spdlog::level::level_enum level);
   void read_requests();
   void handle_requests(std::size_t bytes);
   void reply(const store_protocol::Message& response);
