@@ -18,7 +18,7 @@ SignalSetup block_signals() {
   sigset_t blocked = setup.handled;
   sigaddset(&blocked, SIGPIPE);
   sigaddset(&blocked, SIGTTOU);
-  sigprocmask(SIG_BLOCK, &blocked, &setup.original);
+  pthread_sigmask(SIG_BLOCK, &blocked, &setup.original);
   return setup;
 }
 

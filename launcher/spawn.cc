@@ -53,7 +53,7 @@ void mark_close_on_exec(const ChildPlan& plan) {
   if (plan.standard_input >= 0) dup2(plan.standard_input, STDIN_FILENO);
   dup2(plan.error_output, STDERR_FILENO);
   mark_close_on_exec(plan);
-  sigprocmask(SIG_SETMASK, plan.signal_mask, nullptr);
+  pthread_sigmask(SIG_SETMASK, plan.signal_mask, nullptr);
   execve(plan.path, plan.arguments, plan.environment);
   const int error = errno;
   [[maybe_unused]] const ssize_t written = write(plan.failure, &error, sizeof(error));
@@ -123,7 +123,7 @@ Result<Rank> spawn_rank(const SpawnPlan& plan, int rank,
   // vfork: no page tables to copy, and it returns once exec has succeeded or failed.
   const pid_t pid = vfork();  // NOLINT(clang-analyzer-security.insecureAPI.vfork)
   if (pid < 0) return Status::from_errno("vfork", errno);
-  if (pid == 0) become_rank(child);
+  if (pid == 0) become_rank(child);  // NOLINT(clang-analyzer-unix.Vfork): system calls only
   started.pid = pid;
   started.end = Descriptor(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
 
