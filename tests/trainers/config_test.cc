@@ -1,0 +1,114 @@
+#include "trainers/config.h"
+
+#include <filesystem>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/base/json_reader.h"
+
+namespace dlaunch {
+namespace {
+
+using ::testing::HasSubstr;
+
+TrainConfig read(const std::string& text) {
+  return read_train_config(parse_json(text, "c.json"), "c.json");
+}
+
+std::string refusal(const std::string& text) {
+  try {
+    read(text);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(TrainConfig, HasADefaultForEverythingAndReadsItsOwnOutput) {
+  const TrainConfig config = read("{}");
+  EXPECT_EQ(config.model, "small_cnn");
+  EXPECT_EQ(config.data.directory, "data/cifar-100-binary");
+  EXPECT_EQ(config.output_directory, "runs/c");
+  EXPECT_EQ(config.batch_size_per_rank, 32U);
+  EXPECT_EQ(read(config.resolved.dump()).resolved, config.resolved);
+}
+
+TEST(TrainConfig, TakesDefaultsFromTheDataSet) {
+  EXPECT_EQ(read(R"({"data": {"set": "cifar-10"}})").data.directory, "data/cifar-10-batches-bin");
+  EXPECT_NE(read(R"({"data": {"set": "cifar-10"}})").data.normalization.mean,
+            read("{}").data.normalization.mean);
+}
+
+TEST(TrainConfig, CountsTheSamplesOfAStep) {
+  EXPECT_EQ(read(R"({"train": {"accumulation_steps": 2}})").samples_per_step(3), 192U);
+  const TrainConfig global =
+      read(R"({"train": {"global_batch_size": 100, "accumulation_steps": 4}})");
+  EXPECT_EQ(global.samples_per_step(2), 100U);
+  EXPECT_EQ(global.samples_per_step(25), 100U);
+  try {
+    (void)global.samples_per_step(26);
+    ADD_FAILURE() << "accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("train.global_batch_size: 100 is less than 26 ranks with 4 "
+                                        "accumulation steps need; allowed: at least 104"));
+  }
+}
+
+TEST(TrainConfig, RefusesWhatCannotBe) {
+  EXPECT_EQ(refusal(R"({"train": {"optimzer": 1}})"), "c.json: train.optimzer: unknown key");
+  EXPECT_EQ(refusal(R"({"optimzer": {}})"),
+            "c.json: optimzer: unknown key; did you mean optimizer?");
+  EXPECT_EQ(refusal(R"({"train": {"epocs": 3}})"),
+            "c.json: train.epocs: unknown key; did you mean train.epochs?");
+  EXPECT_THAT(refusal(R"({"model": {"name": "resnet19"}})"),
+              HasSubstr("did you mean \"resnet18\""));
+  EXPECT_THAT(refusal(R"({"train": {"device": "cuda"}})"), HasSubstr("this build has no CUDA"));
+  EXPECT_THAT(refusal(R"({"train": {"compute_type": "bf16"}})"), HasSubstr("use \"fp32\""));
+  EXPECT_THAT(refusal(R"({"train": {"global_batch_size": 8, "batch_size_per_rank": 4}})"),
+              HasSubstr("either this or train.batch_size_per_rank"));
+  EXPECT_THAT(refusal(R"({"train": {"batch_size_per_rank": 0}})"), HasSubstr("found 0"));
+  EXPECT_THAT(refusal(R"({"optimizer": {"momentum": 1}})"), HasSubstr("below 1"));
+  EXPECT_THAT(refusal(R"({"optimizer": {"momentum": 0, "nesterov": true}})"),
+              HasSubstr("needs a momentum"));
+  EXPECT_THAT(refusal(R"({"schedule": {"milestones": [3, 2]}})"), HasSubstr("they must ascend"));
+  EXPECT_THAT(refusal(R"({"schedule": {"name": "piecewise_linear"}})"), HasSubstr("needs points"));
+  EXPECT_THAT(refusal(R"({"schedule": {"point_epochs": [1], "point_factors": []}})"),
+              HasSubstr("0 factors for 1 point_epochs"));
+  EXPECT_THAT(refusal(R"({"data": {"std": [1, 0, 1]}})"), HasSubstr("found 0; allowed: an array"));
+  EXPECT_THAT(refusal(R"({"data": {"mean": [1, 1]}})"), HasSubstr("three numbers"));
+  EXPECT_THAT(refusal(R"({"data": {"image_size": [32, 32]}})"), HasSubstr("only data.set"));
+}
+
+TEST(TrainConfig, MakesTheLearningRateItDescribes) {
+  const auto multi_step = read(R"({"optimizer": {"learning_rate": 0.8},
+      "schedule": {"name": "multi_step", "milestones": [2, 4], "gamma": 0.5}})")
+                              .learning_rate();
+  EXPECT_DOUBLE_EQ(multi_step(1.9), 0.8);
+  EXPECT_DOUBLE_EQ(multi_step(2), 0.4);
+  EXPECT_DOUBLE_EQ(multi_step(5), 0.2);
+  const auto cosine = read(R"({"optimizer": {"learning_rate": 1}, "train": {"epochs": 10},
+      "schedule": {"name": "cosine", "final_factor": 0.5, "warmup_epochs": 2}})")
+                          .learning_rate();
+  EXPECT_DOUBLE_EQ(cosine(0), 0);
+  EXPECT_DOUBLE_EQ(cosine(5), 0.75);
+  EXPECT_DOUBLE_EQ(cosine(10), 0.5);
+  const auto lines = read(R"({"optimizer": {"learning_rate": 2}, "schedule": {
+      "name": "piecewise_linear", "point_epochs": [0, 2, 10], "point_factors": [0, 1, 0]}})")
+                         .learning_rate();
+  EXPECT_DOUBLE_EQ(lines(1), 1);
+  EXPECT_DOUBLE_EQ(lines(6), 1);
+}
+
+TEST(TrainConfig, AcceptsTheConfigurationsOfTheProject) {
+  std::size_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(SOURCE_ROOT "/configs")) {
+    SCOPED_TRACE(entry.path());
+    EXPECT_NO_THROW(load_train_config(entry.path(), {"train.epochs=1"}));
+    ++count;
+  }
+  EXPECT_GE(count, 5U);
+}
+
+}  // namespace
+}  // namespace dlaunch

@@ -1,0 +1,180 @@
+// dtrain as a program, alone and under dlaunch.
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/exit_codes.h"
+#include "tests/support/subprocess.h"
+
+namespace dlaunch {
+namespace {
+
+using ::testing::AllOf;
+using testing::built_program;
+using testing::CompletedProcess;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr const char* kSmallRun = R"({
+  "data": {"set": "synthetic",
+           "synthetic": {"classes": 4, "train_size": 130, "test_size": 37}},
+  "model": {"name": "small_cnn"},
+  "optimizer": {"learning_rate": 0.01, "momentum": 0.5},
+  "train": {"epochs": 2, "batch_size_per_rank": 8, "accumulation_steps": 2}
+})";
+
+class Dtrain : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = (std::filesystem::temp_directory_path() / "dlaunch-dtrain-XXXXXX").string();
+    ASSERT_NE(mkdtemp(directory_.data()), nullptr);
+    write("run.json", kSmallRun);
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  void write(const std::string& name, const std::string& content) const {
+    std::filesystem::create_directories(
+        std::filesystem::path(directory_ + "/" + name).parent_path());
+    std::ofstream(directory_ + "/" + name, std::ios::binary) << content;
+  }
+
+  /// Runs dtrain on `ranks` ranks (0: without dlaunch) with run.json and these arguments.
+  CompletedProcess dtrain(int ranks, const std::vector<std::string>& arguments,
+                          const std::string& config = "run.json") const {
+    std::vector<std::string> command;
+    if (ranks > 0) command = {built_program("dlaunch"), "--nproc", std::to_string(ranks), "--"};
+    command.insert(command.end(), {built_program("dtrain"), directory_ + "/" + config, "--set",
+                                   "output.directory=" + directory_ + "/out"});
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    return testing::run_command({.arguments = command, .environment = {{"OMP_NUM_THREADS", "1"}}},
+                                Deadline::after(std::chrono::seconds(100)));
+  }
+
+  std::vector<nlohmann::json> metrics() const {
+    std::vector<nlohmann::json> lines;
+    std::ifstream file(directory_ + "/out/metrics.jsonl");
+    for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
+    return lines;
+  }
+
+  /// Lines of stderr that ranks under dlaunch wrote.
+  static std::vector<std::string> complaints(const CompletedProcess& process) {
+    std::vector<std::string> lines;
+    std::istringstream text(process.error);
+    for (std::string line; std::getline(text, line);)
+      if (line.find("] dtrain: ") != std::string::npos) lines.push_back(line);
+    return lines;
+  }
+
+  std::string directory_;
+};
+
+TEST_F(Dtrain, TrainsOnSeveralRanksAndRankZeroAloneReports) {
+  for (const int ranks : {0, 2, 3}) {
+    SCOPED_TRACE(ranks);
+    const CompletedProcess process = dtrain(ranks, {"--set", "output.log_every=2"});
+    ASSERT_EQ(process.exit_code, kExitOk) << process.error;
+    EXPECT_THAT(process.out, AllOf(HasSubstr("epoch 2/2: loss "), HasSubstr("on 37 images"),
+                                   HasSubstr("communication"), HasSubstr("peak memory")));
+    EXPECT_EQ(process.out.find("epoch 2/2: loss "), process.out.rfind("epoch 2/2: loss "));
+    const auto lines = metrics();
+    ASSERT_FALSE(lines.empty());
+    EXPECT_EQ(lines.front()["event"], "start");
+    EXPECT_EQ(lines.front()["config"]["train"]["epochs"], 2);
+    const auto& summary = lines.back();
+    EXPECT_EQ(summary["event"], "summary");
+    EXPECT_EQ(summary["images"], 260);  // every image once per epoch, on any number of ranks
+    EXPECT_EQ(summary["validation_images"], 37);
+    EXPECT_EQ(summary["ranks"], std::max(ranks, 1));
+  }
+}
+
+TEST_F(Dtrain, RepeatsItselfExactly) {
+  const auto losses = [&] {
+    EXPECT_EQ(dtrain(2, {}).exit_code, kExitOk);
+    std::vector<double> values;
+    for (const auto& line : metrics())
+      if (line["event"] == "epoch") values.push_back(line["loss"]);
+    return values;
+  };
+  const auto first = losses();
+  EXPECT_EQ(first.size(), 2U);
+  EXPECT_EQ(losses(), first);
+}
+
+TEST_F(Dtrain, StopsAllRanksAtALimit) {
+  const CompletedProcess steps = dtrain(2, {"--set", "train.max_steps=3"});
+  EXPECT_EQ(steps.exit_code, kExitOk) << steps.error;
+  EXPECT_EQ(metrics().back()["steps"], 3);
+  const CompletedProcess time =
+      dtrain(2, {"--set", "train.max_seconds=0.01", "--set", "train.epochs=100000"});
+  EXPECT_EQ(time.exit_code, kExitOk) << time.error;
+  EXPECT_EQ(metrics().back()["event"], "summary");
+}
+
+TEST_F(Dtrain, DryRunPrintsTheResolvedConfigurationAndTheLayers) {
+  const CompletedProcess process = dtrain(0, {"--dry-run", "--set", "train.seed=77"});
+  EXPECT_EQ(process.exit_code, kExitOk) << process.error;
+  EXPECT_THAT(process.out, AllOf(HasSubstr("\"seed\": 77"), HasSubstr("\"weight_decay\": 0"),
+                                 HasSubstr("conv1"), HasSubstr("[1, 28, 28, 32]")));
+  EXPECT_FALSE(std::filesystem::exists(directory_ + "/out"));
+}
+
+TEST_F(Dtrain, RefusesBadInputWithOneLineAndItsExitCode) {
+  struct Refusal {
+    std::vector<std::string> arguments;
+    int code;
+    std::string line;
+  };
+  const std::vector<Refusal> refusals{
+      {{"--set", "train.epoch=3"},
+       kExitUsage,
+       "train.epoch: unknown key; did you mean train.epochs?"},
+      {{"--set", "train.device=cuda"}, kExitUsage, "this build has no CUDA"},
+      {{"--set", "train.global_batch_size=1", "--set", "train.batch_size_per_rank=0"},
+       kExitUsage,
+       "train.global_batch_size: 1 is less than 2 ranks"},
+      {{"--set", "data.set=cifar-100", "--set", "data.directory=/nowhere"},
+       kExitBadData,
+       "/nowhere/train.bin: No such file or directory; get it with `tools/fetch_data cifar-100"},
+      {{"--set", "data.synthetic.height=5"}, kExitFailure, "max_pool2d"},
+      {{"--set", "output.metrics=../../../../../../../../proc/x/y"},
+       kExitFailure,
+       "cannot write metrics"},
+      {{"--set", "optimizer.learning_rate=1e30"}, kExitFailure, "the loss is "},
+  };
+  for (const Refusal& refusal : refusals) {
+    SCOPED_TRACE(refusal.line);
+    const CompletedProcess process = dtrain(2, refusal.arguments);
+    EXPECT_EQ(process.exit_code, refusal.code) << process.error;
+    const auto lines = complaints(process);
+    ASSERT_EQ(lines.size(), 1U) << process.error;
+    EXPECT_THAT(lines[0], HasSubstr(refusal.line));
+  }
+}
+
+TEST_F(Dtrain, RefusesItsCommandLine) {
+  EXPECT_EQ(dtrain(0, {"--no-such-option"}).exit_code, kExitUsage);
+  EXPECT_EQ(testing::run_command({.arguments = {built_program("dtrain")}}).exit_code, kExitUsage);
+  EXPECT_EQ(dtrain(0, {}, "missing.json").exit_code, kExitUsage);
+  write("broken.json", "{\n  \"train\": {\"epochs\": }\n}");
+  const CompletedProcess broken = dtrain(0, {}, "broken.json");
+  EXPECT_EQ(broken.exit_code, kExitUsage);
+  EXPECT_THAT(broken.error, HasSubstr("broken.json:2:23: "));
+  EXPECT_EQ(testing::run_command({.arguments = {built_program("dtrain"), "--help"}}).exit_code, 0);
+}
+
+TEST_F(Dtrain, RefusesATruncatedDataFile) {
+  write("cifar/train.bin", std::string(3074 * 3 + 1, '\0'));
+  const CompletedProcess process = dtrain(
+      0, {"--set", "data.set=cifar-100", "--set", "data.directory=" + directory_ + "/cifar"});
+  EXPECT_EQ(process.exit_code, kExitBadData);
+  EXPECT_THAT(process.error, HasSubstr("train.bin: 9223 bytes, but 50000 records of 3074 bytes"));
+}
+
+}  // namespace
+}  // namespace dlaunch

@@ -1,0 +1,134 @@
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "trainers/metrics_file.h"
+#include "trainers/progress.h"
+#include "trainers/summary.h"
+
+namespace dlaunch {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+const ProgressState kState{.epoch = 1,
+                           .epochs = 20,
+                           .step = 100,
+                           .steps = 400,
+                           .loss = 3.25,
+                           .images_per_second = 1234.5,
+                           .seconds_left = 3725};
+
+TEST(FormatDuration, IsShort) {
+  EXPECT_EQ(format_duration(0.2), "0s");
+  EXPECT_EQ(format_duration(59.4), "59s");
+  EXPECT_EQ(format_duration(61), "1:01");
+  EXPECT_EQ(format_duration(3725), "1:02:05");
+}
+
+TEST(Progress, RewritesOneLineOnATerminal) {
+  std::ostringstream out;
+  Progress progress(ProgressStyle::kAuto, out, /*out_is_terminal=*/true);
+  const auto later = Progress::Clock::now() + std::chrono::seconds(1);
+  progress.show(kState, later);
+  EXPECT_EQ(out.str(),
+            "\repoch 2/20 [#####...............]  loss 3.250  1234 images/s  1:02:05 "
+            "left\x1b[K");
+  EXPECT_FALSE(progress.due(later));
+  EXPECT_TRUE(progress.due(later + std::chrono::milliseconds(100)));
+  out.str("");
+  progress.line("done");
+  EXPECT_EQ(out.str(), "\r\x1b[Kdone\n");
+}
+
+TEST(Progress, CutsTheLineToTheTerminal) {
+  std::ostringstream out;
+  Progress progress(ProgressStyle::kBar, out, true, 20);
+  progress.show(kState, Progress::Clock::now() + std::chrono::seconds(1));
+  EXPECT_EQ(out.str(), "\repoch 2/20 [#####..\x1b[K");
+}
+
+TEST(Progress, WritesPlainLinesElsewhereNowAndThen) {
+  std::ostringstream out;
+  Progress progress(ProgressStyle::kAuto, out, /*out_is_terminal=*/false);
+  const auto start = Progress::Clock::now();
+  progress.show(kState, start + std::chrono::seconds(1));
+  EXPECT_EQ(out.str(), "");
+  progress.show(kState, start + std::chrono::seconds(11));
+  EXPECT_EQ(out.str(), "epoch 2/20  step 100/400  loss 3.250  1234 images/s  1:02:05 left\n");
+}
+
+TEST(Progress, IsSilentOnRequest) {
+  std::ostringstream out;
+  Progress progress(ProgressStyle::kNone, out, true);
+  progress.show(kState, Progress::Clock::now() + std::chrono::seconds(100));
+  progress.line("done");
+  EXPECT_EQ(out.str(), "");
+}
+
+TEST(MetricsFile, HoldsOneObjectPerLine) {
+  std::string directory = (std::filesystem::temp_directory_path() / "dlaunch-run-XXXXXX").string();
+  ASSERT_NE(mkdtemp(directory.data()), nullptr);
+  {
+    MetricsFile metrics(directory + "/a/b", "metrics.jsonl");
+    metrics.write({{"event", "step"}, {"loss", 1.5}});
+    metrics.write({{"event", "epoch"}});
+    std::ifstream file(metrics.path());
+    std::stringstream text;
+    text << file.rdbuf();
+    EXPECT_EQ(text.str(), "{\"event\":\"step\",\"loss\":1.5}\n{\"event\":\"epoch\"}\n");
+  }
+  std::filesystem::remove_all(directory);
+}
+
+TEST(MetricsFile, SaysWhyItCannotBeWritten) {
+  const auto error_of = [](auto&& action) -> std::string {
+    try {
+      action();
+    } catch (const std::runtime_error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(error_of([] { MetricsFile("/proc/nowhere", "m"); }),
+            "/proc/nowhere/m: cannot write metrics: No such file or directory; set "
+            "output.directory");
+  EXPECT_THAT(error_of([] {
+                MetricsFile full("/dev", "full");
+                full.write({{"event", "step"}});
+              }),
+              StartsWith("/dev/full: cannot write metrics: No space left on device"));
+}
+
+TEST(Summary, NamesTheFiguresThatMatter) {
+  Summary summary;
+  summary.ranks = 2;
+  summary.epochs = 20;
+  summary.steps = 7820;
+  summary.images = 1e6;
+  summary.train_seconds = 500;
+  summary.total_seconds = 540;
+  summary.communication_seconds = 5;
+  summary.peak_resident_bytes = 150U << 20;
+  summary.peak_tensor_bytes = 60U << 20;
+  summary.last_train_loss = 2.5;
+  summary.validation = {.samples = 10000, .top1 = 3880, .top5 = 7000, .loss = 23400};
+  summary.best_top1 = 0.39;
+  summary.best_epoch = 18;
+  EXPECT_EQ(format_summary(summary),
+            "20 epochs, 7820 steps, 1000000 images in 9:00 on 2 ranks\n"
+            "  accuracy       top-1 0.3880, top-5 0.7000, loss 2.340 on 10000 images; best top-1 "
+            "0.3900 after epoch 18\n"
+            "  training       loss 2.500, 2000 images/s\n"
+            "  communication  5.0 s waiting, 1.0 % of the training time\n"
+            "  peak memory    150 MiB per rank, 60 of it tensors");
+  EXPECT_EQ(summary_to_json(summary)["top1"], 0.388);
+  EXPECT_GT(peak_resident_bytes(), std::size_t{1} << 20);
+}
+
+}  // namespace
+}  // namespace dlaunch
