@@ -62,8 +62,7 @@ class Communicator {
   virtual Work start(const CollectiveCall& call) = 0;
 
   /// Point to point. The receiver's buffer has exactly the sender's count and type (else
-  /// kMismatch). Sending to oneself works if the receive was started before or the send is
-  /// asynchronous.
+  /// kMismatch). A message to oneself is kept until it is received.
   virtual Status send(ConstBuffer data, int peer, std::uint64_t tag = 0) = 0;
   virtual Status recv(Buffer data, int peer, std::uint64_t tag = 0) = 0;
   virtual Work start_send(ConstBuffer data, int peer, std::uint64_t tag = 0) = 0;
