@@ -201,7 +201,7 @@ std::string launcher_lines(const std::string& output) {
 
 void show_output(const std::string& output) {
   if (output.empty()) return;
-  constexpr std::size_t kMost = 64 * 1024;
+  constexpr std::size_t kMost = 65536;
   std::istringstream lines(output.size() <= kMost ? output : output.substr(output.size() - kMost));
   std::cout << "What the ranks wrote" << (output.size() <= kMost ? ":\n" : ", the last 64 KiB:\n");
   for (std::string line; std::getline(lines, line);) {

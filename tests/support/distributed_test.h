@@ -58,7 +58,7 @@ struct RunOptions {
   /// Set for the ranks, in addition to the parent's environment.
   std::vector<std::pair<std::string, std::string>> environment;
   /// Path of dlaunch; empty: look for it.
-  std::string launcher = DLAUNCH_TEST_LAUNCHER;
+  std::string launcher = DLAUNCH_TEST_LAUNCHER;  // NOLINT(readability-redundant-string-init)
 };
 
 using RankBody = std::function<void(Communicator& world)>;
