@@ -78,7 +78,6 @@ INSTANTIATE_TEST_SUITE_P(Models, PublishedSizes,
                                          Published{"resnet44", 10, 661'338, 97'436'288},
                                          Published{"resnet56", 10, 855'770, 125'747'840},
                                          Published{"resnet18", 100, 11'220'132, 555'468'800},
-                                         Published{"resnet18", 10, 11'173'962, 555'422'720},
                                          // 896 + 9,248 + 802,944 + 12,900 parameters.
                                          Published{"small_cnn", 100, 825'988, 8'818'560}));
 
@@ -154,7 +153,7 @@ TEST_P(EveryModel, ListsItsLayersWithTheirTotals) {
   EXPECT_EQ(multiply_adds, model->multiply_adds({1, kSide, kSide, 3}));
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, EveryModel, testing::Values("small_cnn", "resnet20", "resnet18"),
+INSTANTIATE_TEST_SUITE_P(Models, EveryModel, testing::Values("small_cnn", "resnet20"),
                          [](const auto& model) { return model.param; });
 
 TEST_F(ModelTest, ResNetsHaveTorchvisionsNames) {
