@@ -95,7 +95,9 @@ class Endpoint {
   ///   kPeerLost        the peer died or its connection broke
   ///   kPeerLeft        the peer closed its endpoint in an orderly way
   ///   kMismatch        the message that met a receive has another signature or length; names both
-  ///   kAborted         the endpoint failed before, or the peer reported a failure
+  ///   kInvalidArgument no such rank
+  /// A failed endpoint gives every transfer its failure(), which keeps the code and the peer of the
+  /// root cause also where another rank reported it.
   /// peer == rank() is allowed: a message to oneself.
   virtual void start_send(Transfer& transfer) = 0;
   virtual void start_recv(Transfer& transfer) = 0;

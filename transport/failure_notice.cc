@@ -16,7 +16,7 @@ Status FailureNotice::to_status() const {
   const std::string name = "peer " + std::to_string(about) + ": ";
   const std::size_t at = told.find(name);
   if (at == std::string::npos) return Status::about_peer(code, about, told);
-  const Status inner = Status::about_peer(code, about, told.substr(at + name.size()));
+  Status inner = Status::about_peer(code, about, told.substr(at + name.size()));
   if (at < 2) return inner;
   return inner.within(told.substr(0, at - 2));  // without the ": " before the name
 }

@@ -142,12 +142,12 @@ bool TcpEndpoint::take_event() {
 }
 
 void TcpEndpoint::poll(Deadline deadline) {
+  if (suspect_ != nullptr && judgement_.expired()) name_as_lost(*suspect_);
   if (take_event()) return;
   if (spin_ > std::chrono::nanoseconds(0)) {
     if (spin_until(earliest(deadline, Deadline::after(spin_)))) return;
   }
-  sleep_until(suspect_ == nullptr ? deadline : earliest(deadline, judgement_));
-  if (suspect_ != nullptr && judgement_.expired()) name_as_lost(*suspect_);
+  sleep_until(deadline);
 }
 
 bool TcpEndpoint::spin_until(Deadline deadline) {
@@ -177,8 +177,10 @@ bool TcpEndpoint::poll_awaited() {
 void TcpEndpoint::sleep_until(Deadline deadline) {
   io_.poll_one();  // what is ready is handled even if the deadline has passed
   while (!take_event() && !deadline.expired()) {
+    if (suspect_ != nullptr && judgement_.expired()) return name_as_lost(*suspect_);
+    const Deadline limit = suspect_ == nullptr ? deadline : earliest(deadline, judgement_);
     sleeping_.store(true, std::memory_order_seq_cst);
-    if (!woken_.load(std::memory_order_seq_cst)) io_.run_one_until(deadline.when());
+    if (!woken_.load(std::memory_order_seq_cst)) io_.run_one_until(limit.when());
     sleeping_.store(false, std::memory_order_relaxed);
   }
 }
