@@ -8,11 +8,11 @@
 namespace dlaunch::nn {
 
 enum class RandomPurpose : std::uint8_t {
-  kModel = 1,           // initial weights and dropout masks; minor: rank
-  kPermutation,         // major: epoch
-  kAugmentation,        // major: epoch, minor: sample
-  kSyntheticPattern,    // minor: class
-  kSyntheticSample,     // major: split, minor: sample
+  kModel = 1,         // initial weights and dropout masks; minor: rank
+  kPermutation,       // major: epoch
+  kAugmentation,      // major: epoch, minor: sample
+  kSyntheticPattern,  // minor: class
+  kSyntheticSample,   // major: split, minor: sample
 };
 
 /// 24 bits of `major` and 32 of `minor` tell places apart.
