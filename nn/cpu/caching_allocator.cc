@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <iterator>
-#include <new>
+#include <memory>
 #include <string>
 
 #include "nn/core/error.h"
@@ -25,9 +25,9 @@ std::size_t round_up(std::size_t bytes, std::size_t unit) {
 }  // namespace
 
 CachingAllocator::~CachingAllocator() {
-  for (std::byte* segment : segments_) {
-    ASAN_UNPOISON_MEMORY_REGION(segment, blocks_.at(segment).size);
-    std::free(segment);
+  for (const auto& [mapping, size] : mappings_) {
+    ASAN_UNPOISON_MEMORY_REGION(mapping, size);
+    munmap(mapping, size);
   }
 }
 
@@ -85,14 +85,20 @@ void CachingAllocator::reset_peak() {
 
 void CachingAllocator::add_segment(std::size_t at_least) {
   const std::size_t size = std::max(round_up(at_least, kHugePage), kSegment);
-  auto* segment = static_cast<std::byte*>(std::aligned_alloc(kHugePage, size));
-  if (segment == nullptr) {
+  // Mapped a huge page longer, so that a part of the size wanted begins at a huge page; what is
+  // left over is never touched.
+  const std::size_t mapped = size + kHugePage;
+  void* mapping = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapping == MAP_FAILED) {
     throw Error("out of memory: " + std::to_string(size >> 20) + " MiB wanted, " +
                 std::to_string(stats_.in_use >> 20) + " MiB in use");
   }
+  mappings_.emplace_back(mapping, mapped);
+  void* aligned = mapping;
+  std::size_t space = mapped;
+  auto* segment = static_cast<std::byte*>(std::align(kHugePage, size, aligned, space));
   madvise(segment, size, MADV_HUGEPAGE);  // a wish: fewer page faults at the first touch
   ASAN_POISON_MEMORY_REGION(segment, size);
-  segments_.push_back(segment);
   insert_free(blocks_.emplace(segment, Block{size, false, true}).first);
   stats_.reserved += size;
   ++stats_.allocations;

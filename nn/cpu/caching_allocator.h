@@ -43,9 +43,9 @@ class CachingAllocator {
   void insert_free(Blocks::iterator block);
 
   mutable std::mutex mutex_;
-  std::vector<std::byte*> segments_;
-  Blocks blocks_;                                      // all, by address
-  std::set<std::pair<std::size_t, std::byte*>> free_;  // by size
+  std::vector<std::pair<void*, std::size_t>> mappings_;  // as mmap gave them
+  Blocks blocks_;                                        // all, by address
+  std::set<std::pair<std::size_t, std::byte*>> free_;    // by size
   MemoryStats stats_;
 };
 
