@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <stdexcept>
+#include <string_view>
 
 #include "tests/support/distributed_test.h"
 
@@ -72,10 +73,8 @@ TEST(Failing, Hang) {
 }
 
 TEST(Failing, HangBeforeTheBody) {
-  const bool is_rank = std::getenv("RANK") != nullptr;  // NOLINT(concurrency-mt-unsafe): read only
-  if (is_rank && std::string(std::getenv("RANK")) == "0") {  // NOLINT(concurrency-mt-unsafe)
-    ::pause();
-  }
+  const char* rank = std::getenv("RANK");  // NOLINT(concurrency-mt-unsafe): read only
+  if (rank != nullptr && std::string_view(rank) == "0") ::pause();
   run_on_ranks(2, [](Communicator&) {}, {.deadline = seconds(2)});
 }
 
