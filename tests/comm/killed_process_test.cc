@@ -121,8 +121,14 @@ TEST_P(KilledProcess, IsNamedByEveryOtherRankWithinTwoSeconds) {
       continue;
     }
     const std::string report = from_rank[rank].read_all();
-    EXPECT_THAT(report, AllOf(HasSubstr("as expected: all_reduce #"), HasSubstr("peer 2: ")))
+    EXPECT_THAT(report, AllOf(HasSubstr("as expected: "), HasSubstr("peer 2: ")))
         << "rank " << rank;
+    // The progress thread may have heard of the death between two calls.
+    const bool between_calls =
+        GetParam() && report.find("the communicator failed earlier: ") != std::string::npos;
+    if (!between_calls) {
+      EXPECT_THAT(report, HasSubstr("all_reduce #")) << "rank " << rank;
+    }
   }
 }
 

@@ -51,6 +51,7 @@ inline void run_threads_as_ranks(ThreadWorld& network, int world,
                                  const std::function<void(Communicator&)>& body,
                                  const ThreadRankOptions& options = {}) {
   std::vector<std::unique_ptr<Communicator>> communicators;
+  communicators.reserve(static_cast<std::size_t>(world));
   for (int rank = 0; rank < world; ++rank) {
     communicators.push_back(network.communicator(rank, options));
   }

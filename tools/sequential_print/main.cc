@@ -17,6 +17,9 @@
 namespace dlaunch {
 namespace {
 
+constexpr std::int64_t kMostIterations =
+    1'000'000'000'000;  // CLI11 saturates numbers that overflow
+
 Status print_line(const char* line) {
   if (std::fputs(line, stdout) < 0 || std::fflush(stdout) != 0) {
     return Status::from_errno("write to stdout", errno);
@@ -62,10 +65,10 @@ int main(int argc, char** argv) {
   CLI::App app("Ranks print in turn: dlaunch --nproc N sequential_print --iterations K");
   std::int64_t iterations = 1;
   app.add_option("--iterations", iterations, "How many times every rank prints (default 1)")
+      ->check(CLI::Range(std::int64_t{0}, dlaunch::kMostIterations))
       ->type_name("K");
   try {
     app.parse(argc, argv);
-    if (iterations < 0) throw CLI::ValidationError("--iterations", "must not be negative");
     return dlaunch::run(iterations);
   } catch (const CLI::Success& help) {
     return app.exit(help);
