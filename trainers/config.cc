@@ -66,6 +66,7 @@ void read_augmentation(JsonObject& object, nn::Augmentation& augmentation) {
 void read_data(JsonObject& object, DataConfig& data) {
   const std::vector<DataDefaults> sets = data_defaults();
   std::vector<std::string> names;
+  names.reserve(sets.size());
   for (const DataDefaults& set : sets) names.push_back(set.name);
   const std::string name = object.choice("set", "cifar-100", names);
   const DataDefaults& defaults = *std::find_if(

@@ -104,7 +104,7 @@ TEST_F(GeneratorTest, NumbersBelowABoundAreEquallyOften) {
   Generator generator(seed_);
   std::array<int, 6> counts{};
   for (int i = 0; i < kCount; ++i) ++counts.at(generator.below(6));
-  for (const int count : counts) EXPECT_NEAR(count, kCount / 6, 6 * std::sqrt(kCount * 5 / 36.0));
+  for (const int count : counts) EXPECT_NEAR(count, kCount / 6.0, 6 * std::sqrt(kCount * 5 / 36.0));
   EXPECT_EQ(generator.below(1), 0U);
 }
 

@@ -128,7 +128,7 @@ class FetchData : public ::testing::Test {
 
   CompletedProcess fetch(const std::string& url, const std::string& md5,
                          const std::string& set = "cifar-10") const {
-    return testing::run_command({.arguments = {SOURCE_ROOT "/tools/fetch_data", set,
+    return testing::run_command({.arguments = {std::string(SOURCE_ROOT) + "/tools/fetch_data", set,
                                                directory_ + "/data", "--url", url, "--md5", md5},
                                  .environment = {{"no_proxy", "127.0.0.1"}}});
   }
@@ -223,7 +223,7 @@ TEST_F(FetchData, NamesAServersRefusalInOneLine) {
 TEST_F(FetchData, RefusesItsCommandLine) {
   for (const std::vector<std::string>& arguments :
        {std::vector<std::string>{}, {"cifar-11"}, {"cifar-10", "a", "b"}, {"--url"}, {"--what"}}) {
-    std::vector<std::string> command{SOURCE_ROOT "/tools/fetch_data"};
+    std::vector<std::string> command{std::string(SOURCE_ROOT) + "/tools/fetch_data"};
     command.insert(command.end(), arguments.begin(), arguments.end());
     const CompletedProcess process = testing::run_command({.arguments = command});
     EXPECT_EQ(process.exit_code, 2);

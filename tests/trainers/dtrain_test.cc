@@ -17,7 +17,6 @@ using ::testing::AllOf;
 using testing::built_program;
 using testing::CompletedProcess;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 constexpr const char* kSmallRun = R"({
   "data": {"set": "synthetic",

@@ -12,7 +12,6 @@
 namespace dlaunch {
 namespace {
 
-using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 const ProgressState kState{.epoch = 1,

@@ -9,7 +9,6 @@
 namespace dlaunch {
 namespace {
 
-using testing::HasSubstr;
 
 class EndpointContract : public testing::TestWithParam<FabricKind> {
  protected:
