@@ -113,7 +113,7 @@ void await(int signal) {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, signal);
-  sigprocmask(SIG_BLOCK, &set, nullptr);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
   write_all(STDOUT_FILENO, own_rank() + " waits\n");
   int got = 0;
   sigwait(&set, &got);
