@@ -45,7 +45,10 @@ std::vector<std::string> rank_environment(const JobIdentity& job, int rank,
     environment.emplace_back(entry);
   }
   if (!threads_set && job.ranks > 1) environment.emplace_back("OMP_NUM_THREADS=1");
-  for (const auto& [name, value] : ours) environment.push_back(name + "=" + value);
+  for (const auto& [name, value] : ours) {
+    environment.push_back(name);
+    environment.back().append("=").append(value);
+  }
   return environment;
 }
 

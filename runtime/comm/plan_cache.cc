@@ -30,7 +30,7 @@ std::shared_ptr<const Plan> PlanCache::find_or_make(const Key& key,
   Entry entry{.key = key,
               .counts = {counts.begin(), counts.end()},
               .plan = std::make_shared<const Plan>(make_plan())};
-  const std::shared_ptr<const Plan> plan = entry.plan;
+  std::shared_ptr<const Plan> plan = entry.plan;
   if (entries_.size() < kMostEntries) {
     entries_.push_back(std::move(entry));
   } else {

@@ -57,7 +57,7 @@ TEST_F(Proof, DoesNotHoldInTheOtherDirection) {
 }
 
 TEST_F(Proof, DoesNotHoldIfAnyBitOfAnythingDiffers) {
-  for (std::size_t bit = 0; bit < 32 * 8; ++bit) {
+  for (std::size_t bit = 0; bit < std::size_t{32} * 8; ++bit) {
     const auto flip = [bit](auto bytes) {
       using Byte = typename decltype(bytes)::value_type;
       bytes[bit / 8] =

@@ -22,7 +22,7 @@ namespace {
 
 // Element `index` of what `rank` contributes.
 std::int64_t element(int rank, std::size_t index) {
-  return 1'000'003 * (rank + 1) + static_cast<std::int64_t>(index);
+  return std::int64_t{1'000'003} * (rank + 1) + static_cast<std::int64_t>(index);
 }
 
 std::vector<std::int64_t> elements(int rank, std::size_t count, std::size_t first = 0) {

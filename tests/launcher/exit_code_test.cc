@@ -17,7 +17,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
-using ::testing::Not;
 
 TEST(ExitCode, IsZeroWithoutAReportWhenAllRanksSucceed) {
   const auto result = run_command(ranks_that({"only=1", "exit=0"}, 3));
