@@ -61,7 +61,7 @@ std::vector<double> sum_rows(NormExtent extent, const AddBlock& add_block) {
 /// to do.
 template <typename Work>
 void for_rows(NormExtent extent, const Work& work) {
-  const std::int64_t grain = kGrain / extent.channels + 1;
+  const std::int64_t grain = kGrain / std::max<std::int64_t>(extent.channels, 1) + 1;
   cpu::parallel_ranges(extent.rows, grain, [&](std::int64_t begin, std::int64_t end) {
     work(begin * extent.channels, end - begin);
   });

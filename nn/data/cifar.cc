@@ -100,7 +100,7 @@ class CifarDataset : public Dataset {
     const std::size_t record_bytes = label_bytes_ + kShape.size();
     for (const std::string& path : layout.files)
       files_.emplace_back(path, record_bytes, records_per_file_, layout.advice);
-    labels_.reserve(size());
+    labels_.reserve(layout.files.size() * records_per_file_);
     for (const RecordFile& file : files_) read_labels(file);
   }
 

@@ -74,7 +74,7 @@ class ImageFolder : public Dataset {
                       "the folder",
                       directory));
     for (const std::string& name : names) {
-      std::string path = directory + "/" + name;
+      std::string path = fmt::format("{}/{}", directory, name);
       const ImageShape shape = read_image_shape(path);
       images_.push_back({std::move(path), label, shape});
     }

@@ -254,7 +254,7 @@ void PlanExecution::cancel(const Status& why) {
   if (!done_) end(why);
 }
 
-void PlanExecution::end(Status status) {
+void PlanExecution::end(const Status& status) {
   done_ = true;
   if (status.ok()) return;
   status_ = status.within("step " + std::to_string(step_));

@@ -88,7 +88,7 @@ class PlanExecution {
   bool send_reads(Slice slice) const;
   void land(const Incoming& incoming, std::size_t index);
   bool retire_sends();
-  void end(Status status);
+  void end(const Status& status);
 
   Endpoint& endpoint_;
   Assignment assignment_;

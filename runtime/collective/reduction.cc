@@ -1,5 +1,6 @@
 #include "runtime/collective/reduction.h"
 
+#include <cmath>
 #include <type_traits>
 
 namespace dlaunch {
@@ -43,10 +44,10 @@ struct Multiply {
     return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
   }
 };
-// `b != b` is true for a NaN only. `|` rather than `||` leaves no branch in the loop.
+// `|` rather than `||` leaves no branch in the loop.
 template <typename T>
 bool is_nan(T value) {
-  if constexpr (std::is_floating_point_v<T>) return value != value;
+  if constexpr (std::is_floating_point_v<T>) return std::isnan(value);
   return false;
 }
 struct Minimum {

@@ -21,6 +21,7 @@ constexpr std::chrono::microseconds kSpin{50};
 
 Result<std::unique_ptr<Communicator>> world_of_one(const JobEnvironment& job) {
   std::vector<std::unique_ptr<Endpoint>> lanes;
+  lanes.reserve(kCommunicatorLanes);
   for (int lane = 0; lane < kCommunicatorLanes; ++lane) {
     lanes.push_back(LoopbackNetwork(1, describe_signature).endpoint(0));
   }
@@ -46,6 +47,7 @@ Result<std::vector<std::string>> exchange_addresses(const JobEnvironment& job, s
   };
   DLAUNCH_RETURN_IF_ERROR((*store)->set(key(job.rank), host + ":" + std::to_string(port)));
   std::vector<std::string> keys;
+  keys.reserve(static_cast<std::size_t>(job.world_size));
   for (int rank = 0; rank < job.world_size; ++rank) keys.push_back(key(rank));
   return (*store)->get_all(keys, deadline);
 }

@@ -175,7 +175,7 @@ TEST_F(AutogradTest, FreesWhatItHasPassedWhileTheLossIsStillHeld) {
       relu(linear(reference::to_tensor(*backend_, random_array({2, 100})), weights, Tensor())),
       std::vector<std::int32_t>{0, 1});
   backward(loss);
-  EXPECT_LE(backend_->memory().in_use, before + 64 + 50U * 100 * sizeof(float) + 63);
+  EXPECT_LE(backend_->memory().in_use, before + 64 + std::size_t{50} * 100 * sizeof(float) + 63);
   EXPECT_THROW(backward(loss), Error);
 }
 

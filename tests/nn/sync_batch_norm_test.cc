@@ -205,12 +205,12 @@ TEST_P(SyncBatchNormTest, MakesOneCollectiveEachWayAndNoneInEvaluation) {
     const Tensor out = rank.layer.forward(rank.input(split, x));
     EXPECT_EQ(rank.counting.collectives(), 1U);
     EXPECT_EQ(rank.counting.count(CollectiveKind::kAllReduce), 1U);
-    EXPECT_EQ(rank.counting.collective_bytes(), (2U * 24 + 1) * sizeof(double));
+    EXPECT_EQ(rank.counting.collective_bytes(), (std::size_t{2} * 24 + 1) * sizeof(double));
     rank.counting.reset();
     backward(out, {.gradient = rank.gradient(split, x)});
     EXPECT_EQ(rank.counting.collectives(), 1U);
     EXPECT_EQ(rank.counting.count(CollectiveKind::kAllReduce), 1U);
-    EXPECT_EQ(rank.counting.collective_bytes(), 2U * 24 * sizeof(double));
+    EXPECT_EQ(rank.counting.collective_bytes(), std::size_t{2} * 24 * sizeof(double));
     rank.counting.reset();
     rank.layer.eval();
     backward(rank.layer.forward(rank.input(split, x)), {.gradient = rank.gradient(split, x)});
