@@ -148,7 +148,7 @@ void read_train(JsonObject& object, TrainConfig& config) {
   if (object.choice("compute_type", "fp32", {"fp32", "bf16"}) == "bf16")
     object.refuse("compute_type", "bf16 is not there yet; use \"fp32\"");
   if (object.choice("device", "cpu", {"cpu", "cuda"}) == "cuda")
-    object.refuse("device", "this build has no CUDA; use \"cpu\", or build the preset cuda");
+    object.refuse("device", "this build has no CUDA; use \"cpu\"");
 }
 
 void read_output(JsonObject& object, const std::string& source, TrainConfig& config) {

@@ -40,10 +40,10 @@ void reduce_summary(Communicator& world, Summary& summary) {
 
 std::string format_summary(const Summary& summary) {
   const ValidationSums& validation = summary.validation;
-  std::string text =
-      fmt::format("{} epochs, {} steps, {:.0f} images in {} on {} rank{}\n", summary.epochs,
-                  summary.steps, summary.images, format_duration(summary.total_seconds),
-                  summary.ranks, summary.ranks == 1 ? "" : "s");
+  std::string text = fmt::format(
+      "{} epoch{}, {} step{}, {:.0f} images in {} on {} rank{}\n", summary.epochs,
+      summary.epochs == 1 ? "" : "s", summary.steps, summary.steps == 1 ? "" : "s", summary.images,
+      format_duration(summary.total_seconds), summary.ranks, summary.ranks == 1 ? "" : "s");
   text += fmt::format(
       "  accuracy       top-1 {:.4f}, top-5 {:.4f}, loss {:.3f} on {:.0f} images; "
       "best top-1 {:.4f} after epoch {}\n",
