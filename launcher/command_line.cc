@@ -6,11 +6,13 @@
 #include <memory>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <sched.h>
 #include <CLI/CLI.hpp>
 
 #include "runtime/base/exit_codes.h"
+#include "runtime/base/nearest_name.h"
 
 namespace dlaunch {
 namespace {
@@ -80,34 +82,13 @@ std::chrono::nanoseconds parse_seconds(const char* option, const std::string& te
   return std::chrono::nanoseconds(std::llround(seconds * 1e9));
 }
 
-// The number of single-character edits that turn `a` into `b` (Levenshtein 1965).
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j < row.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i);
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
-    }
-  }
-  return row.back();
-}
-
 std::string unknown_option(const CLI::App& app, const std::string& given) {
   const std::string name = given.substr(0, given.find('='));
-  std::string nearest;
-  std::size_t least = std::max<std::size_t>(2, name.size() / 3) + 1;
+  std::vector<std::string> known;
   for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& known : option->get_lnames()) {
-      const std::size_t distance = edit_distance(name, "--" + known);
-      if (distance < least) {
-        least = distance;
-        nearest = "--" + known;
-      }
-    }
+    for (const std::string& long_name : option->get_lnames()) known.push_back("--" + long_name);
   }
+  const std::string nearest = nearest_name(name, known);
   std::string text = "unknown option " + name;
   if (!nearest.empty()) text += "; did you mean " + nearest + "?";
   return text + " (options of the program go after it)";

@@ -109,7 +109,4 @@ class JsonObject {
 nlohmann::ordered_json read_json_object(const nlohmann::json& value, const std::string& source,
                                         const std::function<void(JsonObject&)>& read);
 
-/// The candidate nearest to `word` by edit distance, or empty if none is near enough to be meant.
-std::string nearest_name(std::string_view word, const std::vector<std::string>& candidates);
-
 }  // namespace dlaunch

@@ -1,4 +1,5 @@
 #include "runtime/base/json_reader.h"
+#include "runtime/base/nearest_name.h"
 
 #include <cstdio>
 #include <fstream>

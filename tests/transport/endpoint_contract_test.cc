@@ -9,7 +9,6 @@
 namespace dlaunch {
 namespace {
 
-
 class EndpointContract : public testing::TestWithParam<FabricKind> {
  protected:
   Fabric make(int world_size) { return GetParam().make(world_size); }
