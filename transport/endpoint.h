@@ -83,6 +83,18 @@ class Transfer {
 /// Turns a signature into words for an error message: "all_reduce sum f32[1000]".
 using SignaturePrinter = std::string (*)(const MessageSignature&);
 
+/// Something besides transfers that a waiting rank is waiting for: memory that a peer will write.
+class Readiness {
+ public:
+  /// Cheap: asked over and over while polling. On the thread that drives the endpoint.
+  virtual bool ready() const = 0;
+
+ protected:
+  ~Readiness() = default;
+};
+
+class SharedGroup;
+
 class Endpoint {
  public:
   virtual ~Endpoint() = default;  // never blocks; transfers in flight are dropped
@@ -107,9 +119,9 @@ class Endpoint {
   virtual void cancel(Transfer& transfer, Status why) = 0;
 
   /// Makes progress. Returns as soon as any transfer has completed since the last call, wake() was
-  /// called, the endpoint has failed, or the deadline has passed; which of these, the caller sees
-  /// for itself.
-  virtual void poll(Deadline deadline) = 0;
+  /// called, `also` is ready, the endpoint has failed, or the deadline has passed; which of these,
+  /// the caller sees for itself.
+  virtual void poll(Deadline deadline, const Readiness* also = nullptr) = 0;
 
   /// Makes the current or the next poll() return. Any thread.
   virtual void wake() = 0;
@@ -124,6 +136,10 @@ class Endpoint {
 
   /// "tcp", "shm", "loopback": how this rank reaches `peer`.
   virtual const char* transport_name(int peer) const = 0;
+
+  /// The memory that this rank shares with others of its host, for collectives without messages;
+  /// nullptr if there is none. Belongs to the endpoint and is used by the thread that drives it.
+  virtual SharedGroup* shared_group() { return nullptr; }
 };
 
 }  // namespace dlaunch

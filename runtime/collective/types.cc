@@ -20,6 +20,8 @@ std::string_view to_string(CollectiveKind kind) {
       return "reduce_scatter";
     case CollectiveKind::kAllReduce:
       return "all_reduce";
+    case CollectiveKind::kAllToAll:
+      return "all_to_all";
   }
   return "?";
 }
@@ -48,8 +50,28 @@ std::string_view to_string(Algorithm algorithm) {
       return "ring";
     case Algorithm::kButterfly:
       return "butterfly";
+    case Algorithm::kHalvingDoubling:
+      return "halving_doubling";
+    case Algorithm::kTree:
+      return "tree";
+    case Algorithm::kDirect:
+      return "direct";
+    case Algorithm::kOneShot:
+      return "one_shot";
+    case Algorithm::kBruck:
+      return "bruck";
+    case Algorithm::kHierarchical:
+      return "hierarchical";
   }
   return "?";
+}
+
+std::optional<Algorithm> algorithm_from_name(std::string_view name) {
+  if (name == to_string(Algorithm::kAuto)) return Algorithm::kAuto;
+  for (const Algorithm algorithm : kAllAlgorithms) {
+    if (name == to_string(algorithm)) return algorithm;
+  }
+  return std::nullopt;
 }
 
 }  // namespace dlaunch

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 namespace dlaunch {
@@ -12,11 +13,28 @@ enum class ReduceOp : std::uint8_t { kSum = 0, kAvg = 1, kMin = 2, kMax = 3, kPr
 inline constexpr ReduceOp kAllReduceOps[] = {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMin,
                                              ReduceOp::kMax, ReduceOp::kProd};
 
-/// How an all_reduce is done. The numbers are part of the wire format.
+/// How a collective is done. The numbers are part of the wire format.
 enum class Algorithm : std::uint8_t {
-  kAuto = 0,       // chosen by bytes and ranks, see runtime/collective/selection.h
-  kRing = 1,       // runtime/collective/ring.h
-  kButterfly = 2,  // runtime/collective/butterfly.h
+  kAuto = 0,             // chosen by bytes, ranks and hosts, see runtime/collective/selection.h
+  kRing = 1,             // runtime/collective/ring.h
+  kButterfly = 2,        // recursive doubling, runtime/collective/butterfly.h
+  kHalvingDoubling = 3,  // recursive halving and doubling, runtime/collective/halving_doubling.h
+  kTree = 4,             // binomial tree, runtime/collective/tree.h
+  kDirect = 5,           // each rank reduces its own slice of everybody's buffer, direct.h
+  kOneShot = 6,          // each rank reads everybody's whole buffer, direct.h
+  kBruck = 7,            // all_gather and all_to_all in lg p steps, bruck.h
+  kHierarchical = 8,     // inside hosts, then across, hierarchical.h
+};
+
+inline constexpr Algorithm kAllAlgorithms[] = {
+    Algorithm::kRing,  Algorithm::kButterfly,   Algorithm::kHalvingDoubling,
+    Algorithm::kTree,  Algorithm::kDirect,      Algorithm::kOneShot,
+    Algorithm::kBruck, Algorithm::kHierarchical};
+
+/// In which order the operands of a reduction are taken.
+enum class ReduceOrder : std::uint8_t {
+  kAny = 0,    // whichever suits the algorithm: always the same one for the same call and world
+  kRanks = 1,  // ((x0 + x1) + x2) + ...: every algorithm and transport gives the same bits
 };
 
 /// The numbers are part of the wire format.
@@ -29,18 +47,21 @@ enum class CollectiveKind : std::uint8_t {
   kReduce = 6,
   kReduceScatter = 7,
   kAllReduce = 8,
+  kAllToAll = 9,
 };
 
 inline constexpr CollectiveKind kAllCollectiveKinds[] = {
     CollectiveKind::kBarrier,       CollectiveKind::kBroadcast, CollectiveKind::kScatter,
     CollectiveKind::kGather,        CollectiveKind::kAllGather, CollectiveKind::kReduce,
-    CollectiveKind::kReduceScatter, CollectiveKind::kAllReduce};
+    CollectiveKind::kReduceScatter, CollectiveKind::kAllReduce, CollectiveKind::kAllToAll};
 
 /// "all_reduce", "broadcast", ...; "?" for a number that is no kind.
 std::string_view to_string(CollectiveKind kind);
 /// "sum", "avg", ...; "?" for a number that is no reduction.
 std::string_view to_string(ReduceOp op);
-/// "ring", "butterfly", "auto"; "?" for a number that is no algorithm.
+/// "ring", "halving_doubling", "auto"; "?" for a number that is no algorithm.
 std::string_view to_string(Algorithm algorithm);
+/// The inverse; nothing for a name that is none.
+std::optional<Algorithm> algorithm_from_name(std::string_view name);
 
 }  // namespace dlaunch

@@ -34,6 +34,9 @@
 
 namespace dlaunch {
 
+/// Which calls go first where asynchronous ones wait for each other.
+enum class Priority : std::uint8_t { kNormal = 0, kHigh = 1 };
+
 /// What a collective call is, as plain data: decorators (counting, tracing) and backends see this.
 struct CollectiveCall {
   CollectiveKind kind = CollectiveKind::kBarrier;
@@ -45,6 +48,8 @@ struct CollectiveCall {
   ReduceOp op = ReduceOp::kSum;
   int root = -1;  // -1: the operation has none
   Algorithm algorithm = Algorithm::kAuto;
+  ReduceOrder order = ReduceOrder::kAny;
+  Priority priority = Priority::kNormal;  // of start(): kHigh has a lane of its own
 };
 
 class Communicator {

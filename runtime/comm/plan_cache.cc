@@ -75,6 +75,7 @@ Plan PlanCache::make_plan(const CollectiveCall& call, std::size_t total) const {
     case CollectiveKind::kReduceScatter:
       return ring_reduce_scatter(rank_, parts());
     case CollectiveKind::kAllReduce:
+    case CollectiveKind::kAllToAll:
       break;
   }
   return call.algorithm == Algorithm::kRing ? ring_all_reduce(rank_, world_, total)

@@ -136,6 +136,9 @@ Status check(const CollectiveCall& call, int rank, int size) {
   if (to_string(call.kind) == "?") return invalid("there is no such collective");
   if (to_string(call.op) == "?") return invalid("there is no such reduction");
   if (to_string(call.algorithm) == "?") return invalid("there is no such algorithm");
+  if (call.kind == CollectiveKind::kAllToAll || call.algorithm > Algorithm::kButterfly) {
+    return invalid("this build does not have it");
+  }
   if (call.algorithm != Algorithm::kAuto && call.kind != CollectiveKind::kAllReduce) {
     return invalid("only all_reduce has a choice of algorithms");
   }

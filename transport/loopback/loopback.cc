@@ -104,7 +104,7 @@ class LoopbackEndpoint final : public Endpoint {
     if (!transfer.done()) fail(std::move(why));
   }
 
-  void poll(Deadline deadline) override {
+  void poll(Deadline deadline, const Readiness* also) override {
     Mailbox& own = network_->of(context_.rank);
     std::vector<Mail> arrived;
     bool woken = false;
@@ -112,7 +112,9 @@ class LoopbackEndpoint final : public Endpoint {
       {
         std::unique_lock lock(own.mutex);
         const bool event = std::exchange(context_.completed, false) || failure_.failed();
-        const auto something = [&] { return event || own.woken || !own.mail.empty(); };
+        const auto something = [&] {
+          return event || own.woken || !own.mail.empty() || (also != nullptr && also->ready());
+        };
         own.arrived.wait_until(lock, deadline.when(), something);
         arrived.clear();
         std::swap(arrived, own.mail);
@@ -120,7 +122,7 @@ class LoopbackEndpoint final : public Endpoint {
       }
       for (Mail& mail : arrived) take(mail);
       if (std::exchange(context_.completed, false) || woken || failure_.failed() ||
-          deadline.expired()) {
+          (also != nullptr && also->ready()) || deadline.expired()) {
         return;
       }
     }

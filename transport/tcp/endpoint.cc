@@ -141,9 +141,9 @@ bool TcpEndpoint::take_event() {
   return std::exchange(context_.completed, false) || woken || failure_.failed();
 }
 
-void TcpEndpoint::poll(Deadline deadline) {
+void TcpEndpoint::poll(Deadline deadline, const Readiness* also) {
   if (suspect_ != nullptr && judgement_.expired()) name_as_lost(*suspect_);
-  if (take_event()) return;
+  if (take_event() || (also != nullptr && also->ready())) return;
   if (spin_ > std::chrono::nanoseconds(0)) {
     if (spin_until(earliest(deadline, Deadline::after(spin_)))) return;
   }

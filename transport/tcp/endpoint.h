@@ -44,7 +44,7 @@ class TcpEndpoint final : public Endpoint {
   void start_send(Transfer& transfer) override;
   void start_recv(Transfer& transfer) override;
   void cancel(Transfer& transfer, Status why) override;
-  void poll(Deadline deadline) override;
+  void poll(Deadline deadline, const Readiness* also) override;
   void wake() override;
   Status failure() const override { return failure_.status(); }
   void fail(Status why) override;

@@ -1,0 +1,117 @@
+// SharedGroup: the memory that ranks of one host share, as the collectives over it see it.
+//
+// Every member has, on each of two channels, two cells (cache lines by which it tells the others
+// what it is doing) and two slots (memory into which it copies what they are to read). Consecutive
+// operations of a channel use cells and slots alternately. Before a rank announces operation s it
+// waits until every member has announced s - 1; so all are done with s - 2, whose cell and slot
+// are used again.
+//
+// Channels keep a short operation from queueing behind a long one. Each endpoint (lane) has a
+// group of its own.
+//
+// Threads: the one that drives the endpoint; what other ranks see goes through atomics.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "runtime/base/status.h"
+#include "transport/endpoint.h"
+
+namespace dlaunch {
+
+/// The cache line pair of one member: what it announces. 128 bytes, because CPUs fetch lines in
+/// pairs. Zero-filled memory is a valid cell.
+struct alignas(128) SharedCell {
+  /// Counts up: (operation number << kStageBits) + stage. Written last, with release; whoever has
+  /// read it with acquire may read the rest.
+  std::atomic<std::uint64_t> progress;
+  MessageSignature signature;
+  std::uint64_t address;   // where in the member's address space its data lies, for read_member()
+  std::uint64_t position;  // or where in its heap, plus 1; 0: not in the heap
+  std::byte payload[64];   // or the data itself
+};
+static_assert(sizeof(SharedCell) == 128);
+
+/// Rings the doorbell of members that sleep. Any thread.
+class Doorbells {
+ public:
+  virtual void ring(int member) = 0;
+
+ protected:
+  ~Doorbells() = default;
+};
+
+class SharedGroup {
+ public:
+  enum class Channel : std::uint8_t { kShort = 0, kLong = 1 };
+  static constexpr int kChannels = 2;
+  static constexpr int kStageBits = 20;
+  /// Bytes of a slot of each channel.
+  static constexpr std::size_t kSlotBytes[kChannels] = {std::size_t{64} << 10,
+                                                        std::size_t{1} << 20};
+
+  struct Member {
+    int rank = 0;
+    pid_t pid = 0;  // in this process's pid namespace
+  };
+  struct Options {
+    int index = 0;                // which of the members this rank is
+    std::vector<Member> members;  // ascending by rank
+    std::byte* memory = nullptr;  // memory_bytes(), page-aligned, zero-filled at the beginning
+    std::byte* heaps = nullptr;   // a heap per member, one after the other; nullptr: none
+    std::size_t heap_bytes = 0;   // of one member
+    /// Every member may read every other one's memory with process_vm_readv, and it is fast.
+    bool members_readable = false;
+    /// True where every member has a core of its own.
+    bool core_each = false;
+    Doorbells* doorbells = nullptr;  // outlives the group
+  };
+
+  /// What the group needs for `members` members.
+  static std::size_t memory_bytes(int members);
+
+  explicit SharedGroup(Options options);
+
+  int index() const { return options_.index; }
+  int size() const { return static_cast<int>(options_.members.size()); }
+  /// The world rank of a member.
+  int rank(int member) const { return options_.members[static_cast<std::size_t>(member)].rank; }
+  bool members_readable() const { return options_.members_readable; }
+  bool core_each() const { return options_.core_each; }
+
+  SharedCell& cell(Channel channel, std::uint64_t operation, int member) const;
+  std::byte* slot(Channel channel, std::uint64_t operation, int member) const;
+  static constexpr std::size_t slot_bytes(Channel channel) {
+    return kSlotBytes[static_cast<std::size_t>(channel)];
+  }
+
+  /// Writes `progress` into this rank's cell and wakes the members that sleep.
+  void announce(SharedCell& own, std::uint64_t progress);
+
+  /// Where in this rank's heap `data` lies, if all of it does.
+  std::optional<std::size_t> heap_position(const void* data, std::size_t bytes) const;
+  std::span<std::byte> heap(int member) const;
+
+  /// Copies from a member's address space (process_vm_readv). kPeerLost if it is gone, kIo if it
+  /// cannot be read.
+  Status read_member(int member, std::uint64_t address, std::byte* into, std::size_t bytes) const;
+
+  /// This rank is about to sleep, and looks once more whether it has to; or it is awake again.
+  void set_asleep(bool asleep);
+
+ private:
+  std::atomic<std::uint64_t>& sleepers(int word) const;  // a bit per member, 64 to a word
+
+  Options options_;
+  std::byte* cells_;
+  std::byte* slots_[kChannels];
+};
+
+}  // namespace dlaunch
