@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "nn/cpu/kernels.h"
-#include "nn/cpu/multiversion.h"
+#include "runtime/base/multiversion.h"
 #include "nn/cpu/parallel.h"
 
 namespace dlaunch::nn::cpu {

@@ -1,7 +1,7 @@
 // Loops over arrays. The *_range functions are compiled for several instruction sets; the functions
 // behind the interface split the work among threads.
 #include "nn/cpu/kernels.h"
-#include "nn/cpu/multiversion.h"
+#include "runtime/base/multiversion.h"
 #include "nn/cpu/parallel.h"
 
 namespace dlaunch::nn::cpu {

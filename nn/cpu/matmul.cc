@@ -4,7 +4,7 @@
 
 #include "nn/core/error.h"
 #include "nn/cpu/kernels.h"
-#include "nn/cpu/multiversion.h"
+#include "runtime/base/multiversion.h"
 #include "nn/cpu/parallel.h"
 
 namespace dlaunch::nn::cpu {

@@ -1,6 +1,6 @@
 #include "nn/cpu/norm_rows.h"
 
-#include "nn/cpu/multiversion.h"
+#include "runtime/base/multiversion.h"
 
 // The loops over channels are the ones that become vector instructions; several rows are taken at
 // once so that coefficients and sums are loaded once for all of them.

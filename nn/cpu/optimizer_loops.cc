@@ -1,6 +1,6 @@
 #include "nn/cpu/optimizer_loops.h"
 
-#include "nn/cpu/multiversion.h"
+#include "runtime/base/multiversion.h"
 
 namespace dlaunch::nn::cpu {
 

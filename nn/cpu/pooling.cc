@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "nn/cpu/kernels.h"
-#include "nn/cpu/multiversion.h"
+#include "runtime/base/multiversion.h"
 #include "nn/cpu/parallel.h"
 
 namespace dlaunch::nn::cpu {

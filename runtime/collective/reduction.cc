@@ -1,7 +1,15 @@
 #include "runtime/collective/reduction.h"
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstring>
 #include <type_traits>
+
+#include "runtime/base/multiversion.h"
+
+// Everything below is inlined into the functions marked DLAUNCH_MULTIVERSION at the end.
+#define DLAUNCH_INLINE [[gnu::always_inline]] inline
 
 namespace dlaunch {
 namespace {
@@ -9,109 +17,258 @@ namespace {
 template <typename T>
 inline constexpr bool kIsHalf = std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>;
 
-// The type in which T is computed: float for the halves; unsigned for the sums and products of
-// integers, where wrapping around is defined.
-template <typename T>
-using Wide = std::conditional_t<kIsHalf<T>, float, T>;
-template <typename T>
+// --- conversions without branches, which the compiler can vectorise
+
+template <typename Wide, typename T>
+DLAUNCH_INLINE Wide load(T value) {
+  if constexpr (std::is_same_v<T, Float16>) {
+    // Shifted into place the half is the float divided by 2^112, subnormals too.
+    const std::uint32_t magnitude = (value.bits & 0x7fffU) << 13;
+    const std::uint32_t sign = (value.bits & 0x8000U) << 16;
+    const float scaled = std::bit_cast<float>(magnitude) * 0x1p112F;
+    const std::uint32_t special = magnitude >= 0x0f800000U ? 0x7f800000U : 0U;  // inf and NaN
+    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(scaled) | special | sign);
+  } else if constexpr (std::is_same_v<T, BFloat16>) {
+    return std::bit_cast<float>(std::uint32_t{value.bits} << 16);
+  } else {
+    return static_cast<Wide>(value);
+  }
+}
+
+DLAUNCH_INLINE std::uint16_t half_bits(float value) {
+  const auto word = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t sign = (word >> 16) & 0x8000U;
+  const std::uint32_t magnitude = word & 0x7fffffffU;
+  const std::uint32_t normal = (magnitude + 0xfffU + ((magnitude >> 13) & 1U) - 0x38000000U) >> 13;
+  // Adding 0.5 aligns the mantissa of a subnormal half so that the hardware rounds it.
+  const std::uint32_t subnormal =
+      std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - 0x3f000000U;
+  std::uint32_t bits = magnitude < 0x38800000U ? subnormal : normal;
+  bits = magnitude >= 0x477ff000U ? 0x7c00U : bits;  // overflow: inf
+  bits = magnitude > 0x7f800000U ? 0x7e00U : bits;   // NaN
+  return static_cast<std::uint16_t>(bits | sign);
+}
+
+DLAUNCH_INLINE std::uint16_t bfloat_bits(float value) {
+  const auto word = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t rounded = (word + 0x7fffU + ((word >> 16) & 1U)) >> 16;
+  const std::uint32_t quiet = (word >> 16) | 0x40U;
+  return static_cast<std::uint16_t>((word & 0x7fffffffU) > 0x7f800000U ? quiet : rounded);
+}
+
+template <typename T, typename Wide>
+DLAUNCH_INLINE T store(Wide value) {
+  T result;
+  if constexpr (std::is_same_v<T, Float16>) {
+    result.bits = half_bits(value);
+  } else if constexpr (std::is_same_v<T, BFloat16>) {
+    result.bits = bfloat_bits(value);
+  } else {
+    result = static_cast<T>(value);
+  }
+  return result;
+}
+
+// --- operations
+
+// Unsigned for the sums and products of integers, where wrapping around is defined.
+template <typename T, bool kInteger = std::is_integral_v<T>>
 struct WrappingOf {
-  using Type = Wide<T>;
+  using Type = std::make_unsigned_t<std::common_type_t<T, std::int32_t>>;
 };
-template <>
-struct WrappingOf<std::int32_t> {
-  using Type = std::uint32_t;
-};
-template <>
-struct WrappingOf<std::int64_t> {
-  using Type = std::uint64_t;
-};
-template <>
-struct WrappingOf<std::uint8_t> {
-  using Type = std::uint32_t;
+template <typename T>
+struct WrappingOf<T, false> {
+  using Type = T;
 };
 template <typename T>
 using Wrapping = typename WrappingOf<T>::Type;
 
 struct Add {
   template <typename T>
-  static T apply(T a, T b) {
+  DLAUNCH_INLINE static T apply(T a, T b) {
     return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
   }
 };
+struct Average : Add {};
 struct Multiply {
   template <typename T>
-  static T apply(T a, T b) {
+  DLAUNCH_INLINE static T apply(T a, T b) {
     return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
   }
 };
 // `|` rather than `||` leaves no branch in the loop.
 template <typename T>
-bool is_nan(T value) {
-  if constexpr (std::is_floating_point_v<T>) return std::isnan(value);
+DLAUNCH_INLINE bool is_nan(T value) {
+  if constexpr (std::is_floating_point_v<T>) return value != value;
   return false;
 }
 struct Minimum {
   template <typename T>
-  static T apply(T a, T b) {
+  DLAUNCH_INLINE static T apply(T a, T b) {
     return static_cast<int>(b < a) | static_cast<int>(is_nan(b)) ? b : a;
   }
 };
 struct Maximum {
   template <typename T>
-  static T apply(T a, T b) {
+  DLAUNCH_INLINE static T apply(T a, T b) {
     return static_cast<int>(b > a) | static_cast<int>(is_nan(b)) ? b : a;
   }
 };
 
-template <typename Op, bool kAccumulatorLeft, typename T>
-void accumulate_loop(T* __restrict accumulator, const T* __restrict operand, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto mine = static_cast<Wide<T>>(accumulator[i]);
-    const auto other = static_cast<Wide<T>>(operand[i]);
-    accumulator[i] =
-        static_cast<T>(kAccumulatorLeft ? Op::apply(mine, other) : Op::apply(other, mine));
+// The type in which T is computed.
+template <typename Op, typename T>
+using WideOf = std::conditional_t<
+    kIsHalf<T>, float,
+    std::conditional_t<std::is_same_v<Op, Average> && std::is_integral_v<T>, std::int64_t, T>>;
+
+// --- loops. `into` may be one of the operands: every element is read before it is written.
+
+template <typename Op, typename Into, typename First, typename T>
+DLAUNCH_INLINE void combine(Into* into, const First* first, const T* const* rest, std::size_t more,
+                            std::size_t begin, std::size_t count) {
+  using Wide = WideOf<Op, T>;
+  const T* b = more > 0 ? rest[0] + begin : nullptr;
+  const T* c = more > 1 ? rest[1] + begin : nullptr;
+  const T* d = more > 2 ? rest[2] + begin : nullptr;
+  const auto x = [](auto value) __attribute__((always_inline)) {
+    return load<Wide>(value);
+  };
+  switch (more) {
+    case 0:
+#pragma GCC ivdep
+      for (std::size_t i = 0; i < count; ++i) into[i] = store<Into>(x(first[i]));
+      return;
+    case 1:
+#pragma GCC ivdep
+      for (std::size_t i = 0; i < count; ++i) {
+        into[i] = store<Into>(Op::apply(x(first[i]), x(b[i])));
+      }
+      return;
+    case 2:
+#pragma GCC ivdep
+      for (std::size_t i = 0; i < count; ++i) {
+        into[i] = store<Into>(Op::apply(Op::apply(x(first[i]), x(b[i])), x(c[i])));
+      }
+      return;
+    default:
+#pragma GCC ivdep
+      for (std::size_t i = 0; i < count; ++i) {
+        into[i] =
+            store<Into>(Op::apply(Op::apply(Op::apply(x(first[i]), x(b[i])), x(c[i])), x(d[i])));
+      }
   }
 }
 
-template <typename Op>
-void accumulate_with(DType dtype, void* accumulator, const void* operand, std::size_t count,
-                     AccumulatorSide side) {
-  visit_dtype(dtype, [&]<typename T>() {
-    auto* into = static_cast<T*>(accumulator);
-    const auto* from = static_cast<const T*>(operand);
-    if (side == AccumulatorSide::kLeft) {
-      accumulate_loop<Op, true>(into, from, count);
-    } else {
-      accumulate_loop<Op, false>(into, from, count);
+template <typename T, typename Wide>
+DLAUNCH_INLINE void finish(T* into, const Wide* from, std::size_t count, int divisor) {
+  if (divisor == 1) {
+#pragma GCC ivdep
+    for (std::size_t i = 0; i < count; ++i) into[i] = store<T>(from[i]);
+    return;
+  }
+  const auto by = static_cast<Wide>(divisor);
+#pragma GCC ivdep
+  for (std::size_t i = 0; i < count; ++i) into[i] = store<T>(from[i] / by);
+}
+
+template <typename Op, typename T>
+DLAUNCH_INLINE void reduce(T* into, const T* const* operands, std::size_t number, std::size_t count,
+                           int divisor) {
+  using Wide = WideOf<Op, T>;
+  constexpr std::size_t kMostAtOnce = 4;
+  if (number <= kMostAtOnce && divisor == 1) {
+    return combine<Op>(into, operands[0], operands + 1, number - 1, 0, count);
+  }
+  // A block at a time, accumulated in the first-level cache.
+  constexpr std::size_t kBlock = 4096 / sizeof(Wide);
+  Wide block[kBlock];
+  for (std::size_t begin = 0; begin < count; begin += kBlock) {
+    const std::size_t length = std::min(kBlock, count - begin);
+    std::size_t done = std::min(number, kMostAtOnce);
+    combine<Op>(block, operands[0] + begin, operands + 1, done - 1, begin, length);
+    while (done < number) {
+      const std::size_t more = std::min(number - done, kMostAtOnce - 1);
+      combine<Op>(block, block, operands + done, more, begin, length);
+      done += more;
     }
-  });
+    finish(into + begin, block, length, divisor);
+  }
+}
+
+using ReduceFunction = void (*)(void*, const void* const*, std::size_t, std::size_t, int);
+
+// One function per operation and type, each compiled for several CPUs.
+#define DLAUNCH_REDUCE(Op, T, name)                                                               \
+  DLAUNCH_MULTIVERSION void name(void* into, const void* const* operands, std::size_t number,     \
+                                 std::size_t count, int divisor) {                                \
+    reduce<Op>(static_cast<T*>(into), reinterpret_cast<const T* const*>(operands), number, count, \
+               divisor);                                                                          \
+  }
+#define DLAUNCH_REDUCE_ALL_TYPES(Op, prefix)                                                 \
+  DLAUNCH_REDUCE(Op, Float16, prefix##_f16)                                                  \
+  DLAUNCH_REDUCE(Op, BFloat16, prefix##_bf16)                                                \
+  DLAUNCH_REDUCE(Op, float, prefix##_f32)                                                    \
+  DLAUNCH_REDUCE(Op, double, prefix##_f64)                                                   \
+  DLAUNCH_REDUCE(Op, std::int32_t, prefix##_i32)                                             \
+  DLAUNCH_REDUCE(Op, std::int64_t, prefix##_i64)                                             \
+  DLAUNCH_REDUCE(Op, std::uint8_t, prefix##_u8)                                              \
+  constexpr ReduceFunction prefix##_of_dtype[] = {prefix##_f16, prefix##_bf16, prefix##_f32, \
+                                                  prefix##_f64, prefix##_i32,  prefix##_i64, \
+                                                  prefix##_u8};
+
+DLAUNCH_REDUCE_ALL_TYPES(Add, sum)
+DLAUNCH_REDUCE_ALL_TYPES(Average, average)
+DLAUNCH_REDUCE_ALL_TYPES(Multiply, product)
+DLAUNCH_REDUCE_ALL_TYPES(Minimum, minimum)
+DLAUNCH_REDUCE_ALL_TYPES(Maximum, maximum)
+
+// Halves to and from float.
+#define DLAUNCH_CONVERT(T, name)                                                           \
+  DLAUNCH_MULTIVERSION void widen_##name(const T* from, float* into, std::size_t count) {  \
+    for (std::size_t i = 0; i < count; ++i) into[i] = load<float>(from[i]);                \
+  }                                                                                        \
+  DLAUNCH_MULTIVERSION void narrow_##name(const float* from, T* into, std::size_t count) { \
+    for (std::size_t i = 0; i < count; ++i) into[i] = store<T>(from[i]);                   \
+  }
+DLAUNCH_CONVERT(Float16, f16)
+DLAUNCH_CONVERT(BFloat16, bf16)
+
+ReduceFunction function_of(ReduceOp op, DType dtype) {
+  const auto type = static_cast<std::size_t>(dtype);  // the tables are in the order of DType
+  switch (op) {
+    case ReduceOp::kSum:
+      return sum_of_dtype[type];
+    case ReduceOp::kAvg:
+      return average_of_dtype[type];
+    case ReduceOp::kProd:
+      return product_of_dtype[type];
+    case ReduceOp::kMin:
+      return minimum_of_dtype[type];
+    case ReduceOp::kMax:
+      break;
+  }
+  return maximum_of_dtype[type];
 }
 
 }  // namespace
 
+void reduce_operands(ReduceOp op, DType dtype, void* into, std::span<const void* const> operands,
+                     std::size_t count, int divisor) {
+  if (count == 0) return;
+  const int by = op == ReduceOp::kAvg ? divisor : 1;
+  function_of(op, dtype)(into, operands.data(), operands.size(), count, by);
+}
+
 void accumulate(ReduceOp op, DType dtype, void* accumulator, const void* operand, std::size_t count,
                 AccumulatorSide side) {
-  switch (op) {
-    case ReduceOp::kSum:
-    case ReduceOp::kAvg:
-      return accumulate_with<Add>(dtype, accumulator, operand, count, side);
-    case ReduceOp::kProd:
-      return accumulate_with<Multiply>(dtype, accumulator, operand, count, side);
-    case ReduceOp::kMin:
-      return accumulate_with<Minimum>(dtype, accumulator, operand, count, side);
-    case ReduceOp::kMax:
-      return accumulate_with<Maximum>(dtype, accumulator, operand, count, side);
-  }
+  const void* const left[] = {accumulator, operand};
+  const void* const right[] = {operand, accumulator};
+  reduce_operands(op, dtype, accumulator, side == AccumulatorSide::kLeft ? left : right, count);
 }
 
 void divide(DType dtype, void* values, std::size_t count, int divisor) {
-  visit_dtype(dtype, [&]<typename T>() {
-    auto* array = static_cast<T*>(values);
-    const auto by = static_cast<Wide<T>>(divisor);
-    for (std::size_t i = 0; i < count; ++i) {
-      array[i] = static_cast<T>(static_cast<Wide<T>>(array[i]) / by);
-    }
-  });
+  const void* const operands[] = {values};
+  reduce_operands(ReduceOp::kAvg, dtype, values, operands, count, divisor);
 }
 
 void widen(DType dtype, const void* from, std::int64_t* into, std::size_t count) {
@@ -128,6 +285,16 @@ void narrow(DType dtype, const std::int64_t* from, void* into, std::size_t count
   };
   if (dtype == DType::kI32) return convert(static_cast<std::int32_t*>(into));
   convert(static_cast<std::uint8_t*>(into));
+}
+
+void widen(DType dtype, const void* from, float* into, std::size_t count) {
+  if (dtype == DType::kF16) return widen_f16(static_cast<const Float16*>(from), into, count);
+  widen_bf16(static_cast<const BFloat16*>(from), into, count);
+}
+
+void narrow(DType dtype, const float* from, void* into, std::size_t count) {
+  if (dtype == DType::kF16) return narrow_f16(from, static_cast<Float16*>(into), count);
+  narrow_bf16(from, static_cast<BFloat16*>(into), count);
 }
 
 }  // namespace dlaunch
