@@ -1,17 +1,27 @@
 #include "transport/loopback/loopback.h"
 
+#include <sched.h>
+#include <unistd.h>
+
 #include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "transport/failure_notice.h"
 #include "transport/failure_state.h"
 #include "transport/inbox.h"
+#include "transport/shm/mapping.h"
+#include "transport/shm/shared_group.h"
 
 namespace dlaunch {
 namespace {
+
+constexpr std::size_t kHeapBytes = std::size_t{64} << 20;
+// How often a rank that waits for shared memory lets others run before it sleeps.
+constexpr int kYields = 20;
 
 struct Mail {
   enum class Kind { kData, kGoodbye, kAbort, kDeath };
@@ -36,17 +46,36 @@ struct Mailbox {
     mail.push_back(std::move(item));
     arrived.notify_one();
   }
+  // The owner looks again at what it waits for.
+  void ring() {
+    const std::scoped_lock lock(mutex);
+    arrived.notify_one();
+  }
 };
 
 }  // namespace
 
-struct LoopbackNetwork::Mailboxes {
+struct LoopbackNetwork::Mailboxes final : Doorbells {
   explicit Mailboxes(int world_size) : boxes(static_cast<std::size_t>(world_size)) {}
   std::deque<Mailbox> boxes;
   SignaturePrinter describe = nullptr;
+  Mapping shared;  // the memory of the shared group, then the heaps; empty: there is none
 
   int world_size() const { return static_cast<int>(boxes.size()); }
   Mailbox& of(int rank) { return boxes[static_cast<std::size_t>(rank)]; }
+  void ring(int member) override { of(member).ring(); }
+  std::optional<SharedGroup> make_group(int rank) {
+    if (shared.data() == nullptr) return std::nullopt;
+    SharedGroup::Options options{.index = rank,
+                                 .memory = shared.data(),
+                                 .heaps = shared.data() + SharedGroup::memory_bytes(world_size()),
+                                 .heap_bytes = kHeapBytes,
+                                 .doorbells = this};
+    for (int member = 0; member < world_size(); ++member) {
+      options.members.push_back({.rank = member, .pid = ::getpid()});
+    }
+    return SharedGroup(std::move(options));
+  }
   void put_to_others(int from, const Mail& item) {
     for (int rank = 0; rank < world_size(); ++rank) {
       if (rank != from) of(rank).put(Mail(item));
@@ -62,6 +91,7 @@ class LoopbackEndpoint final : public Endpoint {
       : network_(std::move(network)),
         context_{
             .rank = rank, .world_size = network_->world_size(), .describe = network_->describe},
+        group_(network_->make_group(rank)),
         left_(static_cast<std::size_t>(context_.world_size)) {
     for (int peer = 0; peer < context_.world_size; ++peer) inboxes_.emplace_back(context_, peer);
   }
@@ -105,6 +135,7 @@ class LoopbackEndpoint final : public Endpoint {
   }
 
   void poll(Deadline deadline, const Readiness* also) override {
+    for (int turn = 0; also != nullptr && turn < kYields && !also->ready(); ++turn) ::sched_yield();
     Mailbox& own = network_->of(context_.rank);
     std::vector<Mail> arrived;
     bool woken = false;
@@ -115,7 +146,9 @@ class LoopbackEndpoint final : public Endpoint {
         const auto something = [&] {
           return event || own.woken || !own.mail.empty() || (also != nullptr && also->ready());
         };
+        set_asleep(true);  // who changes what `also` waits for will ring
         own.arrived.wait_until(lock, deadline.when(), something);
+        set_asleep(false);
         arrived.clear();
         std::swap(arrived, own.mail);
         woken = std::exchange(own.woken, false) || event;
@@ -141,7 +174,12 @@ class LoopbackEndpoint final : public Endpoint {
 
   const char* transport_name(int /*peer*/) const override { return "loopback"; }
 
+  SharedGroup* shared_group() override { return group_.has_value() ? &*group_ : nullptr; }
+
  private:
+  void set_asleep(bool asleep) {
+    if (group_.has_value()) group_->set_asleep(asleep);
+  }
   static Status left_status(int peer) {
     return Status::about_peer(StatusCode::kPeerLeft, peer, "has closed its endpoint");
   }
@@ -203,6 +241,7 @@ class LoopbackEndpoint final : public Endpoint {
 
   std::shared_ptr<LoopbackNetwork::Mailboxes> network_;
   EndpointContext context_;
+  std::optional<SharedGroup> group_;
   std::deque<Inbox> inboxes_;  // by peer
   std::vector<bool> left_;     // has said goodbye
   FailureState failure_;
@@ -210,9 +249,13 @@ class LoopbackEndpoint final : public Endpoint {
 
 }  // namespace
 
-LoopbackNetwork::LoopbackNetwork(int world_size, SignaturePrinter describe)
+LoopbackNetwork::LoopbackNetwork(int world_size, SignaturePrinter describe, bool shared_memory)
     : mailboxes_(std::make_shared<Mailboxes>(world_size)) {
   mailboxes_->describe = describe;
+  if (!shared_memory) return;
+  const std::size_t bytes =
+      SharedGroup::memory_bytes(world_size) + static_cast<std::size_t>(world_size) * kHeapBytes;
+  mailboxes_->shared = Mapping::anonymous(bytes).value_or_throw();
 }
 LoopbackNetwork::~LoopbackNetwork() = default;
 LoopbackNetwork::LoopbackNetwork(LoopbackNetwork&&) noexcept = default;

@@ -2,7 +2,8 @@
 //
 // Each rank's endpoint is driven by a thread of its own. Messages are copied into the receiver's
 // mailbox and matched there by the receiver's thread, so that the rules are those of a real
-// transport; failures, goodbyes and deaths travel the same way.
+// transport; failures, goodbyes and deaths travel the same way. With `shared_memory` the endpoints
+// also offer a SharedGroup, so that collectives in shared memory can be tested with threads.
 #pragma once
 
 #include <memory>
@@ -15,7 +16,8 @@ namespace dlaunch {
 class LoopbackNetwork {
  public:
   /// `describe` puts signatures into words for mismatches.
-  explicit LoopbackNetwork(int world_size, SignaturePrinter describe = nullptr);
+  explicit LoopbackNetwork(int world_size, SignaturePrinter describe = nullptr,
+                           bool shared_memory = false);
   ~LoopbackNetwork();
   LoopbackNetwork(LoopbackNetwork&&) noexcept;
   LoopbackNetwork& operator=(LoopbackNetwork&&) noexcept;
