@@ -6,13 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "runtime/collective/reduction.h"
-
 namespace dlaunch {
 namespace {
-
-// How many segments of a message may be on their way while an earlier one is reduced.
-constexpr std::size_t kStagingSlots = 4;
 
 bool overlap(const std::byte* a, std::size_t a_bytes, const std::byte* b, std::size_t b_bytes) {
   const auto a_begin = reinterpret_cast<std::uintptr_t>(a);
@@ -44,10 +39,6 @@ std::byte* PlanExecution::address(Slice slice) const {
   return slice.count == 0 ? base : base + bytes(slice.offset);
 }
 
-std::size_t PlanExecution::segments_of(std::size_t count) const {
-  return std::max<std::size_t>(1, (count + segment_elements_ - 1) / segment_elements_);
-}
-
 Slice PlanExecution::segment(Slice whole, std::size_t index) const {
   const std::size_t begin = index * segment_elements_;
   return {whole.region, whole.offset + begin, std::min(segment_elements_, whole.count - begin)};
@@ -55,7 +46,8 @@ Slice PlanExecution::segment(Slice whole, std::size_t index) const {
 
 void PlanExecution::start(const Assignment& assignment) {
   assignment_ = assignment;
-  segment_elements_ = kSegmentBytes / size_of(assignment.dtype);
+  elements_.assign(assignment.dtype, assignment.op, assignment.record, endpoint_.world_size());
+  segment_elements_ = std::max<std::size_t>(1, kSegmentBytes / elements_.size());
   step_ = 0;
   done_ = false;
   status_ = Status();
@@ -66,48 +58,61 @@ void PlanExecution::start(const Assignment& assignment) {
 void PlanExecution::begin_step() {
   if (step_ == assignment_.plan->steps.size()) return end(Status());
   const PlanStep& step = assignment_.plan->steps[step_];
+  compute(step);
+  lay_out(step);
+  // Receives first: a message that finds its receive posted is not copied.
+  for (Incoming& incoming : incoming_) {
+    while (incoming.posted < incoming.slots) post_recv(incoming);
+  }
+  for (Message& outgoing : outgoing_) {
+    while (outgoing.posted < outgoing.slots) post_send(outgoing);
+  }
+}
+
+void PlanExecution::compute(const PlanStep& step) {
   for (const PlannedCopy& copy : step.copies) {
     std::byte* into = address(copy.into);
     const std::byte* from = address(copy.from);
     // In place, the two are the same memory, or (reduce_scatter) overlap.
     if (copy.into.count > 0 && into != from) std::memmove(into, from, bytes(copy.into.count));
   }
-  if (assignment_.op == ReduceOp::kAvg) {
-    for (const Slice& slice : step.divisions) {
-      divide(assignment_.dtype, address(slice), slice.count, endpoint_.world_size());
-    }
+  for (const PlannedReduction& reduction : step.reductions) {
+    operands_.clear();
+    for (const Slice& operand : reduction.operands) operands_.push_back(address(operand));
+    elements_.reduce(address(reduction.into), operands_, reduction.into.count, reduction.complete);
   }
-  lay_out_recvs(step);
-  // Receives first: a message that finds its receive posted is not copied.
-  for (Incoming& incoming : incoming_) {
-    while (incoming.posted < std::min(incoming.slots, incoming.segments)) post_recv(incoming);
-  }
-  post_sends(step);
+  for (const Slice& slice : step.divisions) elements_.divide(address(slice), slice.count);
 }
 
 // Sizes transfers_ and staging_ for the whole step, because neither may move once transfers are in
 // flight.
-void PlanExecution::lay_out_recvs(const PlanStep& step) {
-  send_count_ = 0;
-  sends_retired_ = 0;
-  for (const PlannedSend& send : step.sends) send_count_ += segments_of(send.from.count);
+void PlanExecution::lay_out(const PlanStep& step) {
+  outgoing_.clear();
   incoming_.clear();
-  recvs_open_ = step.recvs.size();
-  std::size_t transfer_count = send_count_;
+  transfers_used_ = 0;
+  open_ = step.sends.size() + step.recvs.size();
+  for (const PlannedSend& send : step.sends) {
+    outgoing_.push_back(message(send.from, send.peer, kSegmentsInFlight));
+  }
   std::size_t staging_bytes = 0;
   for (const PlannedRecv& recv : step.recvs) {
-    Incoming incoming{.planned = &recv, .first = transfer_count, .staging = staging_bytes};
-    incoming.segments = segments_of(recv.into.count);
-    const std::size_t size = bytes(recv.into.count);
-    incoming.staged = recv.landing != Landing::kCopy && needs_staging(step, recv);
-    incoming.slots =
-        incoming.staged ? std::min(kStagingSlots, incoming.segments) : incoming.segments;
-    transfer_count += incoming.slots;
-    if (incoming.staged) staging_bytes += std::min(size, incoming.slots * kSegmentBytes);
+    const bool staged = recv.landing != Landing::kCopy && needs_staging(step, recv);
+    Incoming incoming{message(recv.into, recv.peer, staged ? kSegmentsInFlight : SIZE_MAX), &recv,
+                      staged, staging_bytes};
+    if (staged) staging_bytes += std::min(bytes(recv.into.count), incoming.slots * segment_bytes());
     incoming_.push_back(incoming);
   }
-  if (transfers_.size() < transfer_count) transfers_.resize(transfer_count);
+  if (transfers_.size() < transfers_used_) transfers_.resize(transfers_used_);
   at_least(staging_, staging_bytes);
+}
+
+PlanExecution::Message PlanExecution::message(Slice slice, int peer, std::size_t most_slots) {
+  // A count of zero is a message too.
+  const std::size_t segments =
+      std::max<std::size_t>(1, (slice.count + segment_elements_ - 1) / segment_elements_);
+  const std::size_t slots = std::min(segments, most_slots);
+  const std::size_t first = std::exchange(transfers_used_, transfers_used_ + slots);
+  return {.slice = slice, .peer = peer, .first = first, .slots = slots, .segments = segments};
 }
 
 // True unless the message can be received where it will be reduced: that memory must hold neither
@@ -132,38 +137,38 @@ void PlanExecution::prepare(Transfer& transfer, int peer, std::byte* data, std::
   transfer.bytes = size;
 }
 
-void PlanExecution::post_sends(const PlanStep& step) {
-  std::size_t next = 0;
-  for (const PlannedSend& send : step.sends) {
-    for (std::size_t i = 0; i < segments_of(send.from.count); ++i) {
-      const Slice part = segment(send.from, i);
-      Transfer& transfer = transfers_[next++];
-      prepare(transfer, send.peer, address(part), bytes(part.count));
-      endpoint_.start_send(transfer);
-    }
-  }
+void PlanExecution::post_send(Message& outgoing) {
+  const std::size_t index = outgoing.posted++;
+  const Slice part = segment(outgoing.slice, index);
+  Transfer& sent = transfer(outgoing, index);
+  prepare(sent, outgoing.peer, address(part), bytes(part.count));
+  endpoint_.start_send(sent);
 }
 
 void PlanExecution::post_recv(Incoming& incoming) {
-  const std::size_t slot = incoming.posted % incoming.slots;
-  const Slice part = segment(incoming.planned->into, incoming.posted++);
-  std::byte* data =
-      incoming.staged ? staging_.data() + incoming.staging + slot * kSegmentBytes : address(part);
-  Transfer& transfer = transfers_[incoming.first + slot];
-  prepare(transfer, incoming.planned->peer, data, bytes(part.count));
-  endpoint_.start_recv(transfer);
+  const std::size_t index = incoming.posted++;
+  const Slice part = segment(incoming.slice, index);
+  std::byte* data = incoming.staged ? staging_.data() + incoming.staging +
+                                          index % incoming.slots * segment_bytes()
+                                    : address(part);
+  Transfer& received = transfer(incoming, index);
+  prepare(received, incoming.peer, data, bytes(part.count));
+  endpoint_.start_recv(received);
 }
 
 bool PlanExecution::advance() {
   bool progress = false;
   while (!done_) {
-    bool moved = retire_sends();
+    bool moved = false;
+    for (Message& outgoing : outgoing_) {
+      if (!done_ && outgoing.open()) moved = advance_send(outgoing) || moved;
+    }
     for (Incoming& incoming : incoming_) {
-      if (!done_) moved = receive(incoming) || moved;
+      if (!done_ && incoming.open()) moved = advance_recv(incoming) || moved;
     }
     progress = progress || moved;
     if (done_) break;
-    if (recvs_open_ == 0 && sends_retired_ == send_count_) {
+    if (open_ == 0) {
       ++step_;
       begin_step();
       progress = true;
@@ -174,76 +179,74 @@ bool PlanExecution::advance() {
   return progress;
 }
 
-bool PlanExecution::retire_sends() {
-  const std::size_t before = sends_retired_;
-  while (sends_retired_ < send_count_ && transfers_[sends_retired_].done()) {
-    const Status& status = transfers_[sends_retired_].status();
-    if (!status.ok()) {
-      end(status);
-      return true;
-    }
-    ++sends_retired_;
-  }
-  return sends_retired_ != before;
-}
-
-// Takes in the segments that have arrived, in order.
-bool PlanExecution::receive(Incoming& incoming) {
+// Takes note of the segments that have gone, in order, and hands over the next ones.
+bool PlanExecution::advance_send(Message& outgoing) {
   bool moved = false;
-  while (incoming.landed < incoming.posted) {
-    const std::size_t index = incoming.landed;
-    const Transfer& transfer = transfers_[incoming.first + index % incoming.slots];
-    if (!transfer.done()) break;
-    if (!transfer.status().ok()) {
-      end(transfer.status());
+  while (outgoing.finished < outgoing.posted) {
+    const Transfer& sent = transfer(outgoing, outgoing.finished);
+    if (!sent.done()) break;
+    if (!sent.status().ok()) {
+      end(sent.status());
       return true;
     }
-    if (incoming.staged && send_reads(segment(incoming.planned->into, index))) break;
-    land(incoming, index);
-    ++incoming.landed;
+    ++outgoing.finished;
     moved = true;
-    if (incoming.posted < incoming.segments) post_recv(incoming);
-    if (incoming.landed == incoming.segments) --recvs_open_;
+    if (outgoing.posted < outgoing.segments) post_send(outgoing);
+    if (!outgoing.open()) --open_;
   }
   return moved;
 }
 
-// True while a send of this step still reads memory that `slice` covers.
-bool PlanExecution::send_reads(Slice slice) const {
-  const std::byte* begin = address(slice);
-  for (std::size_t i = sends_retired_; i < send_count_; ++i) {
-    const Transfer& send = transfers_[i];
-    if (!send.done() && overlap(begin, bytes(slice.count), send.data, send.bytes)) return true;
+// Takes in the segments that have arrived, in order.
+bool PlanExecution::advance_recv(Incoming& incoming) {
+  bool moved = false;
+  while (incoming.finished < incoming.posted) {
+    const std::size_t index = incoming.finished;
+    const Transfer& received = transfer(incoming, index);
+    if (!received.done()) break;
+    if (!received.status().ok()) {
+      end(received.status());
+      return true;
+    }
+    if (incoming.staged && send_reads(segment(incoming.slice, index))) break;
+    land(incoming, index);
+    ++incoming.finished;
+    moved = true;
+    if (incoming.posted < incoming.segments) post_recv(incoming);
+    if (!incoming.open()) --open_;
   }
-  return false;
+  return moved;
+}
+
+// True while a send of this step is still to read memory that `slice` covers.
+bool PlanExecution::send_reads(Slice slice) const {
+  return std::any_of(outgoing_.begin(), outgoing_.end(), [&](const Message& outgoing) {
+    if (!outgoing.open() || outgoing.slice.count == 0) return false;
+    const std::size_t gone = outgoing.finished * segment_elements_;
+    return overlap(address(slice), bytes(slice.count), address(outgoing.slice) + bytes(gone),
+                   bytes(outgoing.slice.count - gone));
+  });
 }
 
 void PlanExecution::land(const Incoming& incoming, std::size_t index) {
   const PlannedRecv& recv = *incoming.planned;
   if (recv.landing == Landing::kCopy) return;
   const Slice part = segment(recv.into, index);
-  std::byte* into = address(part);
-  std::byte* with = address(segment(recv.with, index));
-  std::byte* received = transfers_[incoming.first + index % incoming.slots].data;
-  const bool received_left = recv.landing == Landing::kReduceReceivedFirst;
-  if (into == with) {  // received into staging, reduced onto what is there
-    accumulate(assignment_.op, assignment_.dtype, into, received, part.count,
-               received_left ? AccumulatorSide::kRight : AccumulatorSide::kLeft);
-    return;
-  }
-  accumulate(assignment_.op, assignment_.dtype, received, with, part.count,
-             received_left ? AccumulatorSide::kLeft : AccumulatorSide::kRight);
-  if (received != into) std::memcpy(into, received, bytes(part.count));
+  const void* with = address(segment(recv.with, index));
+  const void* received = transfer(incoming, index).data;
+  const void* operands[] = {with, received};
+  if (recv.landing == Landing::kReduceReceivedFirst) std::swap(operands[0], operands[1]);
+  elements_.reduce(address(part), operands, part.count, false);
 }
 
 std::vector<int> PlanExecution::waiting_for() const {
   std::vector<int> peers;
   if (done_) return peers;
-  for (std::size_t i = sends_retired_; i < send_count_; ++i) {
-    if (!transfers_[i].done()) peers.push_back(transfers_[i].peer);
+  for (const Message& outgoing : outgoing_) {
+    if (outgoing.open()) peers.push_back(outgoing.peer);
   }
   for (const Incoming& incoming : incoming_) {
-    if (incoming.landed < incoming.segments) peers.push_back(incoming.planned->peer);
+    if (incoming.open()) peers.push_back(incoming.peer);
   }
   std::sort(peers.begin(), peers.end());
   peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
@@ -259,15 +262,13 @@ void PlanExecution::end(const Status& status) {
   if (status.ok()) return;
   status_ = status.within("step " + std::to_string(step_));
   // Whatever is still in flight refers to memory that the caller is about to get back.
-  for (std::size_t i = sends_retired_; i < send_count_; ++i) {
-    if (!transfers_[i].done()) endpoint_.cancel(transfers_[i], status);
-  }
-  for (const Incoming& incoming : incoming_) {
-    for (std::size_t i = incoming.landed; i < incoming.posted; ++i) {
-      Transfer& transfer = transfers_[incoming.first + i % incoming.slots];
-      if (!transfer.done()) endpoint_.cancel(transfer, status);
+  const auto withdraw = [&](const Message& message) {
+    for (std::size_t i = message.finished; i < message.posted; ++i) {
+      if (!transfer(message, i).done()) endpoint_.cancel(transfer(message, i), status);
     }
-  }
+  };
+  for (const Message& outgoing : outgoing_) withdraw(outgoing);
+  for (const Incoming& incoming : incoming_) withdraw(incoming);
 }
 
 }  // namespace dlaunch

@@ -4,7 +4,8 @@
 // number of executions can be in flight on one endpoint. Payloads go straight into their
 // destination; where they are to be reduced with what is already there, they land in a small ring
 // of staging slots and are reduced from it. Messages longer than a segment are cut, so that one
-// segment is reduced while the next is on the wire.
+// segment is reduced while the next is on the wire; only a few segments to one peer are handed to
+// the endpoint at a time, so that another operation's short message waits behind those at most.
 //
 // Threads: the one that drives the endpoint. The object may be started again after it has ended and
 // keeps its memory, so that repeated shapes allocate nothing.
@@ -16,7 +17,9 @@
 
 #include "runtime/base/dtype.h"
 #include "runtime/base/status.h"
+#include "runtime/collective/elements.h"
 #include "runtime/collective/plan.h"
+#include "runtime/collective/record_reduction.h"
 #include "runtime/collective/types.h"
 #include "transport/endpoint.h"
 
@@ -24,6 +27,8 @@ namespace dlaunch {
 
 /// Messages are cut into segments of this many bytes.
 inline constexpr std::size_t kSegmentBytes = std::size_t{256} << 10;
+/// How many segments of one message are sent, or staged, at a time.
+inline constexpr std::size_t kSegmentsInFlight = 4;
 
 /// What one execution works on. `plan` and the memory stay in place until it has ended.
 struct Assignment {
@@ -32,7 +37,8 @@ struct Assignment {
   std::byte* output = nullptr;       // Region::kOutput
   DType dtype = DType::kF32;
   ReduceOp op = ReduceOp::kSum;
-  MessageTag tag;  // of all its messages
+  const RecordReduction* record = nullptr;  // set: counts are records, dtype and op mean nothing
+  MessageTag tag;                           // of all its messages
   MessageSignature signature;
 };
 
@@ -60,49 +66,60 @@ class PlanExecution {
   std::vector<int> waiting_for() const;
 
  private:
-  // A received slice of the current step, in segments. Segment i uses transfers_[first + i %
-  // slots].
-  struct Incoming {
-    const PlannedRecv* planned = nullptr;
+  // A message of the current step, in segments. Segment i uses transfers_[first + i % slots].
+  struct Message {
+    Slice slice;  // what is sent, or where it is received
+    int peer = -1;
     std::size_t first = 0;
     std::size_t slots = 0;
     std::size_t segments = 0;
     std::size_t posted = 0;
-    std::size_t landed = 0;
+    std::size_t finished = 0;  // sent, or landed; in order
+    bool open() const { return finished < segments; }
+  };
+  struct Incoming : Message {
+    const PlannedRecv* planned = nullptr;
     bool staged = false;
     std::size_t staging = 0;  // offset of its slots in staging_
   };
 
   std::byte* address(Slice slice) const;
-  std::size_t bytes(std::size_t elements) const { return elements * size_of(assignment_.dtype); }
-  std::size_t segments_of(std::size_t count) const;
+  std::size_t bytes(std::size_t elements) const { return elements * elements_.size(); }
+  std::size_t segment_bytes() const { return bytes(segment_elements_); }
   Slice segment(Slice whole, std::size_t index) const;
+  Transfer& transfer(const Message& message, std::size_t index) {
+    return transfers_[message.first + index % message.slots];
+  }
 
   void begin_step();
-  void lay_out_recvs(const PlanStep& step);
+  void compute(const PlanStep& step);
+  void lay_out(const PlanStep& step);
+  Message message(Slice slice, int peer, std::size_t most_slots);
   bool needs_staging(const PlanStep& step, const PlannedRecv& recv) const;
-  void post_sends(const PlanStep& step);
+  void post_send(Message& outgoing);
   void post_recv(Incoming& incoming);
   void prepare(Transfer& transfer, int peer, std::byte* data, std::size_t size) const;
-  bool receive(Incoming& incoming);
+  bool advance_send(Message& outgoing);
+  bool advance_recv(Incoming& incoming);
   bool send_reads(Slice slice) const;
   void land(const Incoming& incoming, std::size_t index);
-  bool retire_sends();
   void end(const Status& status);
 
   Endpoint& endpoint_;
   Assignment assignment_;
+  Elements elements_;
   std::size_t step_ = 0;
   bool done_ = true;
   Status status_;
   std::size_t segment_elements_ = 1;
 
   // Of the current step. Transfers are owned here and do not move while any is in flight.
-  std::size_t send_count_ = 0;     // transfers_[0, send_count_) are the sends
-  std::size_t sends_retired_ = 0;  // of which so many have ended, from the front
-  std::vector<Transfer> transfers_;
+  std::vector<Message> outgoing_;
   std::vector<Incoming> incoming_;
-  std::size_t recvs_open_ = 0;
+  std::size_t open_ = 0;  // messages of both kinds that have not finished
+  std::size_t transfers_used_ = 0;
+  std::vector<Transfer> transfers_;
+  std::vector<const void*> operands_;
   std::vector<std::byte> scratch_;
   std::vector<std::byte> staging_;
 };

@@ -3,8 +3,9 @@
 // An algorithm is a pure function from (rank, world, counts, root) to a plan; it sends nothing and
 // can be tested alone. PlanExecution (executor.h) carries any plan out over an Endpoint.
 //
-// Meaning. The steps are done strictly one after the other. In a step, first the copies, then the
-// divisions, then all sends and receives at once; the step ends when all of them have. Between two
+// Meaning. The steps are done strictly one after the other. In a step, first the copies, one after
+// the other, then the reductions, then the divisions, then all sends and receives at once; the step
+// ends when all of them have. Between two
 // ranks messages stay in order: the k-th message from a to b in a's plan is the k-th message from a
 // in b's plan, and both say the same count. A count of zero is a message too, so that every rank
 // that takes part is heard.
@@ -42,6 +43,15 @@ struct PlannedCopy {
   Slice into;
 };
 
+/// into = operands[0] (op) operands[1] (op) ..., in this order and rounded once. All have the count
+/// of `into`, which may be one of the operands and overlaps no other.
+struct PlannedReduction {
+  std::vector<Slice> operands;  // at least one
+  Slice into;
+  bool complete =
+      false;  // every rank's operand is among them: an average divides by the world size
+};
+
 struct PlannedSend {
   int peer = -1;
   Slice from;
@@ -63,6 +73,7 @@ struct PlannedRecv {
 
 struct PlanStep {
   std::vector<PlannedCopy> copies;
+  std::vector<PlannedReduction> reductions;
   std::vector<Slice> divisions;  // fully reduced ranges: an average divides them by the world size
   std::vector<PlannedSend> sends;
   std::vector<PlannedRecv> recvs;
