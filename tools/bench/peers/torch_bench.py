@@ -1,0 +1,168 @@
+#!/usr/bin/python3
+"""Times torch.distributed over Gloo as dbench times ours: the same protocol (tools/bench/measure).
+
+    torch_bench.py --ranks 4 allreduce 1000,10000 [--seconds 1]
+    torch_bench.py --ranks 4 barrier
+
+The ranks are forked after torch is imported. Rank 0 prints one JSON object per line. A repetition: fresh
+values, a barrier, and the slowest rank's duration of the operation from its own start.
+"""
+import argparse
+import json
+import math
+import os
+import statistics
+import sys
+import tempfile
+import time
+
+LEAST, MOST, WARMUP, LEAST_FOR_STABILITY, TOLERANCE = 5, 20000, 3, 40, 0.01
+
+
+def quantile(ascending, fraction):
+    position = fraction * (len(ascending) - 1)
+    below = int(position)
+    above = min(below + 1, len(ascending) - 1)
+    return ascending[below] + (ascending[above] - ascending[below]) * (position - below)
+
+
+def is_stable(values):
+    """The median's 95 % confidence interval by order statistics is narrower than the tolerance."""
+    ascending, n = sorted(values), len(values)
+    half_width = 0.98 * math.sqrt(n)
+    low, high = int(n / 2 - half_width), min(math.ceil(n / 2 + half_width), n - 1)
+    return ascending[high] - ascending[low] <= TOLERANCE * statistics.median(ascending)
+
+
+def reset_peak():
+    try:
+        with open("/proc/self/clear_refs", "w") as file:
+            file.write("5\n")
+    except OSError:
+        pass
+
+
+def peak_mib():
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) / 1024 for line in file if line.startswith("VmHWM:"))
+
+
+class Measurement:
+    def __init__(self, torch, distributed):
+        self.torch, self.distributed = torch, distributed
+        self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
+
+    def maximum(self, values):
+        tensor = self.torch.tensor(values, dtype=self.torch.float64)
+        self.distributed.all_reduce(tensor, op=self.distributed.ReduceOp.MAX)
+        return tensor.tolist()
+
+    def once(self, prepare, run, repetition):
+        prepare(repetition)
+        self.distributed.barrier()
+        start = time.perf_counter()
+        run()
+        return time.perf_counter() - start
+
+    def repeat(self, seconds, prepare, run):
+        start, repetition, durations = time.perf_counter(), 0, []
+        for _ in range(WARMUP):
+            self.once(prepare, run, repetition)
+            repetition += 1
+        round_length = LEAST
+        while round_length > 0:
+            fresh = []
+            for _ in range(round_length):
+                fresh.append(self.once(prepare, run, repetition))
+                repetition += 1
+            durations += self.maximum(fresh)
+            used = self.maximum([time.perf_counter() - start])[0]
+            if used >= seconds:
+                break
+            if len(durations) >= LEAST_FOR_STABILITY and used >= seconds / 4 and is_stable(durations):
+                break
+            affordable = int((seconds - used) / (used / (len(durations) + WARMUP))) + 1
+            round_length = min(len(durations), affordable, MOST - len(durations))
+        return durations, repetition - 1
+
+    def values(self, count, rank, repetition):
+        generator = self.torch.Generator().manual_seed(repetition * 1000 + rank)
+        return self.torch.empty(count).uniform_(0.5, 1.5, generator=generator)
+
+    def all_reduce(self, count, seconds):
+        data = self.torch.empty(count)
+        generator = self.torch.Generator()
+
+        def prepare(repetition):
+            generator.manual_seed(repetition * 1000 + self.rank)
+            data.uniform_(0.5, 1.5, generator=generator)
+
+        durations, last = self.repeat(seconds, prepare, lambda: self.distributed.all_reduce(data))
+        exact = self.torch.zeros(count, dtype=self.torch.float64)
+        for rank in range(self.size):
+            exact += self.values(count, rank, last)
+        error = ((data - exact).abs() / exact).max().item() if count else 0.0
+        return durations, self.maximum([error])[0]
+
+    def barrier(self, seconds):
+        durations, _ = self.repeat(seconds, lambda _: None, self.distributed.barrier)
+        return durations, 0.0
+
+
+def run_rank(arguments, rank, meeting_place):
+    import torch
+    import torch.distributed as distributed
+
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", init_method="file://" + meeting_place, rank=rank,
+                                   world_size=arguments.ranks)
+    measurement = Measurement(torch, distributed)
+    for count in arguments.counts if arguments.operation == "allreduce" else [0]:
+        reset_peak()
+        if arguments.operation == "allreduce":
+            durations, error = measurement.all_reduce(count, arguments.seconds)
+        else:
+            durations, error = measurement.barrier(arguments.seconds)
+        peak = measurement.maximum([peak_mib()])[0]
+        if rank == 0:
+            ascending = sorted(value * 1e6 for value in durations)
+            print(json.dumps({
+                "operation": arguments.operation, "ranks": arguments.ranks, "count": count, "bytes": count * 4,
+                "us": round(quantile(ascending, 0.5), 3), "us_p10": round(quantile(ascending, 0.1), 3),
+                "us_p90": round(quantile(ascending, 0.9), 3), "repetitions": len(ascending),
+                "error": float(f"{error:.3g}"), "peak_mib": round(peak, 1)}), flush=True)
+    distributed.barrier()
+    distributed.destroy_process_group()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("operation", choices=["allreduce", "barrier"])
+    parser.add_argument("counts", nargs="?", default="1000", help="elements, separated by commas")
+    parser.add_argument("--ranks", type=int, required=True)
+    parser.add_argument("--seconds", type=float, default=1.0, help="per count")
+    arguments = parser.parse_args()
+    arguments.counts = [int(count) for count in arguments.counts.split(",")]
+
+    import torch  # noqa: F401  (once, before the ranks are forked)
+    import torch.distributed  # noqa: F401
+
+    with tempfile.TemporaryDirectory() as folder:
+        children = []
+        for rank in range(arguments.ranks):
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    run_rank(arguments, rank, os.path.join(folder, "meeting"))
+                    code = 0
+                finally:
+                    sys.stdout.flush()
+                    os._exit(code)
+            children.append(child)
+        codes = [os.waitpid(child, 0)[1] for child in children]
+    return 1 if any(codes) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
