@@ -85,8 +85,18 @@ void SharedGroup::announce(SharedCell& own, std::uint64_t progress) {
     std::uint64_t asleep = sleepers(word).load(std::memory_order_seq_cst);
     for (; asleep != 0; asleep &= asleep - 1) {
       const int member = word * 64 + std::countr_zero(asleep);
-      if (member != index()) options_.doorbells->ring(member);
+      if (member != index()) wake(member);
     }
+  }
+}
+
+void SharedGroup::wake(int member) {
+  const std::uint64_t bit = std::uint64_t{1} << (member % 64);
+  std::atomic<std::uint64_t>& word = sleepers(member / 64);
+  if ((word.load(std::memory_order_seq_cst) & bit) == 0) return;
+  // Whoever clears the bit rings; the others need not.
+  if ((word.fetch_and(~bit, std::memory_order_seq_cst) & bit) != 0) {
+    options_.doorbells->ring(member);
   }
 }
 

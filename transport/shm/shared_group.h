@@ -26,6 +26,13 @@
 
 namespace dlaunch {
 
+/// Where a member's data lie: in its slot, in its heap, or elsewhere in its address space.
+struct SharedLocation {
+  enum class Place : std::uint64_t { kSlot = 0, kHeap = 1, kPrivate = 2 };
+  Place place;
+  std::uint64_t where;  // kHeap: offset in the heap; kPrivate: address, for read_member()
+};
+
 /// The cache line pair of one member: what it announces. 128 bytes, because CPUs fetch lines in
 /// pairs. Zero-filled memory is a valid cell.
 struct alignas(128) SharedCell {
@@ -33,9 +40,8 @@ struct alignas(128) SharedCell {
   /// read it with acquire may read the rest.
   std::atomic<std::uint64_t> progress;
   MessageSignature signature;
-  std::uint64_t address;   // where in the member's address space its data lies, for read_member()
-  std::uint64_t position;  // or where in its heap, plus 1; 0: not in the heap
-  std::byte payload[64];   // or the data itself
+  SharedLocation input;
+  SharedLocation result;
 };
 static_assert(sizeof(SharedCell) == 128);
 
@@ -94,6 +100,10 @@ class SharedGroup {
 
   /// Writes `progress` into this rank's cell and wakes the members that sleep.
   void announce(SharedCell& own, std::uint64_t progress);
+
+  /// Rings the doorbell of a member if it sleeps, once until it sleeps again. To be called after a
+  /// sequentially consistent write of what the member may be waiting for.
+  void wake(int member);
 
   /// Where in this rank's heap `data` lies, if all of it does.
   std::optional<std::size_t> heap_position(const void* data, std::size_t bytes) const;

@@ -1,0 +1,358 @@
+#include "runtime/collective/shared_execution.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+namespace dlaunch {
+namespace {
+
+using Place = SharedLocation::Place;
+using Kind = SharedAction::Kind;
+using Wait = SharedStep::Wait;
+
+// Up to here a copy into the slot is cheaper than the meeting at the end that reading in place asks
+// for.
+constexpr std::size_t kMostCopiedFromHeap = std::size_t{16} << 10;
+constexpr std::size_t kMostCopied = std::size_t{256} << 10;
+// Done in one advance(), so that operations in flight take turns.
+constexpr std::size_t kPortionBytes = std::size_t{1} << 20;
+// Read from another address space at a time; all members' pieces together stay in the cache.
+constexpr std::size_t kPieceBytes = std::size_t{128} << 10;
+constexpr std::size_t kLeastPieceBytes = std::size_t{16} << 10;
+// Looks at a cell before the owner is asked to wait in another way.
+constexpr int kSpins = 200;
+constexpr int kYields = 20;
+
+inline void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+std::byte* at_least(std::vector<std::byte>& memory, std::size_t bytes) {
+  if (memory.size() < bytes) memory.resize(bytes);
+  return memory.data();
+}
+
+constexpr std::uint64_t progress_of(std::uint64_t operation, std::uint32_t stage) {
+  return (operation << SharedGroup::kStageBits) + stage;
+}
+
+}  // namespace
+
+void SharedExecution::start(const SharedAssignment& assignment) {
+  group_ = endpoint_.shared_group();
+  assignment_ = assignment;
+  elements_.assign(assignment.dtype, assignment.op, assignment.record, group_->size());
+  output_ = assignment.output_last ? at_least(late_output_, bytes(assignment.output_count))
+                                   : assignment.output;
+  SharedSequence::Channel& channel = sequence_[assignment.channel];
+  first_ = channel.next;
+  channel.next += assignment.plan->operations;
+  step_ = 0;
+  action_ = 0;
+  cursor_ = 0;
+  performed_ = 0;
+  done_ = false;
+  status_ = Status();
+  sources_.resize(static_cast<std::size_t>(group_->size()));
+}
+
+// --- waiting
+
+bool SharedExecution::reached(int member, std::uint32_t stage) const {
+  return cell(member).progress.load(std::memory_order_acquire) >= progress_of(operation(), stage);
+}
+
+bool SharedExecution::its_turn() const {
+  return sequence_[assignment_.channel].finished + 1 >= first_;
+}
+
+// Before the cell and slot of an operation are written, everybody must be through with the one
+// before the last, which used the same.
+bool SharedExecution::enter_operation() {
+  SharedSequence::Channel& channel = sequence_[assignment_.channel];
+  const std::uint64_t before = operation() - 1;
+  if (channel.met < before) {
+    for (; cursor_ < group_->size(); ++cursor_) {
+      const SharedCell& previous = group_->cell(assignment_.channel, before, cursor_);
+      if (previous.progress.load(std::memory_order_acquire) < progress_of(before, kExposed)) {
+        return false;
+      }
+    }
+    channel.met = before;
+    cursor_ = 0;
+  }
+  entered_ = operation();
+  fill_cell();
+  return true;
+}
+
+// Whether the current step may go on; looks no further than the first member that is missing.
+bool SharedExecution::wait_over() {
+  const SharedStep& now = step();
+  const int end = last_to_come();
+  for (; cursor_ < end; ++cursor_) {
+    const int member = now.member >= 0 ? now.member : cursor_;
+    if (!reached(member, now.stage)) return false;
+    if (now.stage != kExposed) continue;
+    if (Status met = meet(member); !met.ok()) {
+      this->end(met);
+      return false;
+    }
+  }
+  cursor_ = 0;
+  if (now.wait == Wait::kEverybody && now.stage == kExposed) {
+    sequence_[assignment_.channel].met = operation();
+  }
+  return true;
+}
+
+// How many members the current step waits for.
+int SharedExecution::last_to_come() const {
+  const SharedStep& now = step();
+  if (now.wait == Wait::kNobody) return 0;
+  if (now.wait == Wait::kReaders && !own_in_place_) return 0;
+  return now.member >= 0 ? 1 : group_->size();
+}
+
+// A member has exposed its input: is it in the same operation, and where is the input?
+Status SharedExecution::meet(int member) {
+  const SharedCell& theirs = cell(member);
+  if (!(theirs.signature == assignment_.signature)) {
+    return Status(StatusCode::kMismatch, "rank " + std::to_string(group_->rank(member)) +
+                                             " called " + describe_(theirs.signature) +
+                                             " where rank " + std::to_string(endpoint_.rank()) +
+                                             " called " + describe_(assignment_.signature));
+  }
+  sources_[static_cast<std::size_t>(member)] = {find(member, theirs.input),
+                                                find(member, theirs.result)};
+  if (theirs.input.place != Place::kSlot || theirs.result.place != Place::kSlot) {
+    any_in_place_ = true;
+  }
+  return Status();
+}
+
+bool SharedExecution::ready() const {
+  if (done_) return false;
+  if (!its_turn()) return false;
+  if (entered_ != operation()) {
+    const std::uint64_t before = operation() - 1;
+    return sequence_[assignment_.channel].met >= before || cursor_ >= group_->size() ||
+           group_->cell(assignment_.channel, before, cursor_)
+                   .progress.load(std::memory_order_acquire) >= progress_of(before, kExposed);
+  }
+  if (cursor_ >= last_to_come()) return true;
+  return reached(step().member >= 0 ? step().member : cursor_, step().stage);
+}
+
+bool SharedExecution::linger() const {
+  if (group_->core_each()) {
+    for (int spin = 0; spin < kSpins; ++spin) {
+      if (ready()) return true;
+      pause();
+    }
+    return false;
+  }
+  for (int turn = 0; turn < kYields; ++turn) {
+    if (ready()) return true;
+    sched_yield();
+  }
+  return false;
+}
+
+std::vector<int> SharedExecution::waiting_for() const {
+  std::vector<int> ranks;
+  if (done_ || !its_turn()) return ranks;
+  const bool entering = entered_ != operation();
+  const std::uint64_t number = entering ? operation() - 1 : operation();
+  const std::uint64_t wanted = progress_of(number, entering ? kExposed : step().stage);
+  const int end = entering ? group_->size() : last_to_come();
+  for (int i = 0; i < end; ++i) {
+    const int member = !entering && step().member >= 0 ? step().member : i;
+    const SharedCell& theirs = group_->cell(assignment_.channel, number, member);
+    if (theirs.progress.load(std::memory_order_acquire) < wanted) {
+      ranks.push_back(group_->rank(member));
+    }
+  }
+  return ranks;
+}
+
+// --- what this member shows
+
+void SharedExecution::fill_cell() {
+  SharedCell& own = cell(group_->index());
+  own.signature = assignment_.signature;
+  own.input = expose_input();
+  own.result = expose_result(own.input);
+  own_in_place_ = own.input.place != Place::kSlot || own.result.place != Place::kSlot;
+  any_in_place_ = own_in_place_;
+  sources_[static_cast<std::size_t>(group_->index())] = {find(group_->index(), own.input),
+                                                         find(group_->index(), own.result)};
+}
+
+SharedLocation SharedExecution::expose_input() const {
+  const std::size_t size = bytes(assignment_.input_count);
+  if (size == 0 || assignment_.one_shot) return {};
+  if (size > kMostCopiedFromHeap) {
+    if (const auto position = group_->heap_position(assignment_.input, size)) {
+      return {Place::kHeap, *position};
+    }
+  }
+  const bool fits = size <= SharedGroup::slot_bytes(assignment_.channel);
+  if (group_->members_readable() && (size > kMostCopied || !fits)) {
+    return {Place::kPrivate, reinterpret_cast<std::uintptr_t>(assignment_.input)};
+  }
+  return {};
+}
+
+SharedLocation SharedExecution::expose_result(const SharedLocation& input) {
+  const std::size_t size = bytes(assignment_.input_count);
+  if (!assignment_.exposes_result || input.place == Place::kSlot) return {};
+  if (output_ != nullptr) {
+    if (const auto position = group_->heap_position(output_, size)) {
+      return {Place::kHeap, *position};
+    }
+  }
+  if (!group_->members_readable()) return {};  // it fits, or the plan is made for slots
+  std::byte* memory = output_ != nullptr ? output_ : at_least(result_, size);
+  return {Place::kPrivate, reinterpret_cast<std::uintptr_t>(memory)};
+}
+
+SharedExecution::Source SharedExecution::find(int member, const SharedLocation& location) const {
+  switch (location.place) {
+    case Place::kHeap:
+      return {reinterpret_cast<std::uintptr_t>(group_->heap(member).data()) + location.where, true};
+    case Place::kPrivate:
+      return {location.where, member == group_->index()};
+    case Place::kSlot:
+      break;
+  }
+  const std::byte* slot = group_->slot(assignment_.channel, operation(), member);
+  return {reinterpret_cast<std::uintptr_t>(slot) - bytes(step().base), true};
+}
+
+void SharedExecution::announce() {
+  const SharedStep& now = step();
+  if (now.announce == 0 || (now.announce_only_in_place && !any_in_place_)) return;
+  group_->announce(cell(group_->index()), progress_of(operation(), now.announce));
+}
+
+// --- progress
+
+bool SharedExecution::advance() {
+  bool progress = false;
+  while (!done_) {
+    if (!its_turn()) return progress;
+    if (entered_ != operation() && !enter_operation()) return progress;
+    if (!wait_over()) return progress || done_;
+    progress = true;
+    if (!act()) return true;  // others get their turn
+    if (done_) return true;
+    announce();
+    if (++step_ == assignment_.plan->steps.size()) finish();
+  }
+  return progress;
+}
+
+// The actions of the step; false if some are left for the next time.
+bool SharedExecution::act() {
+  std::size_t budget = kPortionBytes;
+  for (; action_ < step().last_action; ++action_) {
+    const SharedAction& action = assignment_.plan->actions[action_];
+    while (performed_ < action.count) {
+      if (budget == 0) return false;
+      const std::size_t count = std::min(action.count - performed_, portion(action));
+      if (Status status = perform(action, performed_, count); !status.ok()) {
+        end(status);
+        return true;
+      }
+      performed_ += count;
+      budget -= std::min(budget, bytes(count));
+    }
+    performed_ = 0;
+  }
+  return true;
+}
+
+std::size_t SharedExecution::portion(const SharedAction& action) const {
+  std::size_t size = kPortionBytes;
+  if (action.kind == Kind::kReduce || action.kind == Kind::kReduceExposed) {
+    // A piece of everybody's is in the cache at the same time.
+    size = std::max(kLeastPieceBytes, kPieceBytes / static_cast<std::size_t>(group_->size()) * 2);
+  }
+  return std::max<std::size_t>(1, size / elements_.size());
+}
+
+Status SharedExecution::perform(const SharedAction& action, std::size_t done, std::size_t count) {
+  const std::size_t from = action.from + done;
+  const std::size_t into = action.into + done;
+  const Sources& own = sources_[static_cast<std::size_t>(group_->index())];
+  switch (action.kind) {
+    case Kind::kExpose: {
+      auto* exposed = reinterpret_cast<std::byte*>(own.input.address + bytes(from));
+      const std::byte* input = assignment_.input + bytes(from);
+      if (exposed != input) std::memcpy(exposed, input, bytes(count));
+      return Status();
+    }
+    case Kind::kReduce:
+      return reduce(output_ + bytes(into), from, count);
+    case Kind::kReduceExposed:
+      return reduce(reinterpret_cast<std::byte*>(own.result.address + bytes(into)), from, count);
+    case Kind::kKeep:
+      return read(group_->index(), own.result, from, output_ + bytes(into), count);
+    case Kind::kCopy:
+      return read(action.member, sources_[static_cast<std::size_t>(action.member)].input, from,
+                  output_ + bytes(into), count);
+    case Kind::kCollect:
+      break;
+  }
+  return read(action.member, sources_[static_cast<std::size_t>(action.member)].result, from,
+              output_ + bytes(into), count);
+}
+
+Status SharedExecution::read(int member, const Source& source, std::size_t at, std::byte* into,
+                             std::size_t count) {
+  const std::uintptr_t address = source.address + bytes(at);
+  if (!source.mapped) return group_->read_member(member, address, into, bytes(count));
+  const auto* from = reinterpret_cast<const std::byte*>(address);
+  if (from != into) std::memmove(into, from, bytes(count));
+  return Status();
+}
+
+Status SharedExecution::reduce(std::byte* into, std::size_t from, std::size_t count) {
+  const auto members = static_cast<std::size_t>(group_->size());
+  operands_.resize(members);
+  for (std::size_t member = 0; member < members; ++member) {
+    const Source& source = sources_[member].input;
+    if (source.mapped) {
+      operands_[member] = reinterpret_cast<const void*>(source.address + bytes(from));
+      continue;
+    }
+    std::byte* piece = at_least(scratch_, members * bytes(count)) + member * bytes(count);
+    DLAUNCH_RETURN_IF_ERROR(read(static_cast<int>(member), source, from, piece, count));
+    operands_[member] = piece;
+  }
+  elements_.reduce(into, operands_, count, true);
+  return Status();
+}
+
+void SharedExecution::finish() {
+  if (assignment_.output_last) {
+    std::memcpy(assignment_.output, output_, bytes(assignment_.output_count));
+  }
+  end(Status());
+}
+
+void SharedExecution::end(const Status& status) {
+  done_ = true;
+  status_ = status;
+  if (!status.ok()) return;
+  sequence_[assignment_.channel].finished = first_ + assignment_.plan->operations - 1;
+}
+
+}  // namespace dlaunch

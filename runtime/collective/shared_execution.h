@@ -1,0 +1,157 @@
+// SharedExecution: carries out a collective in the memory that all ranks of a world share, as a
+// state machine that never blocks. Like PlanExecution, but nothing is sent: members read what
+// others expose (shared_plan.h).
+//
+// A member exposes a short input by copying it into its slot, a long one where it is, if the others
+// can read it there. Each chooses for itself; the others find in its cell what it chose. What is
+// read in place is not touched by its owner until all readers have said that they are done.
+//
+// Failure is safe: nobody writes into memory of another member, and what was read in place from a
+// member that gave up is never handed out as a result, because that member does not announce the
+// stages that its readers wait for.
+//
+// Threads: the one that drives the endpoint.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "runtime/base/status.h"
+#include "runtime/collective/elements.h"
+#include "runtime/collective/record_reduction.h"
+#include "runtime/collective/shared_plan.h"
+#include "runtime/collective/types.h"
+#include "transport/endpoint.h"
+#include "transport/shm/shared_group.h"
+
+namespace dlaunch {
+
+/// What one collective works on. The memory stays in place until it has ended.
+struct SharedAssignment {
+  SharedGroup::Channel channel = SharedGroup::Channel::kShort;
+  std::shared_ptr<const SharedPlan> plan;
+  const std::byte* input = nullptr;  // may be the same memory as the output
+  std::size_t input_count = 0;       // elements that others may read
+  std::byte* output = nullptr;
+  DType dtype = DType::kF32;
+  ReduceOp op = ReduceOp::kSum;
+  const RecordReduction* record = nullptr;  // instead of dtype and op
+  bool one_shot = false;        // everybody reads everything: the input goes through the slot
+  bool exposes_result = false;  // others collect what this member has reduced
+  /// The output overlaps what others read of the input: it is written at the very end.
+  bool output_last = false;
+  std::size_t output_count = 0;
+  MessageSignature signature;
+};
+
+/// The order of operations on each channel of a group; what the executions of a lane share.
+class SharedSequence {
+ public:
+  struct Channel {
+    std::uint64_t next = 1;      // operation number to hand out
+    std::uint64_t finished = 0;  // the newest operation that this member is through with
+    std::uint64_t met = 0;       // the newest operation in which it has seen everybody
+  };
+  Channel& operator[](SharedGroup::Channel channel) {
+    return channels_[static_cast<std::size_t>(channel)];
+  }
+
+ private:
+  std::array<Channel, SharedGroup::kChannels> channels_;
+};
+
+class SharedExecution {
+ public:
+  /// All three outlive the execution. `describe` puts signatures into words.
+  SharedExecution(Endpoint& endpoint, SharedSequence& sequence, SignaturePrinter describe)
+      : endpoint_(endpoint), sequence_(sequence), describe_(describe) {}
+  SharedExecution(const SharedExecution&) = delete;
+  SharedExecution& operator=(const SharedExecution&) = delete;
+
+  /// Begins; an earlier run has ended. Operations of a channel are carried out in the order begun.
+  void start(const SharedAssignment& assignment);
+
+  /// Does what can be done without waiting, and not too much of it at a time. Returns true if that
+  /// was anything.
+  bool advance();
+  /// True if advance() would do something.
+  bool ready() const;
+  /// Waits a few microseconds for ready(), for callers who have nothing else to do.
+  bool linger() const;
+
+  bool done() const { return done_; }
+  /// How it ended.
+  const Status& status() const { return status_; }
+  void cancel(const Status& why) {
+    if (!done_) end(why);
+  }
+  /// The ranks that this member waits for; in ascending order.
+  std::vector<int> waiting_for() const;
+
+ private:
+  // Where a member's data can be read, as if element 0 were there.
+  struct Source {
+    std::uintptr_t address = 0;
+    bool mapped = true;  // else only read_member() can read there
+  };
+  struct Sources {
+    Source input;
+    Source result;
+  };
+
+  const SharedStep& step() const { return assignment_.plan->steps[step_]; }
+  std::uint64_t operation() const { return first_ + step().operation; }
+  SharedCell& cell(int member) const {
+    return group_->cell(assignment_.channel, operation(), member);
+  }
+  bool reached(int member, std::uint32_t stage) const;
+  std::size_t bytes(std::size_t elements) const { return elements * elements_.size(); }
+
+  bool its_turn() const;
+  bool enter_operation();
+  void fill_cell();
+  SharedLocation expose_input() const;
+  SharedLocation expose_result(const SharedLocation& input);
+  Source find(int member, const SharedLocation& location) const;
+  bool wait_over();
+  int last_to_come() const;
+  Status meet(int member);
+  void announce();
+
+  bool act();
+  std::size_t portion(const SharedAction& action) const;
+  Status perform(const SharedAction& action, std::size_t done, std::size_t count);
+  Status read(int member, const Source& source, std::size_t at, std::byte* into, std::size_t count);
+  Status reduce(std::byte* into, std::size_t from, std::size_t count);
+  void finish();
+  void end(const Status& status);
+
+  Endpoint& endpoint_;
+  SharedSequence& sequence_;
+  SignaturePrinter describe_;
+  SharedGroup* group_ = nullptr;
+  SharedAssignment assignment_;
+  Elements elements_;
+  std::byte* output_ = nullptr;  // the caller's, or late_output_
+  std::uint64_t first_ = 0;      // the number of the plan's first operation
+  std::size_t step_ = 0;
+  int cursor_ = 0;             // members of the current wait that have come
+  std::uint32_t action_ = 0;   // of the plan, the next one
+  std::size_t performed_ = 0;  // elements of that action
+  std::uint64_t entered_ = 0;  // the operation whose cell has been filled
+  bool own_in_place_ = false;
+  bool any_in_place_ = false;
+  bool done_ = true;
+  Status status_;
+  std::vector<Sources> sources_;  // by member, of the operation entered
+  std::vector<const void*> operands_;
+  std::vector<std::byte> scratch_;      // pieces read from other address spaces
+  std::vector<std::byte> result_;       // of a reduce whose slices are read in place
+  std::vector<std::byte> late_output_;  // see SharedAssignment::output_last
+};
+
+}  // namespace dlaunch

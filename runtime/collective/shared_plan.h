@@ -1,0 +1,96 @@
+// SharedPlan: what one member of a SharedGroup does in a collective that works in shared memory.
+//
+// Members do not send: each exposes its input, the others read it. What is exposed lies in the
+// member's slot (copied there), in its heap, or in its own address space; the plan does not care.
+// A plan is a pure function of the member, their number and the counts, like the plans of messages
+// (plan.h), and SharedExecution carries it out.
+//
+// Steps are done one after the other: wait until members have announced a stage, do the actions,
+// announce a stage. Stages of an operation count from 1; kExposed is announced when the input can
+// be read. A long vector that has to go through slots is cut into several operations.
+//
+// Offsets and counts are in elements. Exposed data keep the offsets of the vector they are part of.
+//
+// Algorithms: "direct" - every member reduces its own slice of everybody's input, then copies the
+// other slices from those who reduced them; in rounds, so that a slice is copied while it is in the
+// cache; "one-shot" - every member reduces everything by itself. Both take operands in the order of
+// ranks. Compare the flat and the copy-in-copy-out schemes of XHC (Katevenis et al., CLUSTER 2022)
+// and Open MPI's sm/coll.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "runtime/collective/plan.h"
+#include "runtime/collective/types.h"
+
+namespace dlaunch {
+
+inline constexpr std::uint32_t kExposed = 1;
+
+struct SharedAction {
+  enum class Kind : std::uint8_t {
+    kExpose,         // own input [from, + count) becomes readable
+    kReduce,         // own output at `into` = everybody's input at `from`, in the order of members
+    kReduceExposed,  // the same into own result, which others collect
+    kKeep,           // own output at `into` = own result at `from`
+    kCopy,           // own output at `into` = the input of `member` at `from`
+    kCollect         // own output at `into` = the result of `member` at `from`
+  };
+  Kind kind = Kind::kExpose;
+  int member = -1;
+  std::size_t from = 0;
+  std::size_t into = 0;
+  std::size_t count = 0;
+};
+
+struct SharedStep {
+  enum class Wait : std::uint8_t {
+    kNobody,
+    kEverybody,
+    kMember,  // only `member`
+    kReaders  // whoever reads what this member exposes (`member`, or everybody if -1), unless it
+              // lies in a slot, which stays as it is
+  };
+  Wait wait = Wait::kNobody;
+  int member = -1;
+  std::uint32_t stage = 0;              // waited for
+  std::uint32_t operation = 0;          // of the plan's operations
+  std::size_t base = 0;                 // the first element that a slot holds in this operation
+  std::uint32_t first_action = 0;       // of SharedPlan::actions
+  std::uint32_t last_action = 0;        // behind the last one
+  std::uint32_t announce = 0;           // the stage announced afterwards; 0: none
+  bool announce_only_in_place = false;  // only if something read does not lie in a slot
+};
+
+struct SharedPlan {
+  std::vector<SharedStep> steps;
+  std::vector<SharedAction> actions;
+  std::uint32_t operations = 1;
+};
+
+/// What the plans need to know.
+struct SharedShape {
+  CollectiveKind kind = CollectiveKind::kBarrier;
+  Algorithm algorithm = Algorithm::kDirect;  // kDirect or kOneShot
+  int member = 0;
+  int members = 1;
+  int root = -1;            // a member
+  std::size_t element = 4;  // bytes
+  std::size_t slot = 0;     // bytes of a slot
+  bool readable = false;    // whatever does not fit a slot can be read in place
+  Partition parts;          // of the vector: of scatter, gather, all_gather, reduce_scatter and
+                            // all_to_all the given ones; of the others one per member
+};
+
+/// True if shared_plan() has a plan: there is none for what does not fit a slot and cannot be read
+/// in place, except for all_reduce and broadcast.
+bool has_shared_plan(const SharedShape& shape);
+
+SharedPlan shared_plan(const SharedShape& shape);
+
+/// `count` elements in as many parts, cut at cache lines as far as possible.
+Partition aligned_partition(int parts, std::size_t count, std::size_t element_bytes);
+
+}  // namespace dlaunch
