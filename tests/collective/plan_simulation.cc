@@ -1,6 +1,9 @@
 #include "tests/collective/plan_simulation.h"
 
 #include <optional>
+#include <utility>
+
+#include "runtime/collective/embedding.h"
 
 namespace dlaunch::testing {
 namespace {
@@ -10,8 +13,30 @@ bool overlap(const Slice& a, const Slice& b) {
          b.offset < a.offset + a.count;
 }
 
+void add(Symbol& left, const Symbol& right) {
+  for (const auto& [part, times] : right.parts) left.parts[part] += times;
+  left.divisions += right.divisions;
+  left.order.insert(left.order.end(), right.order.begin(), right.order.end());
+  left.nested = left.nested || right.nested || right.order.size() != 1;
+}
+
+std::optional<std::string> broken_rule_of_reductions(const PlanStep& step) {
+  for (const PlannedReduction& reduction : step.reductions) {
+    if (reduction.into.region == Region::kInput) return "writes the input";
+    if (reduction.operands.empty()) return "reduces nothing";
+    for (const Slice& operand : reduction.operands) {
+      if (operand.count != reduction.into.count) return "reduces slices of different lengths";
+      if (overlap(operand, reduction.into) && operand != reduction.into) {
+        return "reduces onto a part of an operand";
+      }
+    }
+  }
+  return std::nullopt;
+}
+
 // A rule of plan.h that one step breaks.
 std::optional<std::string> broken_rule(const PlanStep& step) {
+  if (auto rule = broken_rule_of_reductions(step)) return rule;
   for (std::size_t i = 0; i < step.recvs.size(); ++i) {
     const PlannedRecv& recv = step.recvs[i];
     if (recv.into.region == Region::kInput) return "writes the input";
@@ -101,6 +126,7 @@ class World {
     const PlanStep& step = ranks_[rank].plan.steps[step_[rank]];
     if (const auto rule = broken_rule(step)) fail(rank, *rule);
     for (const PlannedCopy& copy : step.copies) write(rank, copy.into, read(rank, copy.from));
+    for (const PlannedReduction& reduction : step.reductions) reduce(rank, reduction);
     for (const Slice& slice : step.divisions) {
       SymbolVector values = read(rank, slice);
       for (Symbol& symbol : values) ++symbol.divisions;
@@ -111,6 +137,16 @@ class World {
     open.recvs = step.recvs;
     open.payloads.clear();
     for (const PlannedSend& send : step.sends) open.payloads.push_back(read(rank, send.from));
+  }
+
+  void reduce(std::size_t rank, const PlannedReduction& reduction) {
+    SymbolVector sum = read(rank, reduction.operands.front());
+    for (std::size_t i = 1; i < reduction.operands.size(); ++i) {
+      const SymbolVector operand = read(rank, reduction.operands[i]);
+      for (std::size_t k = 0; k < sum.size(); ++k) add(sum[k], operand[k]);
+    }
+    for (Symbol& symbol : sum) symbol.divisions += reduction.complete ? 1 : 0;
+    write(rank, reduction.into, sum);
   }
 
   bool exchange(std::size_t sender) {
@@ -137,11 +173,9 @@ class World {
   void deliver(std::size_t rank, const PlannedRecv& recv, SymbolVector payload) {
     if (payload.size() != recv.into.count) return fail(rank, "receives another count than sent");
     if (recv.landing != Landing::kCopy) {
-      const SymbolVector with = read(rank, recv.with);
-      for (std::size_t i = 0; i < payload.size(); ++i) {
-        for (const auto& [part, times] : with[i].parts) payload[i].parts[part] += times;
-        payload[i].divisions += with[i].divisions;
-      }
+      SymbolVector with = read(rank, recv.with);
+      if (recv.landing == Landing::kReduce) std::swap(with, payload);  // the left operand
+      for (std::size_t i = 0; i < payload.size(); ++i) add(payload[i], with[i]);
     }
     write(rank, recv.into, payload);
   }
@@ -163,7 +197,27 @@ class World {
   std::string error_;
 };
 
+SymbolVector input_of(int rank, std::size_t count) {
+  SymbolVector input;
+  for (std::size_t i = 0; i < count; ++i) input.push_back(input_symbol(rank, i));
+  return input;
+}
+
+SimulationResult run(std::vector<SimulatedRank> ranks) {
+  World world(std::move(ranks));
+  SimulationResult result{.error = world.run()};
+  for (SimulatedRank& rank : world.ranks()) result.outputs.push_back(std::move(rank.output));
+  return result;
+}
+
 }  // namespace
+
+bool Symbol::in_rank_order() const {
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    if (order[i] != static_cast<int>(i)) return false;
+  }
+  return !nested;
+}
 
 SimulationResult simulate(int world, const std::function<std::size_t(int)>& input_count,
                           const std::function<std::size_t(int)>& output_count,
@@ -172,16 +226,23 @@ SimulationResult simulate(int world, const std::function<std::size_t(int)>& inpu
   for (int rank = 0; rank < world; ++rank) {
     SimulatedRank& simulated = ranks[static_cast<std::size_t>(rank)];
     simulated.plan = plan_of(rank);
-    for (std::size_t i = 0; i < input_count(rank); ++i) {
-      simulated.input.push_back(input_symbol(rank, i));
-    }
+    simulated.input = input_of(rank, input_count(rank));
     simulated.output.resize(output_count(rank));
     simulated.scratch.resize(simulated.plan.scratch);
   }
-  World simulation(std::move(ranks));
-  SimulationResult result{.error = simulation.run()};
-  for (SimulatedRank& rank : simulation.ranks()) result.outputs.push_back(std::move(rank.output));
-  return result;
+  return run(std::move(ranks));
+}
+
+SimulationResult simulate_in_place(int world, std::size_t count,
+                                   const std::function<Plan(int)>& plan_of) {
+  std::vector<SimulatedRank> ranks(static_cast<std::size_t>(world));
+  for (int rank = 0; rank < world; ++rank) {
+    SimulatedRank& simulated = ranks[static_cast<std::size_t>(rank)];
+    append(simulated.plan, plan_of(rank), {.input = {Region::kOutput}});
+    simulated.output = input_of(rank, count);
+    simulated.scratch.resize(simulated.plan.scratch);
+  }
+  return run(std::move(ranks));
 }
 
 SimulationResult simulate(int world, std::size_t input_count, std::size_t output_count,
@@ -191,7 +252,7 @@ SimulationResult simulate(int world, std::size_t input_count, std::size_t output
 }
 
 Symbol input_symbol(int rank, std::size_t index) {
-  return {.parts = {{{rank, index}, 1}}};
+  return {.parts = {{{rank, index}, 1}}, .order = {rank}};
 }
 
 Symbol reduced_symbol(int world, std::size_t index) {

@@ -17,8 +17,14 @@ namespace dlaunch::testing {
 struct Symbol {
   std::map<std::pair<int, std::size_t>, int> parts;
   int divisions = 0;
+  std::vector<int> order;  // the ranks, as they were added
+  bool nested = false;     // the right side of an addition was a sum itself
 
-  friend bool operator==(const Symbol&, const Symbol&) = default;
+  /// ((x0 + x1) + x2) + ...
+  bool in_rank_order() const;
+  friend bool operator==(const Symbol& a, const Symbol& b) {
+    return a.parts == b.parts && a.divisions == b.divisions;
+  }
 };
 
 using SymbolVector = std::vector<Symbol>;
@@ -44,6 +50,10 @@ SimulationResult simulate(int world, std::size_t input_count, std::size_t output
 SimulationResult simulate(int world, const std::function<std::size_t(int)>& input_count,
                           const std::function<std::size_t(int)>& output_count,
                           const std::function<Plan(int)>& plan_of);
+
+/// Input and output are the same memory of `count` elements.
+SimulationResult simulate_in_place(int world, std::size_t count,
+                                   const std::function<Plan(int)>& plan_of);
 
 /// Element `index` of `rank`'s input, untouched.
 Symbol input_symbol(int rank, std::size_t index);
