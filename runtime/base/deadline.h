@@ -19,6 +19,8 @@ class Deadline {
     return Deadline(Clock::now() + std::chrono::duration_cast<Clock::duration>(duration));
   }
 
+  static Deadline at(Clock::time_point when) { return Deadline(when); }
+
   bool expired() const { return Clock::now() >= when_; }
   Clock::time_point when() const { return when_; }
   /// What is left, never below zero.

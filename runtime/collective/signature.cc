@@ -7,13 +7,17 @@
 namespace dlaunch {
 namespace {
 
-// FNV-1a, 64 bits, folded to 32.
+// In MessageSignature::reduce_op.
+constexpr std::uint8_t kRecordReduction = 0x7f;
+constexpr std::uint8_t kRankOrder = 0x80;
+
+// A word at a time, because every call goes through it: xor, multiply, and the high bits of the
+// product back into the low ones. Folded to 32 bits.
 class Hash {
  public:
   void add(std::uint64_t value) {
-    for (int byte = 0; byte < 8; ++byte) {
-      state_ = (state_ ^ ((value >> (8 * byte)) & 0xffU)) * 0x100000001b3U;
-    }
+    state_ = (state_ ^ value) * 0x9e3779b97f4a7c15U;
+    state_ ^= state_ >> 29;
   }
   std::uint32_t folded() const { return static_cast<std::uint32_t>(state_ ^ (state_ >> 32)); }
 
@@ -34,25 +38,41 @@ std::string hexadecimal(std::uint32_t value) {
 
 }  // namespace
 
+std::uint8_t reduction_code(ReduceOp op, bool record, ReduceOrder order) {
+  const auto code = record ? kRecordReduction : static_cast<std::uint8_t>(op);
+  return order == ReduceOrder::kRanks ? code | kRankOrder : code;
+}
+
 std::string describe_call(const MessageSignature& signature) {
   if (signature.operation == kPointToPointOperation) return "message " + typed_count(signature);
   if (signature.operation == kAnnouncementOperation) return "announcement";
   const auto kind = static_cast<CollectiveKind>(signature.operation);
+  const auto details = static_cast<std::uint32_t>(signature.extra);
   std::string text(to_string(kind));
-  if (kind != CollectiveKind::kBarrier) {
-    if (kind == CollectiveKind::kReduce || kind == CollectiveKind::kReduceScatter ||
-        kind == CollectiveKind::kAllReduce) {
-      text += " " + std::string(to_string(static_cast<ReduceOp>(signature.reduce_op)));
+  if (kind == CollectiveKind::kBarrier) return text;
+  const bool reduces = kind == CollectiveKind::kReduce || kind == CollectiveKind::kReduceScatter ||
+                       kind == CollectiveKind::kAllReduce;
+  const bool record = reduces && (signature.reduce_op & kRecordReduction) == kRecordReduction;
+  if (record) {
+    text += " record(" + std::to_string(details >> 16) + " bytes)[" +
+            std::to_string(signature.count) + "]";
+  } else {
+    if (reduces) {
+      const auto op = static_cast<ReduceOp>(signature.reduce_op & kRecordReduction);
+      text += " " + std::string(to_string(op));
     }
     text += " " + typed_count(signature);
   }
   if (signature.root >= 0) text += " root " + std::to_string(signature.root);
-  if (kind == CollectiveKind::kAllReduce) {
+  if (signature.algorithm != 0) {
     text += " " + std::string(to_string(static_cast<Algorithm>(signature.algorithm)));
   }
-  const auto counts = static_cast<std::uint32_t>(signature.extra);
-  if (counts != 0) text += " counts #" + hexadecimal(counts);
-  return text;
+  if (reduces && (signature.reduce_op & kRankOrder) != 0) text += " in rank order";
+  const std::uint32_t counts = record ? details & 0xffffU : details;
+  if (counts == 0) return text;
+  if (kind == CollectiveKind::kAllToAll) return text + " unequal";
+  return text + (kind == CollectiveKind::kAllReduce ? " pieces #" : " counts #") +
+         hexadecimal(counts);
 }
 
 std::string describe_signature(const MessageSignature& signature) {
@@ -66,6 +86,10 @@ std::uint32_t hash_counts(std::span<const std::size_t> counts) {
   Hash hash;
   for (const std::size_t count : counts) hash.add(count);
   return hash.folded() | 1U;  // never 0, which means equal parts
+}
+
+std::uint32_t record_details(std::size_t bytes, std::span<const std::size_t> counts) {
+  return static_cast<std::uint32_t>(bytes << 16) | (hash_counts(counts) & 0xffffU);
 }
 
 void CallHistory::append(const MessageSignature& signature) {

@@ -22,6 +22,10 @@ enum class Traffic : std::uint32_t { kCollective = 0, kPointToPoint = 1, kAnnoun
 inline constexpr std::uint8_t kPointToPointOperation = 0;
 inline constexpr std::uint8_t kAnnouncementOperation = 255;
 
+/// MessageSignature::reduce_op: the reduction, `record` for one of the caller's own, and the order
+/// of its operands.
+std::uint8_t reduction_code(ReduceOp op, bool record, ReduceOrder order);
+
 /// "all_reduce sum f32[1000] ring", "broadcast i64[3] root 2", "message f32[10]".
 std::string describe_call(const MessageSignature& signature);
 
@@ -30,6 +34,11 @@ std::string describe_signature(const MessageSignature& signature);
 
 /// A hash of unequal counts; 0 for none. Goes into MessageSignature::extra.
 std::uint32_t hash_counts(std::span<const std::size_t> counts);
+
+/// What takes the place of that hash in a reduction of records of `bytes` bytes.
+std::uint32_t record_details(std::size_t bytes, std::span<const std::size_t> counts);
+/// The longest record that it can describe.
+inline constexpr std::size_t kMostRecordBytes = 0xffff;
 
 /// The hash of all collective calls so far, one after the other. It travels in the other half of
 /// MessageSignature::extra: calls that differed without any message meeting a wrong receive (each

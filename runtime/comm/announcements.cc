@@ -1,8 +1,12 @@
 #include "runtime/comm/announcements.h"
 
 #include <algorithm>
+#include <chrono>
 #include <string>
+#include <thread>
+#include <utility>
 
+#include "runtime/base/deadline.h"
 #include "runtime/collective/signature.h"
 
 namespace dlaunch {
@@ -12,41 +16,91 @@ namespace {
 constexpr std::size_t kRemembered = 256;
 // A rank that has never announced anything may not be listening: it is not sent more than this.
 constexpr int kMostUnanswered = 64;
+// How long clarify() listens at most, and how long at a time: others may want the mutex.
+constexpr std::chrono::milliseconds kClarification{400};
+constexpr std::chrono::milliseconds kTurn{5};
 
 const MessageTag kTag{.context = static_cast<std::uint32_t>(Traffic::kAnnouncement)};
 const MessageSignature kSignature{.operation = kAnnouncementOperation};
 
-}  // namespace
-
-Announcements::Announcements(Endpoint& endpoint)
-    : endpoint_(endpoint),
-      own_(kRemembered),
-      peers_(static_cast<std::size_t>(endpoint.world_size())) {}
-
-const MessageSignature& Announcements::own(std::uint64_t sequence) const {
-  return own_[sequence % kRemembered];
+std::size_t index_of(LaneKind lane) {
+  return static_cast<std::size_t>(lane);
 }
 
-Status Announcements::entered(std::uint64_t sequence, const MessageSignature& signature) {
-  last_ = sequence;
-  own_[sequence % kRemembered] = signature;
+std::string kind_of_call(std::size_t lane) {
+  constexpr const char* kNames[kLaneKinds] = {"blocking", "asynchronous", "high-priority"};
+  return kNames[lane];
+}
+
+// True if `waiter` cannot get out of this call before rank `other` has entered it.
+bool needs(const MessageSignature& call, int waiter, int other) {
+  switch (static_cast<CollectiveKind>(call.operation)) {
+    case CollectiveKind::kBarrier:
+    case CollectiveKind::kAllGather:
+    case CollectiveKind::kReduceScatter:
+    case CollectiveKind::kAllReduce:
+    case CollectiveKind::kAllToAll:
+      return true;
+    case CollectiveKind::kBroadcast:
+    case CollectiveKind::kScatter:
+      return other == call.root;
+    case CollectiveKind::kGather:
+    case CollectiveKind::kReduce:
+      return waiter == call.root;
+  }
+  return false;
+}
+
+}  // namespace
+
+Announcements::Announcements(std::unique_ptr<Endpoint> endpoint)
+    : rank_(endpoint->rank()),
+      peers_(static_cast<std::size_t>(endpoint->world_size())),
+      endpoint_(std::move(endpoint)) {
+  for (OwnLane& lane : lanes_) lane.calls.resize(kRemembered);
+}
+
+const MessageSignature& Announcements::signature(std::size_t lane, std::uint64_t sequence) const {
+  return lanes_[lane].calls[sequence % kRemembered].signature;
+}
+
+MessageSignature Announcements::own(LaneKind lane, std::uint64_t sequence) const {
+  const std::scoped_lock lock(mutex_);
+  return signature(index_of(lane), sequence);
+}
+
+Status Announcements::entered(LaneKind kind, std::uint64_t sequence,
+                              const MessageSignature& signature) {
+  const std::scoped_lock lock(mutex_);
+  OwnLane& own = lanes_[index_of(kind)];
+  own.last = sequence;
+  own.calls[sequence % kRemembered] = {sequence, signature};
+  return early_.empty() ? Status() : compare_early(index_of(kind), sequence);
+}
+
+Status Announcements::compare_early(std::size_t lane, std::uint64_t sequence) {
   Status found;
   std::erase_if(early_, [&](const Foreign& foreign) {
-    if (foreign.payload.sequence > sequence) return false;
-    if (found.ok()) found = compare(foreign.peer, foreign.payload);
+    if (foreign.lane != lane || foreign.call.sequence > sequence) return false;
+    if (found.ok()) found = compare(foreign.peer, lane, foreign.call);
     return true;
   });
   return found;
 }
 
-Status Announcements::compare(int peer, const Payload& theirs) const {
-  const MessageSignature& ours = own(theirs.sequence);
+Status Announcements::compare(int peer, std::size_t lane, const Call& theirs) const {
+  MessageSignature ours = signature(lane, theirs.sequence);
   if (theirs.signature == ours) return Status();
+  // Calls that differ only in what went before them are not what went wrong.
+  MessageSignature alike = theirs.signature;
+  alike.extra = signature_extra(static_cast<std::uint32_t>(alike.extra),
+                                static_cast<std::uint32_t>(ours.extra >> 32));
+  if (alike == ours) return Status();
   return Status::about_peer(StatusCode::kMismatch, peer,
-                            "called " + describe_signature(theirs.signature) + " as collective #" +
+                            "called " + describe_call(theirs.signature) + " as " +
+                                kind_of_call(lane) + " collective #" +
                                 std::to_string(theirs.sequence) + " where rank " +
-                                std::to_string(endpoint_.rank()) + " called " +
-                                describe_signature(ours));
+                                std::to_string(rank_) + " called " + describe_call(ours));
 }
 
 void Announcements::listen(int peer) {
@@ -58,64 +112,137 @@ void Announcements::listen(int peer) {
   from.recv.signature = kSignature;
   from.recv.data = reinterpret_cast<std::byte*>(&from.heard);
   from.recv.bytes = sizeof(Payload);
-  endpoint_.start_recv(from.recv);
+  endpoint_->start_recv(from.recv);
 }
 
-void Announcements::announce(std::uint64_t sequence, const MessageSignature& signature) {
+void Announcements::announce(std::size_t lane, std::uint64_t sequence, bool alone) {
   while (!outgoing_.empty() &&
          std::ranges::all_of(outgoing_.front().sends, [](const Transfer& t) { return t.done(); })) {
     outgoing_.pop_front();
   }
   Outgoing& outgoing = outgoing_.emplace_back();
-  outgoing.payload = {sequence, signature};
+  Payload& payload = outgoing.payload;
+  payload.lane = static_cast<std::uint32_t>(lane);
+  payload.alone = alone ? 1 : 0;
+  for (std::size_t i = 0; i < kLaneKinds; ++i) payload.entered[i] = lanes_[i].last;
+  for (std::size_t i = 0; i < kToldCalls && i < sequence; ++i) {
+    payload.calls[i] = lanes_[lane].calls[(sequence - i) % kRemembered];
+  }
   outgoing.sends.resize(peers_.size());
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     const int rank = static_cast<int>(i);
     Transfer& send = outgoing.sends[i];
-    const bool wanted = rank != endpoint_.rank() && peers_[i].unanswered < kMostUnanswered;
-    if (!wanted) {
+    if (rank == rank_ || peers_[i].unanswered >= kMostUnanswered) {
       send.complete(Status());
       continue;
     }
     if (!peers_[i].listening) listen(rank);
-    if (peers_[i].newest == 0) ++peers_[i].unanswered;
+    ++peers_[i].unanswered;
     send.peer = rank;
     send.tag = kTag;
     send.signature = kSignature;
     send.data = reinterpret_cast<std::byte*>(&outgoing.payload);
     send.bytes = sizeof(Payload);
-    endpoint_.start_send(send);
+    endpoint_->start_send(send);
   }
 }
 
-Status Announcements::check() {
+// Takes in what has arrived. A receive that ended badly says that the peer left or that the
+// endpoint failed; whether that matters, the collective itself finds out.
+Status Announcements::take_in() {
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     Peer& peer = peers_[i];
     const int rank = static_cast<int>(i);
-    // A receive that ended badly says that the peer left or that the endpoint failed; whether that
-    // matters, the collective itself finds out.
     while (peer.listening && peer.recv.done() && peer.recv.status().ok()) {
       const Payload heard = peer.heard;
-      peer.newest = std::max(peer.newest, heard.sequence);
-      peer.unanswered = 0;
       listen(rank);
-      if (heard.sequence > last_) {
-        early_.push_back({rank, heard});
-      } else if (last_ - heard.sequence < kRemembered) {
-        DLAUNCH_RETURN_IF_ERROR(compare(rank, heard));
-      }
+      DLAUNCH_RETURN_IF_ERROR(hear(rank, heard));
     }
   }
   return Status();
 }
 
-std::vector<int> Announcements::silent(std::uint64_t sequence) const {
+Status Announcements::hear(int rank, const Payload& heard) {
+  if (heard.lane >= kLaneKinds) return Status();
+  Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  peer.unanswered = 0;
+  if (heard.alone != 0) peer.waits = heard;
+  for (std::size_t i = 0; i < kLaneKinds; ++i) {
+    peer.newest[i] = std::max(peer.newest[i], heard.entered[i]);
+  }
+  for (std::size_t i = kToldCalls; i-- > 0;) {  // the oldest difference is the cause of the others
+    const Call& call = heard.calls[i];
+    if (call.sequence == 0) continue;
+    const std::uint64_t last = lanes_[heard.lane].last;
+    if (call.sequence > last) {
+      early_.push_back({rank, heard.lane, call});
+    } else if (last - call.sequence < kRemembered) {
+      DLAUNCH_RETURN_IF_ERROR(compare(rank, heard.lane, call));
+    }
+  }
+  return Status();
+}
+
+// Each of two ranks waits on a lane of its own for the other, which is stuck in its own call.
+Status Announcements::crossed(const Wait& wait) const {
+  const std::size_t ours = index_of(wait.lane);
+  const MessageSignature& own_call = signature(ours, wait.sequence);
+  for (std::size_t i = 0; i < peers_.size(); ++i) {
+    const int rank = static_cast<int>(i);
+    const Payload& theirs = peers_[i].waits;
+    if (theirs.alone == 0 || theirs.lane == ours) continue;
+    const Call& their_call = theirs.calls[0];
+    const bool stuck = lanes_[theirs.lane].last < their_call.sequence &&
+                       theirs.entered[ours] < wait.sequence &&
+                       needs(their_call.signature, rank, rank_) && needs(own_call, rank_, rank);
+    if (!stuck) continue;
+    return Status::about_peer(StatusCode::kMismatch, rank,
+                              "waits in " + kind_of_call(theirs.lane) + " " +
+                                  describe_call(their_call.signature) + " where rank " +
+                                  std::to_string(rank_) + " waits in " + kind_of_call(ours) + " " +
+                                  describe_call(own_call));
+  }
+  return Status();
+}
+
+Status Announcements::look_around(const Wait& wait, bool news) {
+  const std::scoped_lock lock(mutex_);
+  if (news) announce(index_of(wait.lane), wait.sequence, wait.alone);
+  endpoint_->poll(Deadline::after({}));
+  DLAUNCH_RETURN_IF_ERROR(take_in());
+  return wait.alone ? crossed(wait) : Status();
+}
+
+Status Announcements::clarify(LaneKind lane, std::uint64_t sequence, const Status& why) {
+  const Deadline deadline = Deadline::after(kClarification);
+  for (bool first = true;; first = false) {
+    {
+      const std::scoped_lock lock(mutex_);
+      if (first) announce(index_of(lane), sequence, false);
+      endpoint_->poll(Deadline::after(kTurn));
+      if (const Status clash = take_in(); !clash.ok()) return clash;
+      if (const Status failure = endpoint_->failure(); !failure.ok()) {
+        return failure.code() == StatusCode::kMismatch ? failure : why;
+      }
+    }
+    if (deadline.expired()) return why;
+    std::this_thread::yield();
+  }
+}
+
+std::vector<int> Announcements::silent(LaneKind lane, std::uint64_t sequence) const {
+  const std::scoped_lock lock(mutex_);
   std::vector<int> ranks;
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     const int rank = static_cast<int>(i);
-    if (rank != endpoint_.rank() && peers_[i].newest < sequence) ranks.push_back(rank);
+    if (rank != rank_ && peers_[i].newest[index_of(lane)] < sequence) ranks.push_back(rank);
   }
   return ranks;
+}
+
+void Announcements::fail(const Status& why) {
+  const std::scoped_lock lock(mutex_);
+  endpoint_->fail(why);
 }
 
 }  // namespace dlaunch

@@ -25,7 +25,7 @@ AsyncLane::~AsyncLane() {
   }
 }
 
-Work AsyncLane::start(const Request& request, std::chrono::nanoseconds timeout) {
+Work AsyncLane::submit(const std::function<std::unique_ptr<Operation>()>& prepare) {
   auto outcome = std::make_shared<Outcome>();
   {
     const std::scoped_lock lock(mutex_);
@@ -38,7 +38,7 @@ Work AsyncLane::start(const Request& request, std::chrono::nanoseconds timeout) 
       return Work::finished(Status(
           StatusCode::kIo, std::string("cannot start the progress thread: ") + error.what()));
     }
-    std::unique_ptr<Operation> operation = lane_.prepare(request, timeout);
+    std::unique_ptr<Operation> operation = prepare();
     operation->outcome = outcome;
     submitted_.push_back(std::move(operation));
   }
@@ -94,7 +94,7 @@ bool AsyncLane::take_submitted() {
 
 void AsyncLane::drive_all() {
   for (std::unique_ptr<Operation>& operation : in_flight_) {
-    if (!lane_.drive(*operation)) continue;
+    if (!lane_.drive(*operation, callers_.only(operation->outcome->waiter()))) continue;
     const std::shared_ptr<Outcome> outcome = operation->outcome;
     const Status status = lane_.result(*operation);
     if (!status.ok() && !failure_.failed()) on_failure_(status);

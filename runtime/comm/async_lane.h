@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runtime/base/status.h"
+#include "runtime/comm/caller_threads.h"
 #include "runtime/comm/lane.h"
 #include "runtime/comm/work.h"
 #include "transport/failure_state.h"
@@ -22,21 +23,30 @@ namespace dlaunch {
 class AsyncLane {
  public:
   /// `on_failure` is called on the progress thread with the first failure it meets.
-  AsyncLane(std::unique_ptr<Endpoint> endpoint, const FailureState& failure,
+  /// The other references are to the communicator's, shared with the other lanes.
+  AsyncLane(LaneKind kind, std::unique_ptr<Endpoint> endpoint, Announcements& announcements,
+            const CallerThreads& callers, const FailureState& failure,
             std::function<void(const Status&)> on_failure)
-      : lane_(std::move(endpoint)), failure_(failure), on_failure_(std::move(on_failure)) {}
+      : lane_(kind, std::move(endpoint), announcements),
+        callers_(callers),
+        failure_(failure),
+        on_failure_(std::move(on_failure)) {}
   /// What is still in flight ends with kAborted; never blocks on a peer.
   ~AsyncLane();
   AsyncLane(const AsyncLane&) = delete;
   AsyncLane& operator=(const AsyncLane&) = delete;
 
-  /// Any thread.
-  Work start(const Request& request, std::chrono::nanoseconds timeout);
+  /// Any thread. `Call` is a CollectiveCall or a MessageCall.
+  template <typename Call>
+  Work start(const Call& call, std::chrono::nanoseconds timeout) {
+    return submit([&] { return lane_.prepare(call, timeout); });
+  }
 
   /// To be called after `failure` was set: ends what is in flight and tells the peers. Any thread.
   void fail();
 
  private:
+  Work submit(const std::function<std::unique_ptr<Operation>()>& prepare);
   void make_progress();
   bool take_submitted();
   void rest();
@@ -44,6 +54,7 @@ class AsyncLane {
   Deadline next_check() const;
 
   Lane lane_;
+  const CallerThreads& callers_;
   const FailureState& failure_;
   const std::function<void(const Status&)> on_failure_;
 

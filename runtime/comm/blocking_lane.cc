@@ -4,12 +4,9 @@
 
 namespace dlaunch {
 
-Status BlockingLane::run(const Request& request, std::chrono::nanoseconds timeout) {
-  const std::scoped_lock lock(mutex_);
-  if (failure_.failed()) return failure_.status().within("the communicator failed earlier");
-  std::unique_ptr<Operation> operation = lane_.prepare(request, timeout);
+Status BlockingLane::finish(std::unique_ptr<Operation> operation) {
   lane_.start(*operation);
-  while (!lane_.drive(*operation)) {
+  while (!lane_.drive(*operation, callers_.only(CallerThreads::current()))) {
     if (failure_.failed()) {
       lane_.endpoint().fail(failure_.status());
     } else {

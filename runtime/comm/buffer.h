@@ -11,6 +11,12 @@
 
 namespace dlaunch {
 
+/// Contiguous memory of a type that collectives know.
+template <typename Range>
+concept ElementRange = std::ranges::contiguous_range<Range> && requires {
+  DTypeOf<std::remove_cv_t<std::ranges::range_value_t<Range>>>::value;
+};
+
 /// Elements an operation only reads. Made from any contiguous range of a supported type, or from
 /// the three parts.
 struct ConstBuffer {
@@ -21,7 +27,7 @@ struct ConstBuffer {
   ConstBuffer() = default;
   ConstBuffer(const void* data, std::size_t count, DType dtype)
       : data(data), count(count), dtype(dtype) {}
-  template <std::ranges::contiguous_range Range>
+  template <ElementRange Range>
   ConstBuffer(const Range& range)  // NOLINT: implicit by design
       : data(std::ranges::data(range)),
         count(std::ranges::size(range)),
@@ -38,7 +44,7 @@ struct Buffer {
 
   Buffer() = default;
   Buffer(void* data, std::size_t count, DType dtype) : data(data), count(count), dtype(dtype) {}
-  template <std::ranges::contiguous_range Range>
+  template <ElementRange Range>
   requires(!std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<Range>>>)
       Buffer(Range&& range)  // NOLINT: implicit by design
       : data(std::ranges::data(range)),

@@ -7,53 +7,41 @@
 // arguments on one rank (kInvalidArgument) are found before anything is sent and fail nothing.
 //
 // Blocking calls run on the caller's thread and are serialised among threads. start_*() calls
-// return at once with a Work and run on a progress thread of the communicator; they have
-// connections of their own, so a blocking call never queues behind them. The order among blocking
-// calls must be the same on all ranks, and the order among start_*() collectives too; between the
-// two kinds any order will do. Point-to-point messages are matched by (peer, tag); messages of one
-// (peer, tag, kind of call) arrive in the order sent. A message sent with send() is received with
-// recv(), one of start_send() with start_recv().
+// return at once with a Work and run on a progress thread of the communicator; those of high
+// priority have a progress thread of their own. Each of these three kinds has connections of its
+// own, so none queues behind another: within a kind the order of calls must be the same on all
+// ranks, between kinds any order will do. Point-to-point messages are matched by (peer, tag);
+// messages of one (peer, tag, kind of call) arrive in the order sent. A message sent with send() is
+// received with recv(), one of start_send() with start_recv().
 //
 // Counts are elements. A count of zero is allowed everywhere. Results are reproducible: the same
 // inputs, ranks and algorithm give the same bits, and all ranks of an all_reduce hold the same
-// bits.
+// bits. In ReduceOrder::kRanks every algorithm and transport gives the same bits.
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
+#include <type_traits>
 
 #include "runtime/base/job_environment.h"
 #include "runtime/base/logging.h"
 #include "runtime/base/status.h"
 #include "runtime/collective/types.h"
 #include "runtime/comm/buffer.h"
+#include "runtime/comm/collective_call.h"
+#include "runtime/comm/record_reduction_of.h"
+#include "runtime/comm/shared_memory.h"
 #include "runtime/comm/work.h"
 
 namespace dlaunch {
 
-/// Which calls go first where asynchronous ones wait for each other.
-enum class Priority : std::uint8_t { kNormal = 0, kHigh = 1 };
-
-/// What a collective call is, as plain data: decorators (counting, tracing) and backends see this.
-struct CollectiveCall {
-  CollectiveKind kind = CollectiveKind::kBarrier;
-  ConstBuffer input;  // what this rank contributes; may be the same memory as output (in place)
-  Buffer output;      // what it receives
-  /// scatter, gather, all_gather, reduce_scatter with unequal parts: elements of every rank's part,
-  /// on every rank the same. Empty: equal parts.
-  std::span<const std::size_t> counts;
-  ReduceOp op = ReduceOp::kSum;
-  int root = -1;  // -1: the operation has none
-  Algorithm algorithm = Algorithm::kAuto;
-  ReduceOrder order = ReduceOrder::kAny;
-  Priority priority = Priority::kNormal;  // of start(): kHigh has a lane of its own
-};
-
 class Communicator {
  public:
+  using Counts = std::span<const std::size_t>;
+
   virtual ~Communicator() =
       default;  // orderly: peers that still need this rank get kPeerLeft; never blocks
 
@@ -62,8 +50,8 @@ class Communicator {
 
   /// Runs a collective on this thread; the typed members below are the usual way to call it.
   virtual Status run(const CollectiveCall& call) = 0;
-  /// The same in the background. The buffers (not `counts`) must stay in place until the Work is
-  /// done.
+  /// The same in the background. The buffers (not the spans and the reduction that `call` points
+  /// to) must stay in place until the Work is done.
   virtual Work start(const CollectiveCall& call) = 0;
 
   /// Point to point. The receiver's buffer has exactly the sender's count and type (else
@@ -73,34 +61,54 @@ class Communicator {
   virtual Work start_send(ConstBuffer data, int peer, std::uint64_t tag = 0) = 0;
   virtual Work start_recv(Buffer data, int peer, std::uint64_t tag = 0) = 0;
 
+  /// Divides the ranks into new communicators, one per color, in which they are ordered by (key,
+  /// rank). A blocking collective. nullptr for a color below 0. The new communicator has
+  /// connections of its own, progresses and fails independently and may outlive this one.
+  virtual Result<std::unique_ptr<Communicator>> split(int color, int key) = 0;
+
+  /// Memory on which collectives are fastest; its contents are indeterminate. Sends nothing. kIo if
+  /// there is no room.
+  virtual Result<SharedMemory> allocate(std::size_t bytes) = 0;
+
   /// How long any later blocking wait lasts at most before it fails with kTimeout.
   virtual void set_timeout(std::chrono::nanoseconds timeout) = 0;
+
+  /// The order of operands in the reductions of the typed calls below, the same on all ranks. Not
+  /// while another thread is inside one of them.
+  virtual void set_reduce_order(ReduceOrder order) = 0;
+  virtual ReduceOrder reduce_order() const = 0;
 
   /// Fails this communicator everywhere with `why`: for a rank that must give up on its own
   /// account.
   virtual void abort(Status why) = 0;
 
   // --- collectives, blocking; each has a start_ twin
-  // -------------------------------------------------
 
   /// Returns when every rank has called it.
-  Status barrier() { return run(barrier_call()); }
+  Status barrier() { return run({}); }
   /// Copies root's buffer to everybody.
   Status broadcast(Buffer data, int root) { return run(broadcast_call(data, root)); }
   /// Rank r receives part r of root's input: input.count == size() * output.count, or sum(counts)
   /// with output.count == counts[rank()]. Only the root's input is read.
-  Status scatter(ConstBuffer input, Buffer output, int root,
-                 std::span<const std::size_t> counts = {}) {
-    return run(rooted_call(CollectiveKind::kScatter, input, output, root, counts));
+  Status scatter(ConstBuffer input, Buffer output, int root, Counts counts = {}) {
+    return run(moving_call(CollectiveKind::kScatter, input, output, root, counts));
   }
   /// The inverse of scatter; only the root's output is written.
-  Status gather(ConstBuffer input, Buffer output, int root,
-                std::span<const std::size_t> counts = {}) {
-    return run(rooted_call(CollectiveKind::kGather, input, output, root, counts));
+  Status gather(ConstBuffer input, Buffer output, int root, Counts counts = {}) {
+    return run(moving_call(CollectiveKind::kGather, input, output, root, counts));
   }
   /// gather whose result every rank receives.
-  Status all_gather(ConstBuffer input, Buffer output, std::span<const std::size_t> counts = {}) {
-    return run(rooted_call(CollectiveKind::kAllGather, input, output, -1, counts));
+  Status all_gather(ConstBuffer input, Buffer output, Counts counts = {}) {
+    return run(moving_call(CollectiveKind::kAllGather, input, output, -1, counts));
+  }
+  /// Part r of rank q's input becomes part q of rank r's output. Not in place.
+  Status all_to_all(ConstBuffer input, Buffer output) {
+    return run(all_to_all_call(input, output, {}, {}));
+  }
+  /// The same with unequal parts: send_counts[r] elements go to rank r, recv_counts[q] come from
+  /// rank q, the number that rank q sends to this one.
+  Status all_to_all(ConstBuffer input, Buffer output, Counts send_counts, Counts recv_counts) {
+    return run(all_to_all_call(input, output, send_counts, recv_counts));
   }
   /// Elementwise reduction of all ranks' inputs into root's output.
   Status reduce(ConstBuffer input, Buffer output, ReduceOp op, int root) {
@@ -108,66 +116,173 @@ class Communicator {
   }
   /// Rank r receives part r of the elementwise reduction: input.count == size() * output.count, or
   /// sum(counts) with output.count == counts[rank()].
-  Status reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op,
-                        std::span<const std::size_t> counts = {}) {
-    CollectiveCall call = reduce_call(CollectiveKind::kReduceScatter, input, output, op, -1);
-    call.counts = counts;
-    return run(call);
+  Status reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op, Counts counts = {}) {
+    return run(reduce_call(CollectiveKind::kReduceScatter, input, output, op, -1, counts));
   }
   /// Elementwise reduction in place, the same result on every rank. The average of integers is
-  /// computed in 64 bits and truncated toward zero; sums and products of integers wrap.
+  /// computed in 64 bits and truncated toward zero; sums and products of integers wrap. Sums of f16
+  /// and bf16 are computed in f32.
   Status all_reduce(Buffer data, ReduceOp op = ReduceOp::kSum,
                     Algorithm algorithm = Algorithm::kAuto) {
     return run(all_reduce_call(data, op, algorithm));
   }
+  /// all_reduce of many buffers as one operation. They have one type, any lengths, the same on all
+  /// ranks, and do not overlap.
+  Status all_reduce(std::span<const Buffer> pieces, ReduceOp op = ReduceOp::kSum) {
+    return run(coalesced_call(pieces, op));
+  }
 
-  Work start_barrier() { return start(barrier_call()); }
-  Work start_broadcast(Buffer data, int root) { return start(broadcast_call(data, root)); }
-  Work start_scatter(ConstBuffer input, Buffer output, int root,
-                     std::span<const std::size_t> counts = {}) {
-    return start(rooted_call(CollectiveKind::kScatter, input, output, root, counts));
+  // Reductions of the caller's own over trivially copyable records; for `combine` see
+  // record_reduction_of.h. Every rank passes the same function.
+
+  template <typename Record, RecordCombine<Record> Combine>
+  Status all_reduce_records(std::span<Record> records, Combine combine) {
+    const RecordReduction reduction = record_reduction_of<Record>(combine);
+    return run(record_call(CollectiveKind::kAllReduce, bytes_of(std::span<const Record>(records)),
+                           bytes_of(records), reduction, -1));
   }
-  Work start_gather(ConstBuffer input, Buffer output, int root,
-                    std::span<const std::size_t> counts = {}) {
-    return start(rooted_call(CollectiveKind::kGather, input, output, root, counts));
+  template <typename Record, RecordCombine<Record> Combine>
+  Status reduce_records(std::span<const Record> input, std::span<Record> output, Combine combine,
+                        int root) {
+    const RecordReduction reduction = record_reduction_of<Record>(combine);
+    return run(
+        record_call(CollectiveKind::kReduce, bytes_of(input), bytes_of(output), reduction, root));
   }
-  Work start_all_gather(ConstBuffer input, Buffer output,
-                        std::span<const std::size_t> counts = {}) {
-    return start(rooted_call(CollectiveKind::kAllGather, input, output, -1, counts));
+  template <typename Record, RecordCombine<Record> Combine>
+  Status reduce_scatter_records(std::span<const Record> input, std::span<Record> output,
+                                Combine combine, Counts counts = {}) {
+    const RecordReduction reduction = record_reduction_of<Record>(combine);
+    return run(record_call(CollectiveKind::kReduceScatter, bytes_of(input), bytes_of(output),
+                           reduction, -1, counts));
   }
-  Work start_reduce(ConstBuffer input, Buffer output, ReduceOp op, int root) {
-    return start(reduce_call(CollectiveKind::kReduce, input, output, op, root));
+
+  // --- the same in the background
+
+  Work start_barrier(Priority priority = Priority::kNormal) {
+    return start({.priority = priority});
   }
-  Work start_reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op,
-                            std::span<const std::size_t> counts = {}) {
-    CollectiveCall call = reduce_call(CollectiveKind::kReduceScatter, input, output, op, -1);
-    call.counts = counts;
-    return start(call);
+  Work start_broadcast(Buffer data, int root, Priority priority = Priority::kNormal) {
+    return start(with(priority, broadcast_call(data, root)));
+  }
+  Work start_scatter(ConstBuffer input, Buffer output, int root, Counts counts = {},
+                     Priority priority = Priority::kNormal) {
+    return start(
+        with(priority, moving_call(CollectiveKind::kScatter, input, output, root, counts)));
+  }
+  Work start_gather(ConstBuffer input, Buffer output, int root, Counts counts = {},
+                    Priority priority = Priority::kNormal) {
+    return start(with(priority, moving_call(CollectiveKind::kGather, input, output, root, counts)));
+  }
+  Work start_all_gather(ConstBuffer input, Buffer output, Counts counts = {},
+                        Priority priority = Priority::kNormal) {
+    return start(
+        with(priority, moving_call(CollectiveKind::kAllGather, input, output, -1, counts)));
+  }
+  Work start_all_to_all(ConstBuffer input, Buffer output, Priority priority = Priority::kNormal) {
+    return start(with(priority, all_to_all_call(input, output, {}, {})));
+  }
+  Work start_all_to_all(ConstBuffer input, Buffer output, Counts send_counts, Counts recv_counts,
+                        Priority priority = Priority::kNormal) {
+    return start(with(priority, all_to_all_call(input, output, send_counts, recv_counts)));
+  }
+  Work start_reduce(ConstBuffer input, Buffer output, ReduceOp op, int root,
+                    Priority priority = Priority::kNormal) {
+    return start(with(priority, reduce_call(CollectiveKind::kReduce, input, output, op, root)));
+  }
+  Work start_reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op, Counts counts = {},
+                            Priority priority = Priority::kNormal) {
+    return start(
+        with(priority, reduce_call(CollectiveKind::kReduceScatter, input, output, op, -1, counts)));
   }
   Work start_all_reduce(Buffer data, ReduceOp op = ReduceOp::kSum,
-                        Algorithm algorithm = Algorithm::kAuto) {
-    return start(all_reduce_call(data, op, algorithm));
+                        Algorithm algorithm = Algorithm::kAuto,
+                        Priority priority = Priority::kNormal) {
+    return start(with(priority, all_reduce_call(data, op, algorithm)));
+  }
+  Work start_all_reduce(std::span<const Buffer> pieces, ReduceOp op = ReduceOp::kSum,
+                        Priority priority = Priority::kNormal) {
+    return start(with(priority, coalesced_call(pieces, op)));
+  }
+  template <typename Record, RecordCombine<Record> Combine>
+  Work start_all_reduce_records(std::span<Record> records, Combine combine,
+                                Priority priority = Priority::kNormal) {
+    const RecordReduction reduction = record_reduction_of<Record>(combine);
+    return start(with(priority, record_call(CollectiveKind::kAllReduce,
+                                            bytes_of(std::span<const Record>(records)),
+                                            bytes_of(records), reduction, -1)));
+  }
+  template <typename Record, RecordCombine<Record> Combine>
+  Work start_reduce_records(std::span<const Record> input, std::span<Record> output,
+                            Combine combine, int root, Priority priority = Priority::kNormal) {
+    const RecordReduction reduction = record_reduction_of<Record>(combine);
+    return start(with(priority, record_call(CollectiveKind::kReduce, bytes_of(input),
+                                            bytes_of(output), reduction, root)));
+  }
+  template <typename Record, RecordCombine<Record> Combine>
+  Work start_reduce_scatter_records(std::span<const Record> input, std::span<Record> output,
+                                    Combine combine, Counts counts = {},
+                                    Priority priority = Priority::kNormal) {
+    const RecordReduction reduction = record_reduction_of<Record>(combine);
+    return start(with(priority, record_call(CollectiveKind::kReduceScatter, bytes_of(input),
+                                            bytes_of(output), reduction, -1, counts)));
   }
 
  private:
-  static CollectiveCall barrier_call() { return {}; }
+  static CollectiveCall with(Priority priority, CollectiveCall call) {
+    call.priority = priority;
+    return call;
+  }
+  template <typename Record>
+  static auto bytes_of(std::span<Record> records) {
+    using Bytes = std::conditional_t<std::is_const_v<Record>, ConstBuffer, Buffer>;
+    return Bytes(records.data(), records.size_bytes(), DType::kU8);
+  }
   static CollectiveCall broadcast_call(Buffer data, int root) {
     return {.kind = CollectiveKind::kBroadcast, .input = data, .output = data, .root = root};
   }
-  static CollectiveCall rooted_call(CollectiveKind kind, ConstBuffer input, Buffer output, int root,
-                                    std::span<const std::size_t> counts) {
+  static CollectiveCall moving_call(CollectiveKind kind, ConstBuffer input, Buffer output, int root,
+                                    Counts counts) {
     return {.kind = kind, .input = input, .output = output, .counts = counts, .root = root};
   }
-  static CollectiveCall reduce_call(CollectiveKind kind, ConstBuffer input, Buffer output,
-                                    ReduceOp op, int root) {
-    return {.kind = kind, .input = input, .output = output, .op = op, .root = root};
+  static CollectiveCall all_to_all_call(ConstBuffer input, Buffer output, Counts send_counts,
+                                        Counts recv_counts) {
+    return {.kind = CollectiveKind::kAllToAll,
+            .input = input,
+            .output = output,
+            .counts = send_counts,
+            .recv_counts = recv_counts};
   }
-  static CollectiveCall all_reduce_call(Buffer data, ReduceOp op, Algorithm algorithm) {
+  CollectiveCall reduce_call(CollectiveKind kind, ConstBuffer input, Buffer output, ReduceOp op,
+                             int root, Counts counts = {}) const {
+    return {.kind = kind,
+            .input = input,
+            .output = output,
+            .counts = counts,
+            .op = op,
+            .root = root,
+            .order = reduce_order()};
+  }
+  CollectiveCall all_reduce_call(Buffer data, ReduceOp op, Algorithm algorithm) const {
     return {.kind = CollectiveKind::kAllReduce,
             .input = data,
             .output = data,
             .op = op,
-            .algorithm = algorithm};
+            .algorithm = algorithm,
+            .order = reduce_order()};
+  }
+  CollectiveCall coalesced_call(std::span<const Buffer> pieces, ReduceOp op) const {
+    return {
+        .kind = CollectiveKind::kAllReduce, .pieces = pieces, .op = op, .order = reduce_order()};
+  }
+  static CollectiveCall record_call(CollectiveKind kind, ConstBuffer input, Buffer output,
+                                    const RecordReduction& reduction, int root,
+                                    Counts counts = {}) {
+    return {.kind = kind,
+            .input = input,
+            .output = output,
+            .counts = counts,
+            .record = &reduction,
+            .root = root};
   }
 };
 

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <memory>
 #include <utility>
 
 #include "runtime/comm/communicator.h"
@@ -64,6 +65,13 @@ class CountingCommunicator final : public Communicator {
     ++received_;
     return inner_.start_recv(data, peer, tag);
   }
+  /// The parts are not wrapped.
+  Result<std::unique_ptr<Communicator>> split(int color, int key) override {
+    return inner_.split(color, key);
+  }
+  Result<SharedMemory> allocate(std::size_t bytes) override { return inner_.allocate(bytes); }
+  void set_reduce_order(ReduceOrder order) override { inner_.set_reduce_order(order); }
+  ReduceOrder reduce_order() const override { return inner_.reduce_order(); }
   void set_timeout(std::chrono::nanoseconds timeout) override { inner_.set_timeout(timeout); }
   void abort(Status why) override { inner_.abort(std::move(why)); }
 
@@ -72,6 +80,7 @@ class CountingCommunicator final : public Communicator {
   void note(const CollectiveCall& call) {
     if (index(call.kind) < counts_.size()) ++counts_[index(call.kind)];
     bytes_ += call.input.bytes();
+    for (const Buffer& piece : call.pieces) bytes_ += piece.bytes();
   }
 
   Communicator& inner_;

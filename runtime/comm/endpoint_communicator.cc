@@ -2,12 +2,19 @@
 
 #include <algorithm>
 #include <atomic>
+#include <string>
 #include <utility>
 
+#include "runtime/collective/signature.h"
 #include "runtime/comm/async_lane.h"
 #include "runtime/comm/blocking_lane.h"
+#include "runtime/comm/caller_threads.h"
+#include "runtime/comm/shared_heap.h"
+#include "runtime/comm/split.h"
 #include "runtime/comm/validation.h"
 #include "transport/failure_state.h"
+#include "transport/loopback/loopback.h"
+#include "transport/shm/shared_group.h"
 
 namespace dlaunch {
 namespace {
@@ -16,13 +23,22 @@ constexpr std::chrono::nanoseconds kLongestTimeout = std::chrono::hours(24 * 365
 
 class EndpointCommunicator final : public Communicator {
  public:
-  EndpointCommunicator(std::vector<std::unique_ptr<Endpoint>> lanes,
-                       std::chrono::nanoseconds timeout)
+  EndpointCommunicator(Lanes lanes, const CommunicatorOptions& options)
       : rank_(lanes[0]->rank()),
         size_(lanes[0]->world_size()),
-        blocking_(std::move(lanes[0]), failure_),
-        async_(std::move(lanes[1]), failure_, [this](const Status& why) { fail(why); }) {
-    set_timeout(timeout);
+        options_(options),
+        reduce_order_(options.reduce_order),
+        heap_(shared_heap(*lanes[0])),
+        announcements_(std::move(lanes[kLaneKinds])),
+        blocking_(std::move(lanes[0]), announcements_, callers_, failure_),
+        async_(LaneKind::kAsync, std::move(lanes[1]), announcements_, callers_, failure_,
+               [this](const Status& why) { fail(why); }),
+        high_(LaneKind::kHighPriority, std::move(lanes[2]), announcements_, callers_, failure_,
+              [this](const Status& why) { fail(why); }) {
+    set_timeout(options.timeout);
+  }
+  ~EndpointCommunicator() override {
+    if (heap_ != nullptr) heap_->close();
   }
 
   int rank() const override { return rank_; }
@@ -30,30 +46,32 @@ class EndpointCommunicator final : public Communicator {
 
   Status run(const CollectiveCall& call) override {
     DLAUNCH_RETURN_IF_ERROR(validate(call, rank_, size_));
-    return run_request(call);
+    return run_blocking(call);
   }
 
   Work start(const CollectiveCall& call) override {
     if (Status invalid = validate(call, rank_, size_); !invalid.ok()) {
       return Work::finished(std::move(invalid));
     }
-    return async_.start(call, timeout());
+    callers_.note();
+    return (call.priority == Priority::kHigh ? high_ : async_).start(call, timeout());
   }
 
   Status send(ConstBuffer data, int peer, std::uint64_t tag) override {
     DLAUNCH_RETURN_IF_ERROR(validate_message(data, peer, size_).within("send"));
-    return run_request(outgoing(data, peer, tag));
+    return run_blocking(outgoing(data, peer, tag));
   }
 
   Status recv(Buffer data, int peer, std::uint64_t tag) override {
     DLAUNCH_RETURN_IF_ERROR(validate_message(data, peer, size_).within("recv"));
-    return run_request(MessageCall{.data = data, .peer = peer, .tag = tag});
+    return run_blocking(MessageCall{.data = data, .peer = peer, .tag = tag});
   }
 
   Work start_send(ConstBuffer data, int peer, std::uint64_t tag) override {
     if (Status invalid = validate_message(data, peer, size_).within("send"); !invalid.ok()) {
       return Work::finished(std::move(invalid));
     }
+    callers_.note();
     return async_.start(outgoing(data, peer, tag), timeout());
   }
 
@@ -61,8 +79,18 @@ class EndpointCommunicator final : public Communicator {
     if (Status invalid = validate_message(data, peer, size_).within("recv"); !invalid.ok()) {
       return Work::finished(std::move(invalid));
     }
+    callers_.note();
     return async_.start(MessageCall{.data = data, .peer = peer, .tag = tag}, timeout());
   }
+
+  Result<std::unique_ptr<Communicator>> split(int color, int key) override;
+
+  Result<SharedMemory> allocate(std::size_t bytes) override {
+    return heap_ == nullptr ? allocate_plain(bytes) : heap_->allocate(bytes);
+  }
+
+  void set_reduce_order(ReduceOrder order) override { reduce_order_ = order; }
+  ReduceOrder reduce_order() const override { return reduce_order_; }
 
   void set_timeout(std::chrono::nanoseconds timeout) override {
     timeout_ = std::clamp(timeout, std::chrono::nanoseconds(0), kLongestTimeout);
@@ -81,8 +109,16 @@ class EndpointCommunicator final : public Communicator {
     return {.outgoing = true, .data = {memory, data.count, data.dtype}, .peer = peer, .tag = tag};
   }
 
-  Status run_request(const Request& request) {
-    Status status = blocking_.run(request, timeout());
+  static std::shared_ptr<SharedHeap> shared_heap(Endpoint& endpoint) {
+    SharedGroup* const group = endpoint.shared_group();
+    if (group == nullptr || group->heap(group->index()).empty()) return nullptr;
+    return SharedHeap::over(group->heap(group->index()));
+  }
+
+  template <typename Call>
+  Status run_blocking(const Call& call) {
+    callers_.note();
+    Status status = blocking_.run(call, timeout());
     if (!status.ok()) fail(status);
     return status;
   }
@@ -90,29 +126,82 @@ class EndpointCommunicator final : public Communicator {
   // The first failure is everybody's. Not called from inside a lane's lock.
   void fail(const Status& why) {
     if (!failure_.set(why)) return;
+    announcements_.fail(why);
     async_.fail();
+    high_.fail();
     blocking_.fail();
   }
 
   const int rank_;
   const int size_;
+  const CommunicatorOptions options_;
   std::atomic<std::chrono::nanoseconds> timeout_{};
+  std::atomic<ReduceOrder> reduce_order_;
+  std::atomic<int> splits_{0};
+  std::shared_ptr<SharedHeap> heap_;  // nullptr: no memory is shared
   FailureState failure_;
+  CallerThreads callers_;
+  Announcements announcements_;
   BlockingLane blocking_;
-  AsyncLane async_;  // destroyed first: its thread refers to the others
+  AsyncLane async_;  // these two are destroyed first: their threads refer to the others
+  AsyncLane high_;
 };
+
+Result<std::unique_ptr<Communicator>> EndpointCommunicator::split(int color, int key) {
+  std::vector<ColorAndKey> all(static_cast<std::size_t>(size_));
+  const ColorAndKey own{color, key};
+  const ConstBuffer input(&own, 2, DType::kI64);
+  const Buffer output(all.data(), 2 * all.size(), DType::kI64);
+  DLAUNCH_RETURN_IF_ERROR(all_gather(input, output).within("split"));
+  const int number = ++splits_;
+  if (color < 0) return std::unique_ptr<Communicator>();
+
+  std::vector<int> members = ranks_of_color(all, color);
+  CommunicatorOptions options = options_;
+  options.timeout = timeout();
+  options.reduce_order = reduce_order();
+  options.name += "/" + std::to_string(number) + "." + std::to_string(color);
+  Lanes lanes;
+  if (members.size() == 1) {
+    lanes = lanes_of_one();
+  } else if (!options.make_lanes) {
+    return Status(StatusCode::kUnavailable, "split: this communicator cannot make another one");
+  } else {
+    const auto index = std::ranges::find(members, rank_) - members.begin();
+    auto made = options.make_lanes(members, static_cast<int>(index), options.name);
+    if (!made.ok()) return made.status().within("split into " + options.name);
+    lanes = *std::move(made);
+  }
+  if (options.make_lanes) options.make_lanes = within_part(options.make_lanes, std::move(members));
+  auto part = make_communicator(std::move(lanes), options);
+  if (!part.ok()) return part;
+  // Nobody begins before all are there.
+  DLAUNCH_RETURN_IF_ERROR((*part)->barrier().within("split into " + options.name));
+  return part;
+}
 
 }  // namespace
 
-Result<std::unique_ptr<Communicator>> make_communicator(
-    std::vector<std::unique_ptr<Endpoint>> lanes, const CommunicatorOptions& options) {
-  if (lanes.size() != kCommunicatorLanes || lanes[0]->rank() != lanes[1]->rank() ||
-      lanes[0]->world_size() != lanes[1]->world_size()) {
-    return Status(StatusCode::kInvalidArgument,
-                  "a communicator needs two endpoints of the same rank and world");
+Lanes lanes_of_one() {
+  Lanes lanes;
+  for (int lane = 0; lane < kCommunicatorLanes; ++lane) {
+    lanes.push_back(LoopbackNetwork(1, describe_signature).endpoint(0));
+  }
+  return lanes;
+}
+
+Result<std::unique_ptr<Communicator>> make_communicator(Lanes lanes,
+                                                        const CommunicatorOptions& options) {
+  const bool alike = std::ranges::all_of(lanes, [&](const auto& lane) {
+    return lane->rank() == lanes[0]->rank() && lane->world_size() == lanes[0]->world_size();
+  });
+  if (lanes.size() != kCommunicatorLanes || !alike) {
+    return Status(StatusCode::kInvalidArgument, "a communicator needs " +
+                                                    std::to_string(kCommunicatorLanes) +
+                                                    " endpoints of the same rank and world");
   }
   return std::unique_ptr<Communicator>(
-      std::make_unique<EndpointCommunicator>(std::move(lanes), options.timeout));
+      std::make_unique<EndpointCommunicator>(std::move(lanes), options));
 }
 
 }  // namespace dlaunch

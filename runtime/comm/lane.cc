@@ -6,15 +6,17 @@
 #include <string>
 #include <utility>
 
-#include "runtime/collective/reduction.h"
 #include "runtime/collective/selection.h"
-#include "runtime/comm/validation.h"
+#include "runtime/comm/call_signature.h"
 
 namespace dlaunch {
 namespace {
 
-// How long a collective stands still before its rank announces it; less if its time is short.
+// How long a collective stands still before its rank looks around; less if its time is short.
 constexpr std::chrono::nanoseconds kStandstill = std::chrono::milliseconds(300);
+// The first time to the next look, which doubles every time up to the longest.
+constexpr std::chrono::nanoseconds kLookAgain = std::chrono::milliseconds(20);
+constexpr std::chrono::nanoseconds kLookAgainAtMost = std::chrono::milliseconds(500);
 
 std::chrono::nanoseconds standstill(std::chrono::nanoseconds timeout) {
   return std::min(kStandstill, timeout / 4);
@@ -24,19 +26,17 @@ Algorithm resolve(const CollectiveCall& call, int world) {
   if (call.kind != CollectiveKind::kAllReduce || call.algorithm != Algorithm::kAuto) {
     return call.algorithm;
   }
-  return choose_all_reduce(call.output.bytes(), world);
+  return choose_all_reduce(total_count(call, world) * size_of(dtype_of_call(call)), world);
 }
 
-// Unequal parts; equal ones are the same operation whether they were written out or not.
-std::span<const std::size_t> unequal_counts(const CollectiveCall& call) {
-  const bool equal = std::ranges::all_of(
-      call.counts, [&](std::size_t count) { return count == call.counts.front(); });
-  return equal ? std::span<const std::size_t>() : call.counts;
-}
-
-bool reduces(CollectiveKind kind) {
-  return kind == CollectiveKind::kReduce || kind == CollectiveKind::kReduceScatter ||
-         kind == CollectiveKind::kAllReduce;
+// The type in which messages carry what is on its way: wide enough that partial sums do not round.
+DType working_type(const CollectiveCall& call, DType dtype) {
+  const bool adds =
+      call.op == ReduceOp::kSum || call.op == ReduceOp::kAvg || call.op == ReduceOp::kProd;
+  if (!reduces(call.kind) || call.record != nullptr || !adds) return dtype;
+  if (dtype == DType::kF16 || dtype == DType::kBF16) return DType::kF32;
+  const bool integer = dtype == DType::kI32 || dtype == DType::kU8;
+  return integer && call.op == ReduceOp::kAvg ? DType::kI64 : dtype;
 }
 
 // "rank 3", "ranks 1, 4 and 7", "ranks 1, 2, 3, ... (250 in all)".
@@ -60,14 +60,17 @@ std::string in_seconds(std::chrono::nanoseconds duration) {
 
 }  // namespace
 
-Lane::Lane(std::unique_ptr<Endpoint> endpoint)
-    : rank_(endpoint->rank()),
+Lane::Lane(LaneKind kind, std::unique_ptr<Endpoint> endpoint, Announcements& announcements)
+    : kind_(kind),
+      rank_(endpoint->rank()),
       world_(endpoint->world_size()),
+      announcements_(announcements),
       plans_(rank_, world_),
-      announcements_(std::make_unique<Announcements>(*endpoint)),
       endpoint_(std::move(endpoint)) {}
 
-std::unique_ptr<Operation> Lane::prepare(const Request& request, std::chrono::nanoseconds timeout) {
+// --- preparing
+
+std::unique_ptr<Operation> Lane::new_operation(std::chrono::nanoseconds timeout) {
   std::unique_ptr<Operation> operation;
   if (spare_.empty()) {
     operation = std::make_unique<Operation>(*endpoint_);
@@ -75,160 +78,183 @@ std::unique_ptr<Operation> Lane::prepare(const Request& request, std::chrono::na
     operation = std::move(spare_.back());
     spare_.pop_back();
   }
-  operation->widened = false;
-  operation->announced = false;
   operation->timeout = timeout;
-  operation->deadline = Deadline::after(timeout);
-  operation->announce_at = Deadline::after(standstill(timeout));
-  if (const auto* call = std::get_if<CollectiveCall>(&request)) {
-    prepare_collective(*operation, *call);
-  } else {
-    prepare_message(*operation, std::get<MessageCall>(request));
-  }
+  operation->waiting = false;
+  operation->moved = false;
+  operation->announced = false;
+  operation->announced_alone = false;
   return operation;
 }
 
 void Lane::recycle(std::unique_ptr<Operation> operation) {
   operation->plan.reset();
   operation->outcome.reset();
+  operation->copy.clear();
   spare_.push_back(std::move(operation));
 }
 
-void Lane::prepare_collective(Operation& operation, const CollectiveCall& asked) {
+std::unique_ptr<Operation> Lane::prepare(const CollectiveCall& asked,
+                                         std::chrono::nanoseconds timeout) {
+  std::unique_ptr<Operation> operation = new_operation(timeout);
   CollectiveCall call = asked;
   call.algorithm = resolve(asked, world_);
-  call.counts = unequal_counts(asked);
-  const DType dtype = call.kind == CollectiveKind::kGather ||
-                              call.kind == CollectiveKind::kAllGather ||
-                              call.kind == CollectiveKind::kReduce
-                          ? call.input.dtype
-                          : call.output.dtype;
-  const bool barrier = call.kind == CollectiveKind::kBarrier;
-  operation.sequence = next_sequence_++;
-  operation.plan = plans_.plan_for(call);
-  operation.assignment = {
-      .plan = operation.plan.get(),
-      .input = static_cast<const std::byte*>(call.input.data),
-      .output = static_cast<std::byte*>(call.output.data),
-      .dtype = barrier ? DType::kU8 : dtype,
-      .op = call.op,
-      .tag = {.sequence = operation.sequence,
-              .context = static_cast<std::uint32_t>(Traffic::kCollective)},
-      .signature = {
-          .count = total_count(call, rank_, world_),
-          .root = call.root,
-          .operation = static_cast<std::uint8_t>(call.kind),
-          .dtype = static_cast<std::uint8_t>(barrier ? DType::kU8 : dtype),
-          .reduce_op = static_cast<std::uint8_t>(reduces(call.kind) ? call.op : ReduceOp::kSum),
-          .algorithm = static_cast<std::uint8_t>(call.algorithm),
-          .extra = signature_extra(hash_counts(call.counts), history_.hash())}};
-  history_.append(operation.assignment.signature);
-  const bool integer = dtype == DType::kI32 || dtype == DType::kU8;
-  if (reduces(call.kind) && call.op == ReduceOp::kAvg && integer) widen_average(operation, call);
+  operation->sequence = next_sequence_++;
+  operation->plan = plans_.plan_for(call);
+  operation->assignment = {.plan = operation->plan.get(),
+                           .input = static_cast<const std::byte*>(call.input.data),
+                           .output = static_cast<std::byte*>(call.output.data),
+                           .dtype = dtype_of_call(call),
+                           .op = call.op,
+                           .tag = {.sequence = operation->sequence,
+                                   .context = static_cast<std::uint32_t>(Traffic::kCollective)},
+                           .signature = signature_of(call, world_, history_.hash())};
+  history_.append(operation->assignment.signature);
+  take_working_copy(*operation, call);
+  return operation;
 }
 
-void Lane::widen_average(Operation& operation, const CollectiveCall& call) {
-  const bool receives = call.kind != CollectiveKind::kReduce || call.root == rank_;
-  operation.widened = true;
-  operation.narrow_input = call.input;
-  operation.narrow_output = receives ? call.output : Buffer();
-  operation.assignment.dtype = DType::kI64;
+void Lane::take_working_copy(Operation& operation, const CollectiveCall& call) {
+  const DType dtype = operation.assignment.dtype;
+  const DType working = working_type(call, dtype);
+  operation.assignment.dtype = working;
+  if (!call.pieces.empty()) {
+    operation.copy.set_up(call.pieces, working);
+  } else if (working != dtype) {
+    const bool receives = call.kind != CollectiveKind::kReduce || call.root == rank_;
+    operation.copy.set_up(call.input, receives ? call.output : Buffer(), working);
+  }
 }
 
-void Lane::prepare_message(Operation& operation, const MessageCall& call) {
-  operation.sequence = 0;
-  operation.outgoing = call.outgoing;
-  operation.plan = plans_.plan_for_message(call.outgoing, call.peer, call.data.count);
-  auto* data = static_cast<std::byte*>(call.data.data);
-  operation.assignment = {
-      .plan = operation.plan.get(),
-      .input = data,
-      .output = data,
-      .dtype = call.data.dtype,
-      .tag = {.sequence = call.tag, .context = static_cast<std::uint32_t>(Traffic::kPointToPoint)},
-      .signature = {.count = call.data.count,
-                    .operation = kPointToPointOperation,
-                    .dtype = static_cast<std::uint8_t>(call.data.dtype)}};
+std::unique_ptr<Operation> Lane::prepare(const MessageCall& call,
+                                         std::chrono::nanoseconds timeout) {
+  std::unique_ptr<Operation> operation = new_operation(timeout);
+  operation->sequence = 0;
+  operation->outgoing = call.outgoing;
+  Transfer& message = operation->message;
+  message.reset();
+  message.peer = call.peer;
+  message.tag = {.sequence = call.tag,
+                 .context = static_cast<std::uint32_t>(Traffic::kPointToPoint)};
+  message.signature = {.count = call.data.count,
+                       .operation = kPointToPointOperation,
+                       .dtype = static_cast<std::uint8_t>(call.data.dtype)};
+  message.data = static_cast<std::byte*>(call.data.data);
+  message.bytes = call.data.bytes();
+  return operation;
 }
+
+// --- driving
 
 void Lane::start(Operation& operation) {
-  if (operation.is_collective()) {
-    const Status clash =
-        announcements_->entered(operation.sequence, operation.assignment.signature);
-    if (!clash.ok()) endpoint_->fail(clash);
+  if (!operation.is_collective()) {
+    return operation.outgoing ? endpoint_->start_send(operation.message)
+                              : endpoint_->start_recv(operation.message);
   }
-  if (operation.widened) {
-    const ConstBuffer& input = operation.narrow_input;
-    operation.wide_input.resize(input.count);
-    operation.wide_output.resize(operation.narrow_output.count);
-    widen(input.dtype, input.data, operation.wide_input.data(), input.count);
-    operation.assignment.input = reinterpret_cast<const std::byte*>(operation.wide_input.data());
-    operation.assignment.output = reinterpret_cast<std::byte*>(operation.wide_output.data());
+  const Status clash =
+      announcements_.entered(kind_, operation.sequence, operation.assignment.signature);
+  if (!clash.ok()) endpoint_->fail(clash);
+  if (operation.copy.used()) {
+    operation.copy.load();
+    operation.assignment.input = operation.copy.input();
+    operation.assignment.output = operation.copy.output();
   }
   operation.execution.start(operation.assignment);
 }
 
-bool Lane::drive(Operation& operation) {
-  if (operation.execution.advance()) {
-    operation.announce_at = Deadline::after(standstill(operation.timeout));
+bool Lane::drive(Operation& operation, bool alone) {
+  if (!operation.is_collective()) {
+    if (!operation.message.done()) watch(operation, alone);
+    return operation.message.done();
   }
-  if (!operation.execution.done()) watch(operation);
+  if (operation.execution.advance()) operation.moved = true;
+  if (!operation.execution.done()) watch(operation, alone);
   if (!operation.execution.done()) return false;
-  const Buffer& output = operation.narrow_output;
-  if (operation.widened && operation.execution.status().ok()) {
-    narrow(output.dtype, operation.wide_output.data(), output.data, output.count);
-  }
+  if (operation.copy.used() && operation.execution.status().ok()) operation.copy.store();
   return true;
 }
 
 // Looks after an operation that waits.
-void Lane::watch(Operation& operation) {
-  if (operation.deadline.expired()) return give_up(operation, timed_out(operation));
-  if (!operation.is_collective()) return;
-  if (!operation.announced && operation.announce_at.expired()) {
-    operation.announced = true;
-    announcements_->announce(operation.sequence, operation.assignment.signature);
+void Lane::watch(Operation& operation, bool alone) {
+  const auto now = Deadline::Clock::now();
+  if (!operation.waiting || operation.moved) {
+    if (!operation.waiting) operation.deadline = Deadline::at(now + operation.timeout);
+    operation.waiting = true;
+    operation.moved = false;
+    operation.look_around = Deadline::at(now + standstill(operation.timeout));
+    operation.look_again = kLookAgain;
   }
-  if (!operation.announced) return;
-  if (const Status clash = announcements_->check(); !clash.ok()) give_up(operation, clash);
+  if (operation.deadline.when() <= now) return give_up(operation, timed_out(operation));
+  if (operation.is_collective() && operation.look_around.when() <= now) {
+    look_around(operation, alone);
+  }
+}
+
+void Lane::look_around(Operation& operation, bool alone) {
+  const bool news = !operation.announced || (alone && !operation.announced_alone);
+  operation.announced = true;
+  operation.announced_alone = operation.announced_alone || alone;
+  operation.look_around = Deadline::after(operation.look_again);
+  operation.look_again = std::min(2 * operation.look_again, kLookAgainAtMost);
+  const Status clash = announcements_.look_around(
+      {.lane = kind_, .sequence = operation.sequence, .alone = alone}, news);
+  if (!clash.ok()) give_up(operation, clash);
 }
 
 void Lane::give_up(Operation& operation, const Status& why) {
-  operation.execution.cancel(why);
+  if (operation.is_collective()) {
+    operation.execution.cancel(why);
+  } else {
+    endpoint_->cancel(operation.message, why);
+  }
   endpoint_->fail(why);  // even if nothing of it was in flight
 }
 
+Deadline Lane::next_check(const Operation& operation) {
+  if (!operation.is_collective()) return operation.deadline;
+  return earliest(operation.deadline, operation.look_around);
+}
+
+// --- how it ended
+
 Status Lane::timed_out(const Operation& operation) const {
-  // Of the ranks waited for, those that are in the same collective only wait themselves.
-  std::vector<int> missing = operation.execution.waiting_for();
-  if (operation.announced) {
-    const std::vector<int> silent = announcements_->silent(operation.sequence);
-    std::vector<int> both;
-    std::ranges::set_intersection(missing, silent, std::back_inserter(both));
-    if (!both.empty()) {
-      missing = both;
-    } else if (!silent.empty()) {
-      missing = silent;
+  std::vector<int> missing{operation.message.peer};
+  if (operation.is_collective()) {
+    // Of the ranks waited for, those that are in the same collective only wait themselves.
+    missing = operation.execution.waiting_for();
+    if (operation.announced) {
+      const std::vector<int> silent = announcements_.silent(kind_, operation.sequence);
+      std::vector<int> both;
+      std::ranges::set_intersection(missing, silent, std::back_inserter(both));
+      if (!both.empty()) {
+        missing = both;
+      } else if (!silent.empty()) {
+        missing = silent;
+      }
     }
   }
   return Status(StatusCode::kTimeout, "timed out after " + in_seconds(operation.timeout) +
                                           " waiting for " + list_of(missing));
 }
 
-Status Lane::result(const Operation& operation) const {
+Status Lane::result(const Operation& operation) {
+  if (!operation.is_collective()) {
+    const Status& status = operation.message.status();
+    return status.ok() ? status : status.within(operation.name());
+  }
   const Status& status = operation.execution.status();
   if (status.ok()) return status;
-  std::string name = operation.name();
-  // Calls that look alike may follow different ones (see CallHistory).
-  if (status.code() == StatusCode::kMismatch && operation.sequence > 1) {
-    name += " after " + describe_call(announcements_->own(operation.sequence - 1));
-  }
-  return status.within(std::move(name));
+  if (status.code() != StatusCode::kMismatch) return status.within(operation.name());
+  return clarified(operation, status);
 }
 
-Deadline Lane::next_check(const Operation& operation) {
-  if (!operation.is_collective() || operation.announced) return operation.deadline;
-  return earliest(operation.deadline, operation.announce_at);
+// Calls that look alike may follow different ones (see CallHistory).
+Status Lane::clarified(const Operation& operation, const Status& status) {
+  if (mismatch_.ok()) mismatch_ = announcements_.clarify(kind_, operation.sequence, status);
+  std::string name = operation.name();
+  if (operation.sequence > 1) {
+    name += " after " + describe_call(announcements_.own(kind_, operation.sequence - 1));
+  }
+  return mismatch_.within(std::move(name));
 }
 
 }  // namespace dlaunch

@@ -12,6 +12,7 @@
 
 #include "runtime/collective/signature.h"
 #include "runtime/comm/announcements.h"
+#include "runtime/comm/collective_call.h"
 #include "runtime/comm/operation.h"
 #include "runtime/comm/plan_cache.h"
 #include "transport/endpoint.h"
@@ -20,43 +21,50 @@ namespace dlaunch {
 
 class Lane {
  public:
-  explicit Lane(std::unique_ptr<Endpoint> endpoint);
+  /// `announcements` outlives the lane.
+  Lane(LaneKind kind, std::unique_ptr<Endpoint> endpoint, Announcements& announcements);
 
   Endpoint& endpoint() { return *endpoint_; }
   /// Destroys the endpoint, after which nothing refers to operations or buffers any more. The lane
   /// is not used again.
   void close() { endpoint_.reset(); }
 
-  /// Gives a valid request its sequence number and plan. Sends nothing yet.
-  std::unique_ptr<Operation> prepare(const Request& request, std::chrono::nanoseconds timeout);
+  /// Gives a valid call its sequence number and plan. Sends nothing yet.
+  std::unique_ptr<Operation> prepare(const CollectiveCall& call, std::chrono::nanoseconds timeout);
+  std::unique_ptr<Operation> prepare(const MessageCall& call, std::chrono::nanoseconds timeout);
   /// Takes back an operation that has ended, to use its memory again.
   void recycle(std::unique_ptr<Operation> operation);
 
   /// Begins. Operations are started in the order prepared.
   void start(Operation& operation);
   /// Does what can be done without waiting; true once the operation has ended. If it ended badly,
-  /// the endpoint has failed too.
-  bool drive(Operation& operation);
-  /// How it ended, with the operation's name in front.
-  Status result(const Operation& operation) const;
-  /// When drive() has something to do even if nothing moves.
+  /// the endpoint has failed too. `alone`: its caller waits for it, and no other thread uses the
+  /// communicator.
+  bool drive(Operation& operation, bool alone);
+  /// How it ended, with the operation's name in front. After a mismatch this may listen to the
+  /// other ranks for a moment, to find out which calls differed.
+  Status result(const Operation& operation);
+  /// When drive() has something to do even if nothing moves. For an operation driven before.
   static Deadline next_check(const Operation& operation);
 
  private:
-  void prepare_collective(Operation& operation, const CollectiveCall& call);
-  void prepare_message(Operation& operation, const MessageCall& call);
-  void widen_average(Operation& operation, const CollectiveCall& call);
-  void watch(Operation& operation);
+  std::unique_ptr<Operation> new_operation(std::chrono::nanoseconds timeout);
+  void take_working_copy(Operation& operation, const CollectiveCall& call);
+  void watch(Operation& operation, bool alone);
+  void look_around(Operation& operation, bool alone);
   void give_up(Operation& operation, const Status& why);
   Status timed_out(const Operation& operation) const;
+  Status clarified(const Operation& operation, const Status& status);
 
-  int rank_;
-  int world_;
+  const LaneKind kind_;
+  const int rank_;
+  const int world_;
+  Announcements& announcements_;
   std::uint64_t next_sequence_ = 1;
   CallHistory history_;
   PlanCache plans_;
   std::vector<std::unique_ptr<Operation>> spare_;
-  std::unique_ptr<Announcements> announcements_;
+  Status mismatch_;                     // once it is clear which calls differed
   std::unique_ptr<Endpoint> endpoint_;  // destroyed first: it refers to transfers of the above
 };
 

@@ -1,5 +1,5 @@
-// Operation: one call on its way - its plan in execution, its name for error messages, its
-// deadline.
+// Operation: one call on its way - its plan in execution or its message, its name for error
+// messages, its deadline.
 //
 // Made by Lane::prepare on the caller's thread, then used by the thread that drives the lane.
 #pragma once
@@ -8,13 +8,14 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <variant>
-#include <vector>
 
 #include "runtime/base/deadline.h"
 #include "runtime/collective/executor.h"
-#include "runtime/comm/communicator.h"
+#include "runtime/collective/record_reduction.h"
+#include "runtime/comm/buffer.h"
 #include "runtime/comm/outcome.h"
+#include "runtime/comm/working_copy.h"
+#include "transport/endpoint.h"
 
 namespace dlaunch {
 
@@ -26,34 +27,36 @@ struct MessageCall {
   std::uint64_t tag = 0;
 };
 
-/// What a caller asks for.
-using Request = std::variant<CollectiveCall, MessageCall>;
-
 struct Operation {
   explicit Operation(Endpoint& endpoint) : execution(endpoint) {}
 
   /// "all_reduce #12 sum f32[1000] ring", "recv f32[10] from rank 3 tag 7".
   std::string name() const;
   bool is_collective() const { return sequence > 0; }
+  const MessageSignature& signature() const {
+    return is_collective() ? assignment.signature : message.signature;
+  }
 
-  std::uint64_t sequence = 0;  // 0: a message
-  bool outgoing = false;       // of a message
+  std::uint64_t sequence = 0;  // of a collective; 0: a message
+
+  bool outgoing = false;
+  Transfer message;
+
   std::shared_ptr<const Plan> plan;
   Assignment assignment;
   PlanExecution execution;
+  RecordReduction record;  // what assignment.record points to
+  WorkingCopy copy;
 
+  // Waiting. The clock is not looked at before there is something to wait for.
   std::chrono::nanoseconds timeout{};
-  Deadline deadline = Deadline::after({});
-  Deadline announce_at = Deadline::after({});  // moves on whenever something has moved
+  bool waiting = false;
+  bool moved = false;                          // since the clock was last looked at
+  Deadline deadline = Deadline::after({});     // from here on: only while waiting
+  Deadline look_around = Deadline::after({});  // when to ask what the other ranks are doing
+  std::chrono::nanoseconds look_again{};       // how long after that once more
   bool announced = false;
-
-  // The average of i32 or u8 is computed in 64 bits: copies of input and output in that width, and
-  // the buffers they stand for.
-  bool widened = false;
-  ConstBuffer narrow_input;
-  Buffer narrow_output;
-  std::vector<std::int64_t> wide_input;
-  std::vector<std::int64_t> wide_output;
+  bool announced_alone = false;
 
   std::shared_ptr<Outcome> outcome;  // of an asynchronous call
 };

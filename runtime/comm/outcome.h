@@ -2,11 +2,13 @@
 // Any thread may call any member; set() is called once.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <utility>
 
+#include "runtime/comm/caller_threads.h"
 #include "runtime/comm/work.h"
 
 namespace dlaunch {
@@ -31,6 +33,7 @@ class Outcome final : public Work::State {
     std::unique_lock lock(mutex_);
     const auto is_done = [this] { return done_; };
     if (timeout == std::chrono::nanoseconds::max()) {  // as a point in time it would overflow
+      waiter_ = CallerThreads::current();
       changed_.wait(lock, is_done);
     } else if (!changed_.wait_for(lock, timeout, is_done)) {
       return Status(StatusCode::kTimeout, "the operation is still in progress");
@@ -38,11 +41,16 @@ class Outcome final : public Work::State {
     return status_;
   }
 
+  /// A thread that waits without a timeout of its own: until the operation has ended. nullptr if
+  /// there is none.
+  const void* waiter() const { return waiter_; }
+
  private:
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool done_ = false;
   Status status_;
+  std::atomic<const void*> waiter_{nullptr};
 };
 
 }  // namespace dlaunch

@@ -8,15 +8,12 @@
 #include "runtime/collective/linear.h"
 #include "runtime/collective/ring.h"
 #include "runtime/collective/tree.h"
-#include "runtime/comm/validation.h"
+#include "runtime/comm/call_signature.h"
 
 namespace dlaunch {
 namespace {
 
 constexpr std::size_t kMostEntries = 64;
-// Beside the CollectiveKinds.
-constexpr std::uint8_t kSendOperation = 254;
-constexpr std::uint8_t kRecvOperation = 255;
 
 }  // namespace
 
@@ -41,17 +38,9 @@ std::shared_ptr<const Plan> PlanCache::find_or_make(const Key& key,
 }
 
 std::shared_ptr<const Plan> PlanCache::plan_for(const CollectiveCall& call) {
-  const std::size_t total = total_count(call, rank_, world_);
-  const Key key{static_cast<std::uint8_t>(call.kind), call.algorithm, call.root, total};
+  const std::size_t total = total_count(call, world_);
+  const Key key{call.kind, call.algorithm, call.root, total};
   return find_or_make(key, call.counts, [&] { return make_plan(call, total); });
-}
-
-std::shared_ptr<const Plan> PlanCache::plan_for_message(bool outgoing, int peer,
-                                                        std::size_t count) {
-  const Key key{
-      .operation = outgoing ? kSendOperation : kRecvOperation, .root = peer, .count = count};
-  return find_or_make(
-      key, {}, [&] { return outgoing ? send_message(peer, count) : recv_message(peer, count); });
 }
 
 Plan PlanCache::make_plan(const CollectiveCall& call, std::size_t total) const {

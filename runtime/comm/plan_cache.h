@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "runtime/collective/plan.h"
-#include "runtime/comm/communicator.h"
+#include "runtime/comm/collective_call.h"
 
 namespace dlaunch {
 
@@ -19,13 +19,12 @@ class PlanCache {
 
   /// `call` is valid, its algorithm is not kAuto if it is an all_reduce.
   std::shared_ptr<const Plan> plan_for(const CollectiveCall& call);
-  std::shared_ptr<const Plan> plan_for_message(bool outgoing, int peer, std::size_t count);
 
  private:
   struct Key {
-    std::uint8_t operation = 0;  // a CollectiveKind, or a direction of messages
+    CollectiveKind kind = CollectiveKind::kBarrier;
     Algorithm algorithm = Algorithm::kAuto;
-    int root = -1;  // or the peer of a message
+    int root = -1;
     std::size_t count = 0;
 
     friend bool operator==(const Key&, const Key&) = default;

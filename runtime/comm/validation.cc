@@ -1,9 +1,18 @@
 #include "runtime/comm/validation.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <iterator>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
+
+#include "runtime/collective/signature.h"
+#include "runtime/comm/call_signature.h"
 
 namespace dlaunch {
 namespace {
@@ -66,14 +75,14 @@ bool overlap(const ConstBuffer& a, const ConstBuffer& b) {
          b_begin < a_begin + a.bytes();
 }
 
-Status check_counts(const CollectiveCall& call, int size) {
-  if (call.counts.empty()) return Status();
-  if (call.counts.size() != static_cast<std::size_t>(size)) {
-    return invalid(std::to_string(call.counts.size()) + " counts for " + std::to_string(size) +
-                   " ranks");
+Status check_counts(std::string_view name, std::span<const std::size_t> counts, int size) {
+  if (counts.empty()) return Status();
+  if (counts.size() != static_cast<std::size_t>(size)) {
+    return invalid(std::to_string(counts.size()) + " " + std::string(name) + " for " +
+                   std::to_string(size) + " ranks");
   }
   std::size_t total = 0;
-  for (const std::size_t count : call.counts) {
+  for (const std::size_t count : counts) {
     if (count > kMostBytes / 8 - total) return invalid("the counts add up to an impossible total");
     total += count;
   }
@@ -81,7 +90,7 @@ Status check_counts(const CollectiveCall& call, int size) {
 }
 
 Status check_parts(const CollectiveCall& call, int rank, int size) {
-  DLAUNCH_RETURN_IF_ERROR(check_counts(call, size));
+  DLAUNCH_RETURN_IF_ERROR(check_counts("counts", call.counts, size));
   const PartAndWhole buffers = part_and_whole(call, rank);
   DLAUNCH_RETURN_IF_ERROR(check_buffer(buffers.part_name, buffers.part));
   const auto own = static_cast<std::size_t>(rank);
@@ -95,7 +104,7 @@ Status check_parts(const CollectiveCall& call, int rank, int size) {
   if (!buffers.whole_used) return Status();
   DLAUNCH_RETURN_IF_ERROR(check_buffer(buffers.whole_name, buffers.whole));
   if (buffers.part.dtype != buffers.whole.dtype) return invalid("input and output differ in type");
-  const std::size_t total = total_count(call, rank, size);
+  const std::size_t total = total_count(call, size);
   if (buffers.whole.count != total) {
     return invalid(std::string(buffers.whole_name) + " has " + std::to_string(buffers.whole.count) +
                    " elements, but the parts add up to " + std::to_string(total));
@@ -132,23 +141,123 @@ Status check_whole(const CollectiveCall& call, int rank) {
   return Status();
 }
 
-Status check(const CollectiveCall& call, int rank, int size) {
+Status check_all_to_all(const CollectiveCall& call, int size) {
+  if (call.counts.empty() != call.recv_counts.empty()) {
+    return invalid("send counts and receive counts go together");
+  }
+  DLAUNCH_RETURN_IF_ERROR(check_counts("send counts", call.counts, size));
+  DLAUNCH_RETURN_IF_ERROR(check_counts("receive counts", call.recv_counts, size));
+  DLAUNCH_RETURN_IF_ERROR(check_buffer("input", call.input));
+  DLAUNCH_RETURN_IF_ERROR(check_buffer("output", call.output));
+  if (call.input.dtype != call.output.dtype) return invalid("input and output differ in type");
+  if (overlap(call.input, call.output)) return invalid("input and output overlap");
+  const auto check_total = [](std::string_view name, std::size_t count,
+                              std::span<const std::size_t> counts) {
+    const std::size_t total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+    if (total == count) return Status();
+    return invalid(std::string(name) + " has " + std::to_string(count) +
+                   " elements, but its counts add up to " + std::to_string(total));
+  };
+  if (!call.counts.empty()) {
+    DLAUNCH_RETURN_IF_ERROR(check_total("input", call.input.count, call.counts));
+    return check_total("output", call.output.count, call.recv_counts);
+  }
+  if (call.input.count != call.output.count) return invalid("input and output differ in count");
+  if (call.input.count % static_cast<std::size_t>(size) == 0) return Status();
+  return invalid("input has " + std::to_string(call.input.count) +
+                 " elements, which is no multiple of " + std::to_string(size) + " ranks");
+}
+
+// True if no two pieces overlap. Ascending ones, as gradients usually come, are checked as they
+// are.
+bool disjoint(std::span<const Buffer> pieces) {
+  const auto follows = [](const Buffer& before, const Buffer& after) {
+    return reinterpret_cast<std::uintptr_t>(before.data) + before.bytes() <=
+           reinterpret_cast<std::uintptr_t>(after.data);
+  };
+  const auto all_follow = [&](std::span<const Buffer> buffers) {
+    return std::ranges::adjacent_find(buffers, std::not_fn(follows)) == buffers.end();
+  };
+  if (all_follow(pieces)) return true;
+  std::vector<Buffer> sorted;
+  std::ranges::copy_if(pieces, std::back_inserter(sorted),
+                       [](const Buffer& piece) { return piece.count > 0; });
+  std::ranges::sort(sorted, std::less<>(), &Buffer::data);
+  return all_follow(sorted);
+}
+
+Status check_pieces(const CollectiveCall& call) {
+  if (call.kind != CollectiveKind::kAllReduce) return invalid("only all_reduce takes pieces");
+  if (call.record != nullptr) return invalid("records do not come in pieces");
+  std::size_t total = 0;
+  for (std::size_t i = 0; i < call.pieces.size(); ++i) {
+    const Buffer& piece = call.pieces[i];
+    const std::string name = "piece " + std::to_string(i);
+    DLAUNCH_RETURN_IF_ERROR(check_buffer(name, piece));
+    if (piece.dtype != call.pieces[0].dtype) return invalid(name + " differs in type");
+    if (piece.count > kMostBytes / 8 - total) return invalid("an impossible total");
+    total += piece.count;
+  }
+  return disjoint(call.pieces) ? Status() : invalid("two pieces overlap");
+}
+
+Status check_record(const CollectiveCall& call) {
+  if (!reduces(call.kind)) return invalid("this operation does not reduce");
+  if (call.record->combine == nullptr) return invalid("the reduction has no function");
+  if (call.record->bytes == 0 || call.record->bytes > kMostRecordBytes) {
+    return invalid("a record has between 1 and " + std::to_string(kMostRecordBytes) + " bytes");
+  }
+  for (const auto& [count, dtype] : {std::pair(call.input.count, call.input.dtype),
+                                     std::pair(call.output.count, call.output.dtype)}) {
+    if (dtype != DType::kU8) return invalid("buffers of records are bytes");
+    if (count % call.record->bytes != 0) return invalid("the buffers do not hold whole records");
+  }
+  return Status();
+}
+
+// With counts in bytes the other checks hold for records too.
+Status check_record_parts(const CollectiveCall& call, int rank, int size) {
+  DLAUNCH_RETURN_IF_ERROR(check_counts("counts", call.counts, size));
+  std::vector<std::size_t> bytes(call.counts.begin(), call.counts.end());
+  for (std::size_t& count : bytes) count *= call.record->bytes;
+  CollectiveCall in_bytes = call;
+  in_bytes.counts = bytes;
+  in_bytes.record = nullptr;
+  return check_parts(in_bytes, rank, size);
+}
+
+Status check_names(const CollectiveCall& call) {
   if (to_string(call.kind) == "?") return invalid("there is no such collective");
   if (to_string(call.op) == "?") return invalid("there is no such reduction");
   if (to_string(call.algorithm) == "?") return invalid("there is no such algorithm");
-  if (call.kind == CollectiveKind::kAllToAll || call.algorithm > Algorithm::kButterfly) {
+  if (call.order != ReduceOrder::kAny && call.order != ReduceOrder::kRanks) {
+    return invalid("there is no such order of operands");
+  }
+  if (call.kind == CollectiveKind::kAllToAll || call.record != nullptr ||
+      call.algorithm > Algorithm::kButterfly) {
     return invalid("this build does not have it");
   }
   if (call.algorithm != Algorithm::kAuto && call.kind != CollectiveKind::kAllReduce) {
     return invalid("only all_reduce has a choice of algorithms");
   }
+  return Status();
+}
+
+Status check(const CollectiveCall& call, int rank, int size) {
+  DLAUNCH_RETURN_IF_ERROR(check_names(call));
   if (!rooted(call.kind) && call.root != -1) return invalid("this operation has no root");
   if (rooted(call.kind) && (call.root < 0 || call.root >= size)) {
     return invalid("root " + std::to_string(call.root) + " is not in a world of " +
                    std::to_string(size));
   }
   if (call.kind == CollectiveKind::kBarrier) return Status();
-  if (parted(call.kind)) return check_parts(call, rank, size);
+  if (!call.pieces.empty()) return check_pieces(call);
+  if (call.record != nullptr) DLAUNCH_RETURN_IF_ERROR(check_record(call));
+  if (call.kind == CollectiveKind::kAllToAll) return check_all_to_all(call, size);
+  if (parted(call.kind)) {
+    return call.record == nullptr ? check_parts(call, rank, size)
+                                  : check_record_parts(call, rank, size);
+  }
   if (!call.counts.empty()) return invalid("this operation takes no counts");
   return check_whole(call, rank);
 }
@@ -167,16 +276,6 @@ Status validate_message(ConstBuffer data, int peer, int size) {
                    std::to_string(size));
   }
   return Status();
-}
-
-std::size_t total_count(const CollectiveCall& call, int rank, int size) {
-  if (call.kind == CollectiveKind::kBarrier) return 0;
-  if (call.kind == CollectiveKind::kBroadcast) return call.output.count;
-  if (!parted(call.kind)) return call.input.count;
-  std::size_t total = 0;
-  for (const std::size_t count : call.counts) total += count;
-  if (!call.counts.empty()) return total;
-  return part_and_whole(call, rank).part.count * static_cast<std::size_t>(size);
 }
 
 }  // namespace dlaunch

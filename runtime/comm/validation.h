@@ -13,7 +13,4 @@ Status validate(const CollectiveCall& call, int rank, int size);
 /// The same for one end of a point-to-point message.
 Status validate_message(ConstBuffer data, int peer, int size);
 
-/// Elements of the whole operation, the same number on every rank; `call` is valid.
-std::size_t total_count(const CollectiveCall& call, int rank, int size);
-
 }  // namespace dlaunch

@@ -28,6 +28,13 @@ class TimedCommunicator final : public Communicator {
   Status recv(Buffer data, int peer, std::uint64_t tag = 0) override;
   Work start_send(ConstBuffer data, int peer, std::uint64_t tag = 0) override;
   Work start_recv(Buffer data, int peer, std::uint64_t tag = 0) override;
+  /// The parts are not wrapped.
+  Result<std::unique_ptr<Communicator>> split(int color, int key) override {
+    return inner_.split(color, key);
+  }
+  Result<SharedMemory> allocate(std::size_t bytes) override { return inner_.allocate(bytes); }
+  void set_reduce_order(ReduceOrder order) override { inner_.set_reduce_order(order); }
+  ReduceOrder reduce_order() const override { return inner_.reduce_order(); }
   void set_timeout(std::chrono::nanoseconds timeout) override { inner_.set_timeout(timeout); }
   void abort(Status why) override { inner_.abort(std::move(why)); }
 

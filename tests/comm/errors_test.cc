@@ -278,7 +278,7 @@ TEST(Timeout, OfAMessageNamesItsSender) {
     const Status status = comm.start_recv(data, 1, 9).wait(5s);
     EXPECT_EQ(status.code(), StatusCode::kTimeout);
     EXPECT_EQ(status.to_string(),
-              "recv f32[3] from rank 1 tag 9: step 0: timed out after 0.05 s waiting for rank 1");
+              "recv f32[3] from rank 1 tag 9: timed out after 0.05 s waiting for rank 1");
   });
 }
 

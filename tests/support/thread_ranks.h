@@ -2,12 +2,18 @@
 // Communicator. Where processes matter, use distributed_test.h.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
+#include <span>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "runtime/collective/signature.h"
@@ -21,27 +27,68 @@ struct ThreadRankOptions {
   std::chrono::nanoseconds timeout = std::chrono::seconds(30);
 };
 
-/// The loopback networks of a world of threads: one per lane.
+/// The loopback networks of a world of threads and of its parts: one per lane.
 class ThreadWorld {
  public:
-  explicit ThreadWorld(int world) {
-    for (int lane = 0; lane < kCommunicatorLanes; ++lane) {
-      networks_.emplace_back(world, describe_signature);
-    }
+  explicit ThreadWorld(int world) : parts_(std::make_shared<Parts>()) {
+    std::vector<int> all(static_cast<std::size_t>(world));
+    std::iota(all.begin(), all.end(), 0);
+    parts_->make("", all);
   }
   /// Once per rank; to be used by one thread per rank.
   std::unique_ptr<Communicator> communicator(int rank, const ThreadRankOptions& options = {}) {
-    std::vector<std::unique_ptr<Endpoint>> lanes;
-    for (LoopbackNetwork& network : networks_) lanes.push_back(network.endpoint(rank));
-    return make_communicator(std::move(lanes), {.timeout = options.timeout}).value_or_throw();
+    const auto make_lanes = [parts = parts_](std::span<const int> members, int my_index,
+                                             const std::string& name) -> Result<Lanes> {
+      return parts->lanes(name, members, my_index);
+    };
+    return make_communicator(parts_->lanes("", {}, rank),
+                             {.timeout = options.timeout, .make_lanes = make_lanes})
+        .value_or_throw();
   }
   /// Makes a rank look as if its process had died. Any thread.
-  void kill(int rank) {
-    for (LoopbackNetwork& network : networks_) network.kill(rank);
-  }
+  void kill(int rank) { parts_->kill(rank); }
 
  private:
-  std::vector<LoopbackNetwork> networks_;
+  // By name; "" is the world. Shared with the communicators, which make parts later.
+  class Parts {
+   public:
+    void make(const std::string& name, std::span<const int> members) {
+      Part& part = parts_[name];
+      part.members.assign(members.begin(), members.end());
+      for (int lane = 0; lane < kCommunicatorLanes; ++lane) {
+        part.networks.emplace_back(static_cast<int>(members.size()), describe_signature);
+      }
+    }
+    Lanes lanes(const std::string& name, std::span<const int> members, int my_index) {
+      const std::scoped_lock lock(mutex_);
+      if (!parts_.contains(name)) make(name, members);
+      Lanes lanes;
+      for (LoopbackNetwork& network : parts_[name].networks) {
+        lanes.push_back(network.endpoint(my_index));
+      }
+      return lanes;
+    }
+    void kill(int rank) {
+      const std::scoped_lock lock(mutex_);
+      for (auto& [name, part] : parts_) {
+        const auto member = std::ranges::find(part.members, rank);
+        if (member == part.members.end()) continue;
+        for (LoopbackNetwork& network : part.networks) {
+          network.kill(static_cast<int>(member - part.members.begin()));
+        }
+      }
+    }
+
+   private:
+    struct Part {
+      std::vector<int> members;
+      std::vector<LoopbackNetwork> networks;
+    };
+    std::mutex mutex_;
+    std::map<std::string, Part> parts_;
+  };
+
+  std::shared_ptr<Parts> parts_;
 };
 
 /// Runs `body` on `world` threads, each with the communicator of one rank, and waits for all. A

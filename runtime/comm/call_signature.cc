@@ -1,0 +1,100 @@
+#include "runtime/comm/call_signature.h"
+
+#include <algorithm>
+
+#include "runtime/collective/signature.h"
+
+namespace dlaunch {
+namespace {
+
+// In place of a hash of counts that differ from rank to rank.
+constexpr std::uint32_t kUnequalParts = 1;
+
+// Unequal parts; equal ones are the same operation whether they were written out or not.
+std::span<const std::size_t> unequal_counts(const CollectiveCall& call) {
+  const bool equal = std::ranges::all_of(
+      call.counts, [&](std::size_t count) { return count == call.counts.front(); });
+  return equal ? std::span<const std::size_t>() : call.counts;
+}
+
+std::uint32_t hash_lengths(std::span<const Buffer> pieces) {
+  std::uint32_t hash = 0;
+  for (const Buffer& piece : pieces) {
+    const std::size_t pair[] = {hash, piece.count};
+    hash = hash_counts(pair);
+  }
+  return hash;
+}
+
+// The half of MessageSignature::extra that is not the history.
+std::uint32_t details(const CollectiveCall& call) {
+  if (!call.pieces.empty()) return hash_lengths(call.pieces);
+  if (call.record != nullptr) return record_details(call.record->bytes, unequal_counts(call));
+  if (call.counts.empty()) return 0;
+  return call.kind == CollectiveKind::kAllToAll ? kUnequalParts : hash_counts(unequal_counts(call));
+}
+
+// Elements of one rank's part where parts are equal.
+std::size_t part_count(const CollectiveCall& call) {
+  const bool output =
+      call.kind == CollectiveKind::kScatter || call.kind == CollectiveKind::kReduceScatter;
+  return output ? call.output.count : call.input.count;
+}
+
+bool has_parts(CollectiveKind kind) {
+  return kind == CollectiveKind::kScatter || kind == CollectiveKind::kGather ||
+         kind == CollectiveKind::kAllGather || kind == CollectiveKind::kReduceScatter;
+}
+
+}  // namespace
+
+bool reduces(CollectiveKind kind) {
+  return kind == CollectiveKind::kReduce || kind == CollectiveKind::kReduceScatter ||
+         kind == CollectiveKind::kAllReduce;
+}
+
+DType dtype_of_call(const CollectiveCall& call) {
+  if (!call.pieces.empty()) return call.pieces.front().dtype;
+  switch (call.kind) {
+    case CollectiveKind::kBarrier:
+      return DType::kU8;
+    case CollectiveKind::kGather:
+    case CollectiveKind::kAllGather:
+    case CollectiveKind::kReduce:
+      return call.input.dtype;
+    default:
+      return call.output.dtype;
+  }
+}
+
+std::size_t total_count(const CollectiveCall& call, int size) {
+  std::size_t total = 0;
+  if (call.kind == CollectiveKind::kBarrier) return 0;
+  if (!call.pieces.empty()) {
+    for (const Buffer& piece : call.pieces) total += piece.count;
+    return total;
+  }
+  if (has_parts(call.kind) && !call.counts.empty()) {
+    for (const std::size_t count : call.counts) total += count;
+    return total;
+  }
+  if (call.kind == CollectiveKind::kAllToAll && !call.counts.empty()) return 0;
+  total = call.kind == CollectiveKind::kBroadcast ? call.output.count : part_count(call);
+  if (has_parts(call.kind)) total *= static_cast<std::size_t>(size);
+  return call.record == nullptr ? total : total / call.record->bytes;
+}
+
+MessageSignature signature_of(const CollectiveCall& call, int size, std::uint32_t history) {
+  MessageSignature signature{.count = total_count(call, size),
+                             .root = call.root,
+                             .operation = static_cast<std::uint8_t>(call.kind),
+                             .dtype = static_cast<std::uint8_t>(dtype_of_call(call)),
+                             .algorithm = static_cast<std::uint8_t>(call.algorithm),
+                             .extra = signature_extra(details(call), history)};
+  if (reduces(call.kind)) {
+    signature.reduce_op = reduction_code(call.op, call.record != nullptr, call.order);
+  }
+  return signature;
+}
+
+}  // namespace dlaunch

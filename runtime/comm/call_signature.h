@@ -1,0 +1,26 @@
+// What a valid collective call is to other ranks: its type and its signature. Pure functions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "runtime/base/dtype.h"
+#include "runtime/comm/collective_call.h"
+#include "transport/endpoint.h"
+
+namespace dlaunch {
+
+/// sum, min, ... of all ranks' inputs.
+bool reduces(CollectiveKind kind);
+
+/// The type of the elements that the call moves; u8 for a barrier.
+DType dtype_of_call(const CollectiveCall& call);
+
+/// Elements (or records) of the whole operation, the same number on every rank; 0 for an all_to_all
+/// with unequal parts, of which each rank knows only its own.
+std::size_t total_count(const CollectiveCall& call, int size);
+
+/// `call.algorithm` is the one that is used; `history` of the calls before this one.
+MessageSignature signature_of(const CollectiveCall& call, int size, std::uint32_t history);
+
+}  // namespace dlaunch
