@@ -1,11 +1,13 @@
 // Collectives over connections that a proxy delays, throttles, cuts into pieces, stalls, resets and
 // closes. Slow networks change no result; broken ones end every call in bounded time with the peer
 // named.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <mutex>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
