@@ -128,11 +128,13 @@ bool PlanExecution::needs_staging(const PlanStep& step, const PlannedRecv& recv)
                      [&](const PlannedSend& send) { return covers(send.from); });
 }
 
-void PlanExecution::prepare(Transfer& transfer, int peer, std::byte* data, std::size_t size) const {
+void PlanExecution::prepare(Transfer& transfer, const Message& message, std::byte* data,
+                            std::size_t size) const {
   transfer.reset();
-  transfer.peer = peer;
+  transfer.peer = message.peer;
   transfer.tag = assignment_.tag;
   transfer.signature = assignment_.signature;
+  if (assignment_.pairwise_counts) transfer.signature.count = message.slice.count;
   transfer.data = data;
   transfer.bytes = size;
 }
@@ -141,7 +143,7 @@ void PlanExecution::post_send(Message& outgoing) {
   const std::size_t index = outgoing.posted++;
   const Slice part = segment(outgoing.slice, index);
   Transfer& sent = transfer(outgoing, index);
-  prepare(sent, outgoing.peer, address(part), bytes(part.count));
+  prepare(sent, outgoing, address(part), bytes(part.count));
   endpoint_.start_send(sent);
 }
 
@@ -152,7 +154,7 @@ void PlanExecution::post_recv(Incoming& incoming) {
                                           index % incoming.slots * segment_bytes()
                                     : address(part);
   Transfer& received = transfer(incoming, index);
-  prepare(received, incoming.peer, data, bytes(part.count));
+  prepare(received, incoming, data, bytes(part.count));
   endpoint_.start_recv(received);
 }
 

@@ -40,6 +40,9 @@ struct Assignment {
   const RecordReduction* record = nullptr;  // set: counts are records, dtype and op mean nothing
   MessageTag tag;                           // of all its messages
   MessageSignature signature;
+  /// Two ranks know only of each other's counts: each message's signature says its own, so that a
+  /// pair that disagrees finds out.
+  bool pairwise_counts = false;
 };
 
 class PlanExecution {
@@ -98,7 +101,7 @@ class PlanExecution {
   bool needs_staging(const PlanStep& step, const PlannedRecv& recv) const;
   void post_send(Message& outgoing);
   void post_recv(Incoming& incoming);
-  void prepare(Transfer& transfer, int peer, std::byte* data, std::size_t size) const;
+  void prepare(Transfer& transfer, const Message& message, std::byte* data, std::size_t size) const;
   bool advance_send(Message& outgoing);
   bool advance_recv(Incoming& incoming);
   bool send_reads(Slice slice) const;

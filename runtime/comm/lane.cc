@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/collective/algorithms.h"
 #include "runtime/collective/selection.h"
 #include "runtime/comm/call_signature.h"
 
@@ -23,17 +24,31 @@ std::chrono::nanoseconds standstill(std::chrono::nanoseconds timeout) {
 }
 
 Algorithm resolve(const CollectiveCall& call, int world) {
-  if (call.kind != CollectiveKind::kAllReduce || call.algorithm != Algorithm::kAuto) {
-    return call.algorithm;
+  if (call.algorithm != Algorithm::kAuto) return call.algorithm;
+  switch (call.kind) {
+    case CollectiveKind::kAllReduce:
+      return choose_all_reduce(total_count(call, world) * size_of(dtype_of_call(call)), world);
+    case CollectiveKind::kBroadcast:
+    case CollectiveKind::kReduce:
+      return Algorithm::kTree;
+    case CollectiveKind::kAllGather:
+    case CollectiveKind::kReduceScatter:
+      return Algorithm::kRing;
+    case CollectiveKind::kAllToAll:
+      return Algorithm::kDirect;
+    default:
+      return Algorithm::kAuto;
   }
-  return choose_all_reduce(total_count(call, world) * size_of(dtype_of_call(call)), world);
 }
 
 // The type in which messages carry what is on its way: wide enough that partial sums do not round.
 DType working_type(const CollectiveCall& call, DType dtype) {
   const bool adds =
       call.op == ReduceOp::kSum || call.op == ReduceOp::kAvg || call.op == ReduceOp::kProd;
-  if (!reduces(call.kind) || call.record != nullptr || !adds) return dtype;
+  if (!adds || call.record != nullptr ||
+      !carries_partial_sums(call.algorithm, call.kind, call.order)) {
+    return dtype;
+  }
   if (dtype == DType::kF16 || dtype == DType::kBF16) return DType::kF32;
   const bool integer = dtype == DType::kI32 || dtype == DType::kU8;
   return integer && call.op == ReduceOp::kAvg ? DType::kI64 : dtype;
@@ -107,7 +122,12 @@ std::unique_ptr<Operation> Lane::prepare(const CollectiveCall& asked,
                            .op = call.op,
                            .tag = {.sequence = operation->sequence,
                                    .context = static_cast<std::uint32_t>(Traffic::kCollective)},
-                           .signature = signature_of(call, world_, history_.hash())};
+                           .signature = signature_of(call, world_, history_.hash()),
+                           .pairwise_counts = !call.recv_counts.empty()};
+  if (call.record != nullptr) {
+    operation->record = *call.record;
+    operation->assignment.record = &operation->record;
+  }
   history_.append(operation->assignment.signature);
   take_working_copy(*operation, call);
   return operation;

@@ -17,13 +17,14 @@ class PlanCache {
  public:
   PlanCache(int rank, int world) : rank_(rank), world_(world) {}
 
-  /// `call` is valid, its algorithm is not kAuto if it is an all_reduce.
+  /// `call` is valid, its algorithm is not kAuto where there is a choice.
   std::shared_ptr<const Plan> plan_for(const CollectiveCall& call);
 
  private:
   struct Key {
     CollectiveKind kind = CollectiveKind::kBarrier;
     Algorithm algorithm = Algorithm::kAuto;
+    ReduceOrder order = ReduceOrder::kAny;
     int root = -1;
     std::size_t count = 0;
 
@@ -32,13 +33,9 @@ class PlanCache {
   struct Entry {
     Key key;
     std::vector<std::size_t> counts;
+    std::vector<std::size_t> recv_counts;
     std::shared_ptr<const Plan> plan;
   };
-
-  template <typename MakePlan>
-  std::shared_ptr<const Plan> find_or_make(const Key& key, std::span<const std::size_t> counts,
-                                           const MakePlan& make_plan);
-  Plan make_plan(const CollectiveCall& call, std::size_t total) const;
 
   int rank_;
   int world_;

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/collective/algorithms.h"
 #include "runtime/collective/signature.h"
 #include "runtime/comm/call_signature.h"
 
@@ -159,6 +160,7 @@ Status check_all_to_all(const CollectiveCall& call, int size) {
                    " elements, but its counts add up to " + std::to_string(total));
   };
   if (!call.counts.empty()) {
+    if (call.algorithm == Algorithm::kBruck) return invalid("bruck takes equal parts only");
     DLAUNCH_RETURN_IF_ERROR(check_total("input", call.input.count, call.counts));
     return check_total("output", call.output.count, call.recv_counts);
   }
@@ -233,14 +235,15 @@ Status check_names(const CollectiveCall& call) {
   if (call.order != ReduceOrder::kAny && call.order != ReduceOrder::kRanks) {
     return invalid("there is no such order of operands");
   }
-  if (call.kind == CollectiveKind::kAllToAll || call.record != nullptr ||
-      call.algorithm > Algorithm::kButterfly) {
-    return invalid("this build does not have it");
+  if (call.algorithm == Algorithm::kAuto || has_algorithm(call.kind, call.algorithm)) {
+    return Status();
   }
-  if (call.algorithm != Algorithm::kAuto && call.kind != CollectiveKind::kAllReduce) {
-    return invalid("only all_reduce has a choice of algorithms");
+  std::string names;
+  for (const Algorithm algorithm : algorithms_of(call.kind)) {
+    names += (names.empty() ? "" : ", ") + std::string(to_string(algorithm));
   }
-  return Status();
+  return invalid("it is not done by " + std::string(to_string(call.algorithm)) +
+                 (names.empty() ? "" : ", but by " + names));
 }
 
 Status check(const CollectiveCall& call, int rank, int size) {
@@ -254,6 +257,7 @@ Status check(const CollectiveCall& call, int rank, int size) {
   if (!call.pieces.empty()) return check_pieces(call);
   if (call.record != nullptr) DLAUNCH_RETURN_IF_ERROR(check_record(call));
   if (call.kind == CollectiveKind::kAllToAll) return check_all_to_all(call, size);
+  if (!call.recv_counts.empty()) return invalid("only all_to_all takes receive counts");
   if (parted(call.kind)) {
     return call.record == nullptr ? check_parts(call, rank, size)
                                   : check_record_parts(call, rank, size);
