@@ -1,0 +1,65 @@
+// dbench: times collectives and point-to-point messages, see docs/benchmarks.md.
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "runtime/base/exit_codes.h"
+#include "runtime/base/job_environment.h"
+#include "runtime/base/status.h"
+#include "runtime/comm/communicator.h"
+#include "tools/bench/options.h"
+#include "tools/bench/relaunch.h"
+#include "tools/bench/sweep.h"
+
+namespace dlaunch::bench {
+namespace {
+
+int fail(const std::string& message, int code) {
+  std::fprintf(stderr, "dbench: %s\n", message.c_str());
+  return code;
+}
+
+int run(const Options& options, int argc, char** argv) {
+  const auto job = read_job_environment();
+  if (!job.ok()) return fail(job.status().to_string(), kExitUsage);
+  if (!job->launched()) {
+    relaunch_under_dlaunch(options.nproc, argc, argv);
+    return fail(std::string("cannot start dlaunch: ") + std::strerror(errno), kExitFailure);
+  }
+  if (options.root >= job->world_size) {
+    return fail("--root: there is no rank " + std::to_string(options.root) + " among " +
+                    std::to_string(job->world_size),
+                kExitUsage);
+  }
+  const auto world = connect_world().value_or_throw();
+  return run_sweep(*world, options) ? kExitOk : kExitFailure;
+}
+
+}  // namespace
+}  // namespace dlaunch::bench
+
+int main(int argc, char** argv) {
+  using namespace dlaunch;  // NOLINT(google-build-using-namespace)
+  std::string help;
+  try {
+    const bench::Options options = bench::parse_command_line(argc, argv, help);
+    // Before there are threads, and inherited by the ranks that dlaunch starts.
+    if (!options.transport.empty()) setenv("DLAUNCH_TRANSPORT", options.transport.c_str(), 1);
+    return bench::run(options, argc, argv);
+  } catch (const CLI::Success&) {
+    std::fputs(help.c_str(), stdout);
+    return kExitOk;
+  } catch (const CLI::ParseError& error) {
+    return bench::fail(error.what(), kExitUsage);
+  } catch (const StatusError& error) {
+    return bench::fail(error.what(), error.status().code() == StatusCode::kInvalidArgument
+                                         ? kExitUsage
+                                         : kExitCommunication);
+  } catch (const std::exception& error) {
+    return bench::fail(error.what(), kExitFailure);
+  }
+}

@@ -1,0 +1,187 @@
+#include "tools/bench/options.h"
+
+#include <algorithm>
+#include <iterator>
+#include <span>
+#include <string_view>
+
+#include <CLI/CLI.hpp>
+
+#include "runtime/base/nearest_name.h"
+
+namespace dlaunch::bench {
+namespace {
+
+struct Command {
+  const char* name;
+  CollectiveKind kind;
+  const char* help;
+};
+
+constexpr Command kCollectives[] = {
+    {"allreduce", CollectiveKind::kAllReduce, "All-reduce in place"},
+    {"broadcast", CollectiveKind::kBroadcast, "Broadcast from --root"},
+    {"reduce", CollectiveKind::kReduce, "Reduce to --root"},
+    {"allgather", CollectiveKind::kAllGather, "All-gather; the size is that of the result"},
+    {"reducescatter", CollectiveKind::kReduceScatter,
+     "Reduce-scatter; the size is that of the input"},
+    {"alltoall", CollectiveKind::kAllToAll, "All-to-all with equal parts"},
+    {"gather", CollectiveKind::kGather, "Gather to --root; the size is that of the result"},
+    {"scatter", CollectiveKind::kScatter, "Scatter from --root; the size is that of the input"},
+    {"barrier", CollectiveKind::kBarrier, "Barrier"},
+};
+
+// The value called `text` among `values`, or a ParseError that lists them.
+template <typename Value>
+Value value_called(const std::string& text, const std::string& option,
+                   std::span<const Value> values) {
+  std::vector<std::string> names;
+  for (const Value value : values) {
+    if (text == to_string(value)) return value;
+    names.emplace_back(to_string(value));
+  }
+  std::string known;
+  for (const std::string& name : names) known += (known.empty() ? "" : ", ") + name;
+  const std::string nearest = nearest_name(text, names);
+  throw CLI::ValidationError(option,
+                             "'" + text + "' is none of " + known +
+                                 (nearest.empty() ? "" : "; did you mean " + nearest + "?"));
+}
+
+template <typename Value>
+void add_choice(CLI::App& app, const std::string& option, Value& into,
+                std::span<const Value> values, const std::string& help) {
+  app.add_option_function<std::string>(
+      option,
+      [&into, option, values](const std::string& text) {
+        into = value_called(text, option, values);
+      },
+      help);
+}
+
+void add_sizes(CLI::App& app, Options& options) {
+  app.add_option("--min-bytes", options.min_bytes, "Smallest size (K, M, G allowed)")
+      ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
+  app.add_option("--max-bytes", options.max_bytes, "Greatest size")
+      ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
+  app.add_option("--factor", options.factor, "From one size to the next")
+      ->check(CLI::Range(2, 1024))
+      ->capture_default_str();
+  app.add_option("--counts", options.counts, "Sizes in elements instead: 1000,10000")
+      ->delimiter(',');
+  add_choice(app, "--dtype", options.dtype, std::span<const DType>(kAllDTypes),
+             "Element type (default f32)");
+}
+
+void add_reduction(CLI::App& app, Options& options) {
+  add_choice(app, "--op", options.op, std::span<const ReduceOp>(kAllReduceOps),
+             "Reduction (default sum)");
+  app.add_flag_callback(
+      "--rank-order", [&options] { options.order = ReduceOrder::kRanks; },
+      "Add in the order of ranks: the same bits with every algorithm and transport");
+}
+
+void add_common(CLI::App& app, Options& options) {
+  app.add_option("--nproc", options.nproc, "Ranks to start when not started by dlaunch")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  app.add_option("--transport", options.transport, "auto, shm or tcp (sets DLAUNCH_TRANSPORT)")
+      ->check([](const std::string& text) {
+        return text == "auto" || text == "shm" || text == "tcp"
+                   ? ""
+                   : "'" + text + "' is none of auto, shm, tcp";
+      });
+  app.add_option("--seconds", options.limits.seconds, "Time for each line at most")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option_function<int>(
+         "--iterations",
+         [&options](int iterations) { options.limits.least = options.limits.most = iterations; },
+         "Exactly so many repetitions, instead of as many as the median needs")
+      ->check(CLI::Range(1, 1'000'000));
+  app.add_option("--warmup", options.limits.warmup, "Repetitions that do not count")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--json", options.json_path, "Write the results to this file too");
+}
+
+void add_collective(CLI::App& app, const Command& command, Options& options) {
+  CLI::App* sub = app.add_subcommand(command.name, command.help);
+  sub->callback([&options, kind = command.kind] {
+    options.subject = Subject::kCollective;
+    options.kind = kind;
+  });
+  add_common(*sub, options);
+  const CollectiveKind kind = command.kind;
+  if (kind == CollectiveKind::kBarrier) return;
+  add_sizes(*sub, options);
+  sub->add_flag("--verify", options.verify, "Check every element of every repetition");
+  if (kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduce ||
+      kind == CollectiveKind::kReduceScatter) {
+    add_reduction(*sub, options);
+  }
+  if (kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kReduce ||
+      kind == CollectiveKind::kGather || kind == CollectiveKind::kScatter) {
+    sub->add_option("--root", options.root, "The root's rank")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
+  }
+  sub->add_option_function<std::vector<std::string>>(
+         "--algorithm",
+         [&options](const std::vector<std::string>& names) {
+           std::vector<Algorithm> known = {Algorithm::kAuto};
+           known.insert(known.end(), std::begin(kAllAlgorithms), std::end(kAllAlgorithms));
+           options.algorithms.clear();
+           for (const auto& name : names) {
+             options.algorithms.push_back(
+                 value_called(name, "--algorithm", std::span<const Algorithm>(known)));
+           }
+         },
+         "One or several: ring,butterfly (default auto)")
+      ->delimiter(',');
+}
+
+}  // namespace
+
+std::vector<std::size_t> Options::sweep() const {
+  if (!counts.empty()) return counts;
+  if (kind == CollectiveKind::kBarrier && subject == Subject::kCollective) return {0};
+  std::vector<std::size_t> result;
+  for (std::size_t bytes = std::max(min_bytes, size_of(dtype)); bytes <= max_bytes;
+       bytes *= factor) {
+    result.push_back(bytes / size_of(dtype));
+  }
+  return result;
+}
+
+Options parse_command_line(int argc, char** argv, std::string& help) {
+  Options options;
+  options.limits.seconds = 0.5;
+  CLI::App app(
+      "Times collectives and point-to-point messages. Run it under dlaunch, or alone: then "
+      "it starts --nproc ranks itself.");
+  app.name("dbench");
+  app.require_subcommand(1);
+  app.ignore_underscore();
+  for (const Command& command : kCollectives) add_collective(app, command, options);
+  CLI::App* p2p = app.add_subcommand("p2p",
+                                     "Round trips and streams between two ranks, with "
+                                     "sockets and bare memory beside them");
+  p2p->callback([&options] { options.subject = Subject::kPointToPoint; });
+  add_common(*p2p, options);
+  add_sizes(*p2p, options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success&) {
+    help = app.help();
+    throw;
+  }
+  if (options.counts.empty() && options.sweep().empty()) {
+    throw CLI::ValidationError("--min-bytes", "is greater than --max-bytes");
+  }
+  return options;
+}
+
+}  // namespace dlaunch::bench

@@ -1,0 +1,46 @@
+// What dbench was asked to do, and its command line.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/base/dtype.h"
+#include "runtime/collective/types.h"
+#include "tools/bench/measure/repeat.h"
+
+namespace dlaunch::bench {
+
+enum class Subject { kCollective, kPointToPoint };
+
+struct Options {
+  Subject subject = Subject::kCollective;
+  CollectiveKind kind = CollectiveKind::kAllReduce;
+  int nproc = 2;  // ranks to start when not started by dlaunch
+
+  std::size_t min_bytes = 4;
+  std::size_t max_bytes = std::size_t{16} << 20;
+  std::size_t factor = 4;
+  std::vector<std::size_t> counts;  // instead of the three above
+
+  DType dtype = DType::kF32;
+  ReduceOp op = ReduceOp::kSum;
+  std::vector<Algorithm> algorithms = {Algorithm::kAuto};
+  ReduceOrder order = ReduceOrder::kAny;
+  int root = 0;
+  std::string transport;  // for DLAUNCH_TRANSPORT; empty: as it is
+
+  Limits limits;
+  bool verify = false;  // every element of every repetition, not of the last one only
+  std::string json_path;
+
+  /// The sizes to measure, in elements.
+  std::vector<std::size_t> sweep() const;
+};
+
+/// Reads a command line. Throws CLI::ParseError (also to show the help: CLI::CallForHelp).
+/// `help` receives the text to print in that case.
+Options parse_command_line(int argc, char** argv, std::string& help);
+
+}  // namespace dlaunch::bench
