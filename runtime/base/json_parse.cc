@@ -22,6 +22,16 @@ std::string position(std::string_view text, std::size_t byte) {
   return fmt::format("{}:{}", line, before.size() - line_start + 1);
 }
 
+/// JSON holds no other text: the library would throw when it is written out, far from here.
+bool is_utf8(std::string_view text) {
+  try {
+    (void)json(text).dump();
+    return true;
+  } catch (const json::type_error&) {
+    return false;
+  }
+}
+
 /// The library's message without its own number and position.
 std::string message_of(const json::exception& error) {
   std::string text = error.what();
@@ -100,6 +110,7 @@ void apply_override(nlohmann::json& root, std::string_view assignment) {
   const auto fail = [&](const std::string& why) {
     throw ConfigError(fmt::format("--set {}: {}", assignment, why));
   };
+  if (!is_utf8(assignment)) fail("not UTF-8");
   const std::size_t equals = assignment.find('=');
   if (equals == std::string_view::npos) fail("expected key.path=value");
   const std::string path(assignment.substr(0, equals));

@@ -1,0 +1,58 @@
+// A fuzz target: one source file that feeds bytes from outside to one piece of code and aborts if
+// that does something wrong. Each is built twice from the same source:
+//
+//   - as an ordinary test (mutation_test.cc), which runs its seeds and random mutations of them for
+//     a bounded time, with any compiler, as part of ctest;
+//   - with -DDLAUNCH_FUZZ=ON as a libFuzzer program (libfuzzer_seeds.cc) that runs until stopped:
+//
+//       cmake -B build-fuzz -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=Sanitize
+//             -DCMAKE_CXX_FLAGS=-Wno-unknown-warning-option
+//             -DDLAUNCH_SANITIZE=fuzzer-no-link,address,undefined -DDLAUNCH_FUZZ=ON
+//       cmake --build build-fuzz --target fuzzers
+//       build-fuzz/bin/tests/frame_receiver_fuzzer -max_total_time=600
+//
+// An input that a fuzzer found becomes one more seed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// libFuzzer's name and type: handles one input, returns 0.
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+
+namespace dlaunch::fuzz {
+
+/// Inputs of the target that reach far: mutations start from them.
+std::vector<std::string> seed_inputs();
+
+/// The bytes of an input, taken from the front. Once they are used up, zeros come.
+class Input {
+ public:
+  Input(const std::uint8_t* data, std::size_t size)
+      : rest_(reinterpret_cast<const char*>(data), size) {}
+
+  std::uint8_t take_byte() { return static_cast<std::uint8_t>(take(1).append(1, '\0')[0]); }
+  std::string take(std::size_t most) {
+    const std::string taken(rest_.substr(0, most));
+    rest_.remove_prefix(taken.size());
+    return taken;
+  }
+  std::string_view rest() const { return rest_; }
+
+ private:
+  std::string_view rest_;
+};
+
+/// Ends the program, naming the place, if the code under test broke a promise.
+inline void require(bool holds, const char* promise) {
+  if (holds) return;
+  std::fprintf(stderr, "broken promise: %s\n", promise);
+  std::abort();
+}
+
+}  // namespace dlaunch::fuzz
