@@ -4,11 +4,11 @@
 // Thakur, Rabenseifner & Gropp, "Optimization of collective communication operations in MPICH"
 // (2005), section 4, for direct exchanges; the shared-memory version is in shared_execution.h.
 // p ranks, n bytes; a latency of a message, o of each further one at the same time, b per byte
-// sent, g per byte reduced:
-//   direct all_reduce      2a + 2(p-2)o + 2(p-1)/p nb + ng
-//   one-shot all_reduce    a + (p-2)o + (p-1)nb + png
-//   direct reduce_scatter  a + (p-2)o + (p-1)/p nb + ng
-//   direct reduce          a + (p-2)o + (p-1)nb + png at the root
+// sent, g per byte of an operand added:
+//   direct all_reduce      2a + 2(p-2)o + 2(p-1)/p nb + (p-1)/p ng
+//   one-shot all_reduce    a + (p-2)o + (p-1)nb + (p-1)ng
+//   direct reduce_scatter  a + (p-2)o + (p-1)/p nb + (p-1)/p ng
+//   direct reduce          a + (p-2)o + (p-1)nb + (p-1)ng at the root
 //   direct all_gather      a + (p-2)o + (p-1)/p nb
 //   direct broadcast       a + (p-2)o + (p-1)nb at the root
 #pragma once

@@ -39,6 +39,14 @@ struct Hosts {
   }
 
   const std::vector<int>& members() const { return ranks[own]; }
+  /// The other members of this host, from the next one on, so that not all begin with the same.
+  std::vector<std::size_t> others() const {
+    std::vector<std::size_t> result;
+    for (std::size_t distance = 1; distance < members().size(); ++distance) {
+      result.push_back((place + distance) % members().size());
+    }
+    return result;
+  }
   bool leads() const { return place < leaders; }
   std::vector<int> leaders_of(std::size_t part) const {
     std::vector<int> group;
@@ -53,23 +61,26 @@ Slice part_slice(const Partition& parts, Region region, std::size_t part) {
 
 // Brings part `place` of the host's vectors together on every leader and reduces it there.
 void append_collection(Plan& plan, const Hosts& hosts, const Partition& parts) {
+  const auto operand = [&](std::size_t member) {
+    const Slice own = part_slice(parts, Region::kInput, hosts.place);
+    if (member == hosts.place) return own;
+    const std::size_t slot = member < hosts.place ? member : member - 1;
+    return Slice{Region::kScratch, slot * own.count, own.count};
+  };
   PlanStep exchange;
-  PlannedReduction reduction;
-  for (std::size_t other = 0; other < hosts.members().size(); ++other) {
-    const bool self = other == hosts.place;
+  for (const std::size_t other : hosts.others()) {
     const int peer = hosts.members()[other];
-    if (other < hosts.leaders && !self) {
+    if (other < hosts.leaders) {
       exchange.sends.push_back({peer, part_slice(parts, Region::kInput, other)});
     }
-    if (!hosts.leads()) continue;
-    const Slice own = part_slice(parts, Region::kInput, hosts.place);
-    const std::size_t slot = other < hosts.place ? other : other - 1;
-    const Slice operand = self ? own : Slice{Region::kScratch, slot * own.count, own.count};
-    if (!self) exchange.recvs.push_back({.peer = peer, .into = operand});
-    reduction.operands.push_back(operand);
+    if (hosts.leads()) exchange.recvs.push_back({.peer = peer, .into = operand(other)});
   }
   plan.steps.push_back(std::move(exchange));
   if (!hosts.leads()) return;
+  PlannedReduction reduction;
+  for (std::size_t member = 0; member < hosts.members().size(); ++member) {
+    reduction.operands.push_back(operand(member));
+  }
   reduction.into = part_slice(parts, Region::kOutput, hosts.place);
   plan.scratch = (hosts.members().size() - 1) * reduction.into.count;
   plan.steps.push_back({.reductions = {std::move(reduction)}});
@@ -93,8 +104,7 @@ void append_across(Plan& plan, const Hosts& hosts, const Partition& parts) {
 
 void append_distribution(Plan& plan, const Hosts& hosts, const Partition& parts) {
   PlanStep exchange;
-  for (std::size_t other = 0; other < hosts.members().size(); ++other) {
-    if (other == hosts.place) continue;
+  for (const std::size_t other : hosts.others()) {
     const int peer = hosts.members()[other];
     if (hosts.leads()) {
       exchange.sends.push_back({peer, part_slice(parts, Region::kOutput, hosts.place)});

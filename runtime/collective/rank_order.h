@@ -5,13 +5,14 @@
 // busy (a pipeline, as in Träff, Ripke, Siebert et al., "A pipelined algorithm for large,
 // irregular all-gather problems" (2008)); or the operands themselves travel, along the ways of
 // other algorithms, and are reduced where they end. p ranks, n bytes:
-//   chain all_reduce              (3p-3)a + (3p-3)/p nb + ng; every rank sends at most 2n
-//   chain reduce_scatter, reduce  2(p-1)a + 2(p-1)/p nb + ng
-//   gathering all_reduce          lg p a + (p-1)nb + png
-//   exchanging all_reduce         2 lg p a + (lg p / 2 + (p-1)/p) nb + ng
-//   exchanging reduce_scatter     lg p a + lg p n/2 b + ng
-//   tree all_reduce               2 lg p a + (p-1 + lg p)nb + png
-//   tree reduce                   lg p a + (p-1)nb + png
+//   chain all_reduce          2(p-1)a + 3(p-1)/p nb + 2(p-1)/p ng; every rank sends at most 2n
+//   chain reduce_scatter      pa + 2(p-1)/p nb + 2(p-1)/p ng
+//   chain reduce              pa + (2p-1)/p nb + 2(p-1)/p ng
+//   gathering all_reduce      lg p a + (p-1)nb + (p-1)ng
+//   exchanging all_reduce     2 lg p a + (lg p / 2 + (p-1)/p) nb + (p-1)/p ng
+//   exchanging reduce_scatter lg p a + lg p n/2 b + (p-1)/p ng
+//   tree all_reduce           2 lg p a + (p-1 + lg p)nb + (p-1)ng
+//   tree reduce               lg p a + (p-1)nb + (p-1)ng
 #pragma once
 
 #include "runtime/collective/plan.h"

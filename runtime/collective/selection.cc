@@ -1,31 +1,113 @@
 #include "runtime/collective/selection.h"
 
+#include <algorithm>
+#include <array>
 #include <bit>
 
+#include "runtime/collective/algorithms.h"
+
 namespace dlaunch {
+namespace {
 
-double ring_seconds(const CostModel& cost, std::size_t bytes, int ranks) {
-  const double p = ranks;
-  const double n = static_cast<double>(bytes);
-  return 2 * (p - 1) * cost.message_seconds + 2 * (p - 1) / p * n * cost.transfer_seconds_per_byte +
-         (p - 1) / p * n * cost.reduce_seconds_per_byte;
+// Seconds of one unit of every effort. Ranks that share a core take turns with everything that the
+// core does, and before a message can be answered the others have had theirs.
+std::array<double, kEfforts> prices(const TopologySummary& topology, const CostModel& model) {
+  const MessageCost& inside = topology.shared_memory ? model.shared_message : model.host_message;
+  const MessageCost& across = model.network_message;
+  const double crowd = topology.crowd();
+  const int members = topology.most_per_host;
+  const bool crowded = members > topology.cores_per_host;
+  const double turns = crowded ? members * model.turn : 0;
+  const int doublings = std::bit_width(static_cast<unsigned>(members - 1));
+  return {crowded ? turns : doublings * model.sync,
+          crowd * inside.latency + turns,
+          crowd * inside.overhead,
+          crowd * inside.per_byte,
+          crowd * across.latency,
+          crowd * across.overhead,
+          across.per_byte,
+          crowd * model.reduce_per_byte,
+          crowd * model.copy_per_byte};
 }
 
-double butterfly_seconds(const CostModel& cost, std::size_t bytes, int ranks) {
-  const auto p = static_cast<unsigned>(ranks);
-  const double n = static_cast<double>(bytes);
-  const double exchange = cost.message_seconds + n * cost.transfer_seconds_per_byte;
-  const double reduction = n * cost.reduce_seconds_per_byte;
-  const int exchanges = std::bit_width(std::bit_floor(p)) - 1;
-  const bool folds =
-      !std::has_single_bit(p);  // one message and reduction before, one message after
-  return exchanges * (exchange + reduction) + (folds ? 2 * exchange + reduction : 0.0);
+// Halves are widened where sums of them travel.
+bool widened(const CollectiveQuery& query, Algorithm algorithm) {
+  const bool half = query.dtype == DType::kF16 || query.dtype == DType::kBF16;
+  return half && carries_partial_sums(algorithm, query.kind, query.order);
 }
 
-Algorithm choose_all_reduce(std::size_t bytes, int ranks, const CostModel& cost) {
-  return butterfly_seconds(cost, bytes, ranks) <= ring_seconds(cost, bytes, ranks)
-             ? Algorithm::kButterfly
-             : Algorithm::kRing;
+PathCost cost_of(const CollectiveQuery& query, Algorithm algorithm) {
+  const auto bytes = static_cast<double>(query.bytes);
+  CollectiveShape shape{query.kind, algorithm, query.order, bytes, size_of(query.dtype)};
+  const bool in_memory = query.topology.shared_memory && query.topology.hosts == 1 &&
+                         (algorithm == Algorithm::kDirect || algorithm == Algorithm::kOneShot ||
+                          algorithm == Algorithm::kAuto);
+  if (in_memory) return shared_cost(shape, query.topology);
+  if (!widened(query, algorithm)) return message_cost(shape, query.topology);
+  shape.bytes *= 2;
+  shape.element_bytes *= 2;
+  PathCost cost = message_cost(shape, query.topology);
+  cost.add(Effort::kCopiedBytes, 2 * shape.bytes);
+  return cost;
+}
+
+double seconds_of(const PathCost& cost, const std::array<double, kEfforts>& price) {
+  double seconds = 0;
+  for (std::size_t i = 0; i < kEfforts; ++i) seconds += cost[static_cast<Effort>(i)] * price[i];
+  return seconds;
+}
+
+bool possible(const CollectiveQuery& query, Algorithm algorithm) {
+  if (algorithm == Algorithm::kHierarchical) return query.topology.hosts > 1;
+  if (algorithm == Algorithm::kBruck) {
+    return query.equal_parts || query.kind != CollectiveKind::kAllToAll;
+  }
+  return true;
+}
+
+}  // namespace
+
+Algorithm choose(const CollectiveQuery& query, const CostModel& model) {
+  const auto price = prices(query.topology, model);
+  Algorithm best = Algorithm::kAuto;
+  double least = 0;
+  for (const Algorithm algorithm : algorithms_of(query.kind)) {
+    if (!possible(query, algorithm)) continue;
+    const double seconds = seconds_of(cost_of(query, algorithm), price);
+    if (best == Algorithm::kAuto || seconds < least) {
+      best = algorithm;
+      least = seconds;
+    }
+  }
+  return best;
+}
+
+Algorithm choose_all_reduce(std::size_t bytes, int ranks) {
+  const CollectiveQuery query{.bytes = bytes, .topology = {.ranks = ranks, .most_per_host = ranks}};
+  const auto price = prices(query.topology, {});
+  const double ring = seconds_of(cost_of(query, Algorithm::kRing), price);
+  return seconds_of(cost_of(query, Algorithm::kButterfly), price) <= ring ? Algorithm::kButterfly
+                                                                          : Algorithm::kRing;
+}
+
+std::vector<Prediction> predict(const CollectiveQuery& query, const CostModel& model) {
+  const auto price = prices(query.topology, model);
+  std::vector<Prediction> predictions;
+  const auto add = [&](Algorithm algorithm) {
+    const PathCost cost = cost_of(query, algorithm);
+    Prediction prediction{.algorithm = algorithm, .seconds = seconds_of(cost, price)};
+    for (std::size_t i = 0; i < kEfforts; ++i) {
+      const Term term{static_cast<Effort>(i), cost[static_cast<Effort>(i)], price[i]};
+      if (term.amount > 0) prediction.terms.push_back(term);
+    }
+    predictions.push_back(std::move(prediction));
+  };
+  for (const Algorithm algorithm : algorithms_of(query.kind)) {
+    if (possible(query, algorithm)) add(algorithm);
+  }
+  if (predictions.empty()) add(Algorithm::kAuto);
+  std::ranges::stable_sort(predictions, {}, &Prediction::seconds);
+  return predictions;
 }
 
 }  // namespace dlaunch

@@ -1,25 +1,52 @@
-// Which algorithm an all_reduce uses when the caller leaves it open.
+// Which algorithm a collective uses when the caller leaves it open: the one of which the cost model
+// predicts the shortest time.
+//
+// Pure functions of values that are the same on all ranks, so all choose the same.
 #pragma once
 
 #include <cstddef>
+#include <string_view>
+#include <vector>
 
+#include "runtime/base/dtype.h"
+#include "runtime/collective/cost_model.h"
+#include "runtime/collective/path_cost.h"
+#include "runtime/collective/topology.h"
 #include "runtime/collective/types.h"
 
 namespace dlaunch {
 
-/// What a message and a reduction cost; the defaults are those of TCP on one host.
-struct CostModel {
-  double message_seconds = 20e-6;            // alpha: latency of one message
-  double transfer_seconds_per_byte = 4e-10;  // beta
-  double reduce_seconds_per_byte = 1e-10;    // gamma
+/// A collective that is to be carried out.
+struct CollectiveQuery {
+  CollectiveKind kind = CollectiveKind::kAllReduce;
+  std::size_t bytes = 0;  // of the whole vector; of all parts together
+  DType dtype = DType::kF32;
+  ReduceOrder order = ReduceOrder::kAny;
+  bool equal_parts = true;  // an all_to_all with unequal ones has one algorithm only
+  TopologySummary topology;
 };
 
-/// Predicted time of an all_reduce of `bytes` on `ranks` ranks; the formulas are in ring.h and
-/// butterfly.h.
-double ring_seconds(const CostModel& cost, std::size_t bytes, int ranks);
-double butterfly_seconds(const CostModel& cost, std::size_t bytes, int ranks);
+/// One summand of a prediction: `amount` of something at `each` seconds.
+struct Term {
+  Effort effort = Effort::kSync;
+  double amount = 0;
+  double each = 0;
+  double seconds() const { return amount * each; }
+};
 
-/// The one with the lower prediction. A pure function: every rank chooses the same.
-Algorithm choose_all_reduce(std::size_t bytes, int ranks, const CostModel& cost = {});
+struct Prediction {
+  Algorithm algorithm = Algorithm::kAuto;
+  double seconds = 0;
+  std::vector<Term> terms;  // those that are not zero
+};
+
+/// kAuto for a collective that has one algorithm only. Allocates nothing.
+Algorithm choose(const CollectiveQuery& query, const CostModel& model);
+
+/// Ring or butterfly, over TCP inside one host.
+Algorithm choose_all_reduce(std::size_t bytes, int ranks);
+
+/// All algorithms of the collective, the quickest first.
+std::vector<Prediction> predict(const CollectiveQuery& query, const CostModel& model);
 
 }  // namespace dlaunch

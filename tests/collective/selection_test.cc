@@ -1,36 +1,117 @@
 #include "runtime/collective/selection.h"
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include <gtest/gtest.h>
+
+#include "runtime/base/json_reader.h"
+#include "runtime/collective/algorithms.h"
 
 namespace dlaunch {
 namespace {
 
-TEST(Selection, TakesTheButterflyForShortVectorsAndTheRingForLongOnes) {
-  for (const int ranks : {3, 4, 5, 8, 16, 17}) {
-    EXPECT_EQ(choose_all_reduce(8, ranks), Algorithm::kButterfly) << ranks;
-    EXPECT_EQ(choose_all_reduce(std::size_t{64} << 20, ranks), Algorithm::kRing) << ranks;
+TopologySummary one_host(int ranks, bool shared_memory) {
+  return summarize({.ranks = ranks, .cores_per_host = 2, .shared_memory = shared_memory});
+}
+
+TEST(Selection, TakesFewMessagesForShortVectorsAndFewBytesForLongOnes) {
+  for (const int ranks : {4, 5, 8, 16, 17}) {
+    CollectiveQuery query{.bytes = 8, .topology = one_host(ranks, false)};
+    const std::vector<Prediction> short_ones = predict(query, {});
+    EXPECT_LE(short_ones.front().seconds, short_ones.back().seconds / 2);
+    query.bytes = std::size_t{256} << 20;
+    const Algorithm algorithm = choose(query, {});
+    EXPECT_TRUE(algorithm == Algorithm::kRing || algorithm == Algorithm::kHalvingDoubling ||
+                algorithm == Algorithm::kDirect)
+        << ranks << " ranks: " << to_string(algorithm);
   }
 }
 
-TEST(Selection, SwitchesOnceAsVectorsGrow) {
+TEST(Selection, WorksInSharedMemoryWhereAllRanksShareIt) {
   for (int ranks = 2; ranks <= 64; ++ranks) {
-    bool ring = false;
     for (std::size_t bytes = 1; bytes < (std::size_t{1} << 30); bytes *= 2) {
-      const bool now_ring = choose_all_reduce(bytes, ranks) == Algorithm::kRing;
-      EXPECT_TRUE(now_ring || !ring) << ranks << " ranks, " << bytes << " bytes";
-      ring = now_ring;
+      const Algorithm algorithm = choose({.bytes = bytes, .topology = one_host(ranks, true)}, {});
+      EXPECT_TRUE(algorithm == Algorithm::kDirect || algorithm == Algorithm::kOneShot)
+          << ranks << " ranks, " << bytes << " bytes: " << to_string(algorithm);
     }
   }
 }
 
-// Four ranks, alpha = 1, beta = gamma = 0.01, 100 bytes: 2 exchanges of 1 + 1 + 1 against
-// 6 messages of 1, 1.5 transfers of 1 and 0.75 reductions of 1.
-TEST(Selection, PredictsWhatTheFormulasSay) {
-  const CostModel cost{1, 0.01, 0.01};
-  EXPECT_DOUBLE_EQ(butterfly_seconds(cost, 100, 4), 6.0);
-  EXPECT_DOUBLE_EQ(ring_seconds(cost, 100, 4), 8.25);
-  // One more rank folds in (1 + 1 + 1) and out (1 + 1).
-  EXPECT_DOUBLE_EQ(butterfly_seconds(cost, 100, 5), 11.0);
+TEST(Selection, GoesThroughTheHostsWhereMessagesBetweenThemCostMore) {
+  Topology topology{.ranks = 1024 * 8, .cores_per_host = 8, .shared_memory = true};
+  for (int rank = 0; rank < topology.ranks; ++rank) topology.host_of_rank.push_back(rank / 8);
+  const TopologySummary summary = summarize(topology);
+  EXPECT_EQ(summary.hosts, 1024);
+  EXPECT_EQ(summary.most_per_host, 8);
+  EXPECT_TRUE(summary.contiguous);
+  for (const std::size_t bytes : {std::size_t{1000}, std::size_t{1} << 20, std::size_t{1} << 28}) {
+    EXPECT_EQ(choose({.bytes = bytes, .topology = summary}, {}), Algorithm::kHierarchical) << bytes;
+  }
+}
+
+TEST(Selection, PredictsAsTheSumOfItsTermsAndChoosesTheLeast) {
+  for (const CollectiveKind kind : kAllCollectiveKinds) {
+    for (const bool shared : {false, true}) {
+      const CollectiveQuery query{.kind = kind, .bytes = 100'000, .topology = one_host(6, shared)};
+      const std::vector<Prediction> predictions = predict(query, {});
+      ASSERT_FALSE(predictions.empty());
+      EXPECT_EQ(predictions.front().algorithm, choose(query, {}));
+      for (const Prediction& prediction : predictions) {
+        double sum = 0;
+        for (const Term& term : prediction.terms) sum += term.seconds();
+        EXPECT_NEAR(sum, prediction.seconds, 1e-12);
+        EXPECT_GT(sum, 0);
+      }
+      EXPECT_TRUE(std::ranges::is_sorted(predictions, {}, &Prediction::seconds));
+    }
+  }
+}
+
+TEST(Selection, HasNothingToDoAlone) {
+  const CollectiveQuery query{.bytes = 1000, .topology = one_host(1, false)};
+  for (const Prediction& prediction : predict(query, {})) EXPECT_EQ(prediction.seconds, 0);
+}
+
+TEST(Selection, TakesAnAlgorithmThatCanDoUnequalParts) {
+  const CollectiveQuery query{.kind = CollectiveKind::kAllToAll,
+                              .bytes = 8,
+                              .equal_parts = false,
+                              .topology = one_host(16, false)};
+  EXPECT_EQ(choose(query, {}), Algorithm::kDirect);
+}
+
+TEST(Topology, SeesRanksThatAreScatteredOverHosts) {
+  const TopologySummary summary =
+      summarize({.ranks = 5, .host_of_rank = {7, 3, 7, 7, 3}, .cores_per_host = 2});
+  EXPECT_EQ(summary.hosts, 2);
+  EXPECT_EQ(summary.most_per_host, 3);
+  EXPECT_EQ(summary.least_per_host, 2);
+  EXPECT_FALSE(summary.contiguous);
+  EXPECT_DOUBLE_EQ(summary.crowd(), 1.5);
+}
+
+TEST(CostModel, IsReadFromJsonAndWrittenAsIt) {
+  const CostModel model = parse_cost_model(
+      R"({"shared_memory": {"sync_us": 2}, "tcp": {"latency_us": 50, "gb_per_s": 4}})", "test");
+  EXPECT_DOUBLE_EQ(model.sync, 2e-6);
+  EXPECT_DOUBLE_EQ(model.network_message.latency, 50e-6);
+  EXPECT_DOUBLE_EQ(model.network_message.per_byte, 0.25e-9);
+  EXPECT_DOUBLE_EQ(model.turn, CostModel().turn);
+  const CostModel again = parse_cost_model(to_json(model), "test");
+  EXPECT_NEAR(again.network_message.per_byte, model.network_message.per_byte, 1e-18);
+  EXPECT_NEAR(again.shared_message.latency, model.shared_message.latency, 1e-15);
+}
+
+TEST(CostModel, RefusesWhatItDoesNotKnowAndNamesIt) {
+  try {
+    parse_cost_model(R"({"tcp": {"latency": 50}})", "model.json");
+    FAIL() << "an unknown key was accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("tcp.latency"), std::string::npos) << error.what();
+  }
+  EXPECT_THROW(parse_cost_model(R"({"tcp": {"gb_per_s": 0}})", "model.json"), ConfigError);
 }
 
 }  // namespace

@@ -1,0 +1,75 @@
+// The formulas against the plans that they are about.
+#include "runtime/collective/path_cost.h"
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "runtime/collective/algorithms.h"
+#include "tests/collective/timed_simulation.h"
+
+namespace dlaunch::testing {
+namespace {
+
+// One cost at a time; overheads are never longer than latencies.
+constexpr SimulatedCosts kCosts[] = {{.latency = 1},
+                                     {.latency = 1, .overhead = 1},
+                                     {.per_element = 1},
+                                     {.reduce_per_element = 1},
+                                     {.copy_per_element = 1}};
+
+double formula(const PlanRequest& request, const SimulatedCosts& costs) {
+  const CollectiveShape shape{.kind = request.kind,
+                              .algorithm = request.algorithm,
+                              .order = request.order,
+                              .bytes = static_cast<double>(request.count),
+                              .element_bytes = 1};
+  const PathCost cost = message_cost(
+      shape,
+      {.ranks = request.world, .most_per_host = request.world, .least_per_host = request.world});
+  return cost[Effort::kHostLatency] * costs.latency + cost[Effort::kHostOverhead] * costs.overhead +
+         cost[Effort::kHostBytes] * costs.per_element +
+         cost[Effort::kReducedBytes] * costs.reduce_per_element +
+         cost[Effort::kCopiedBytes] * costs.copy_per_element;
+}
+
+double simulated(PlanRequest request, const SimulatedCosts& costs) {
+  return simulated_time(request.world, costs, [&](int rank) {
+    request.rank = rank;
+    return make_plan(request);
+  });
+}
+
+template <typename Check>
+void for_every_algorithm(int world, const Check& check) {
+  for (const CollectiveKind kind : kAllCollectiveKinds) {
+    for (const Algorithm algorithm : algorithms_of(kind)) {
+      for (const ReduceOrder order : {ReduceOrder::kAny, ReduceOrder::kRanks}) {
+        const std::size_t count = static_cast<std::size_t>(world) * 24;
+        for (const SimulatedCosts& costs : kCosts) {
+          SCOPED_TRACE(std::string(to_string(kind)) + " " + std::string(to_string(algorithm)) +
+                       (order == ReduceOrder::kRanks ? " in rank order" : "") + " on " +
+                       std::to_string(world) + " ranks, cost " + std::to_string(&costs - kCosts));
+          check(PlanRequest{.kind = kind,
+                            .algorithm = algorithm,
+                            .order = order,
+                            .world = world,
+                            .root = 0,
+                            .count = count},
+                costs);
+        }
+      }
+    }
+  }
+}
+
+TEST(PathCost, IsWhatThePlansOfAPowerOfTwoTake) {
+  for (const int world : {2, 4, 8, 16}) {
+    for_every_algorithm(world, [](const PlanRequest& request, const SimulatedCosts& costs) {
+      EXPECT_NEAR(formula(request, costs), simulated(request, costs), 1e-6);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace dlaunch::testing
