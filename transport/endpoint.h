@@ -22,6 +22,9 @@
 
 namespace dlaunch {
 
+/// No message is longer.
+inline constexpr std::uint64_t kMaxMessageBytes = std::uint64_t{1} << 38;
+
 /// What a message belongs to. The upper layers choose the meaning; two messages are for each other
 /// when both fields are equal.
 struct MessageTag {

@@ -9,6 +9,23 @@ FailureNotice FailureNotice::from(const Status& why, int reporter) {
           .text = why.to_string()};
 }
 
+Result<FailureNotice> FailureNotice::from_peer(std::uint32_t code, int about, int reporter,
+                                               std::string_view text, int world_size) {
+  if (code == 0 || code > static_cast<std::uint32_t>(StatusCode::kIo)) {
+    return Status(StatusCode::kProtocol, "malformed notice: the code " + std::to_string(code));
+  }
+  if (about < -1 || about >= world_size || reporter < 0 || reporter >= world_size) {
+    return Status(StatusCode::kProtocol, "malformed notice: it names ranks outside the world");
+  }
+  FailureNotice notice{
+      .code = static_cast<StatusCode>(code), .about = about, .reporter = reporter, .text = {}};
+  for (const char letter : text.substr(0, kMaxNoticeText)) {
+    const auto c = static_cast<unsigned char>(letter);
+    notice.text.push_back(c < 0x20 || c == 0x7f ? ' ' : letter);
+  }
+  return notice;
+}
+
 Status FailureNotice::to_status() const {
   const std::string told = text + " (reported by rank " + std::to_string(reporter) + ")";
   if (about < 0) return Status(code, told);

@@ -68,6 +68,12 @@ Result<std::chrono::nanoseconds> read_timeout() {
   return std::chrono::nanoseconds(std::llround(seconds * 1e9));
 }
 
+Result<TransportChoice> read_transport() {
+  const std::string text = variable("DLAUNCH_TRANSPORT").value_or("");
+  if (const auto choice = parse_transport_choice(text)) return *choice;
+  return invalid("DLAUNCH_TRANSPORT", "'" + text + "' is none of auto, tcp and shm");
+}
+
 constexpr int kMostRanks = 1 << 20;
 
 }  // namespace
@@ -77,6 +83,9 @@ Result<JobEnvironment> read_job_environment() {
   auto timeout = read_timeout();
   if (!timeout.ok()) return timeout.status();
   job.timeout = *timeout;
+  auto transport = read_transport();
+  if (!transport.ok()) return transport.status();
+  job.transport = *transport;
 
   const auto store = variable("DLAUNCH_STORE");
   if (!store || store->empty()) return job;

@@ -8,6 +8,7 @@
 //   DLAUNCH_JOB_ID       names the job in logs and in `dlaunch status`
 //   DLAUNCH_NODES        number of nodes; sockets bind to loopback only while it is 1
 //   DLAUNCH_TIMEOUT      seconds that a wait lasts at most (default 300)
+//   DLAUNCH_TRANSPORT    auto (default), tcp or shm: see transport_choice.h
 #pragma once
 
 #include <chrono>
@@ -15,6 +16,7 @@
 
 #include "runtime/base/deadline.h"
 #include "runtime/base/status.h"
+#include "runtime/base/transport_choice.h"
 
 namespace dlaunch {
 
@@ -28,6 +30,7 @@ struct JobEnvironment {
   std::string token;          // the job's secret, as raw bytes
   std::string job_id;
   std::chrono::nanoseconds timeout = kDefaultTimeout;
+  TransportChoice transport = TransportChoice::kAuto;
 
   /// True if this process was started by dlaunch.
   bool launched() const { return !store_address.empty(); }

@@ -1,4 +1,5 @@
 #include <chrono>
+#include <map>
 #include <string>
 #include <thread>
 #include <utility>
@@ -10,14 +11,11 @@
 #include "runtime/comm/local_address.h"
 #include "runtime/rendezvous/tcp_store.h"
 #include "transport/loopback/loopback.h"
+#include "transport/mesh/mesh.h"
 #include "transport/tcp/listener.h"
-#include "transport/tcp/mesh.h"
 
 namespace dlaunch {
 namespace {
-
-// How long a waiting rank polls before it sleeps, where it has a core of its own.
-constexpr std::chrono::microseconds kSpin{50};
 
 Result<std::unique_ptr<Communicator>> world_of_one(const JobEnvironment& job) {
   std::vector<std::unique_ptr<Endpoint>> lanes;
@@ -28,28 +26,45 @@ Result<std::unique_ptr<Communicator>> world_of_one(const JobEnvironment& job) {
   return make_communicator(std::move(lanes), {.timeout = job.timeout});
 }
 
-// Tells the others where this rank listens; returns where they do, by rank.
-Result<std::vector<std::string>> exchange_addresses(const JobEnvironment& job, std::uint16_t port,
-                                                    Deadline deadline) {
-  auto store = TcpStore::connect(job.store_address, job.token, deadline);
-  if (!store.ok()) return store.status().within("rendezvous store at " + job.store_address);
+// Where the other ranks reach this one's listener.
+Result<std::string> own_address(const JobEnvironment& job, std::uint16_t port) {
   std::string host = "127.0.0.1";
   if (job.nodes > 1) {
     auto reached = local_address_towards(job.store_address);
     if (!reached.ok()) return reached.status();
     host = *std::move(reached);
   }
-  // A program may connect the world several times; all ranks do so in the same order.
-  auto generation = (*store)->add("world/connects of rank " + std::to_string(job.rank), 1);
-  if (!generation.ok()) return generation.status();
-  const auto key = [&](int rank) {
-    return "world/" + std::to_string(*generation) + "/address of rank " + std::to_string(rank);
+  return host + ":" + std::to_string(port);
+}
+
+// Passes texts between the ranks through the store, under keys that begin with `prefix`.
+Exchange exchange_through(Store& store, std::string prefix, int rank, int world_size) {
+  return [&store, prefix = std::move(prefix), rank, world_size](
+             std::string_view round, const std::string& own,
+             Deadline deadline) -> Result<std::vector<std::string>> {
+    const auto key = [&](int of) {
+      return prefix + std::string(round) + " of rank " + std::to_string(of);
+    };
+    DLAUNCH_RETURN_IF_ERROR(store.set(key(rank), own));
+    std::vector<std::string> keys;
+    keys.reserve(static_cast<std::size_t>(world_size));
+    for (int each = 0; each < world_size; ++each) keys.push_back(key(each));
+    return store.get_all(keys, deadline);
   };
-  DLAUNCH_RETURN_IF_ERROR((*store)->set(key(job.rank), host + ":" + std::to_string(port)));
-  std::vector<std::string> keys;
-  keys.reserve(static_cast<std::size_t>(job.world_size));
-  for (int rank = 0; rank < job.world_size; ++rank) keys.push_back(key(rank));
-  return (*store)->get_all(keys, deadline);
+}
+
+// "shm with 5 ranks, tcp with 2".
+std::string describe_transports(const Endpoint& endpoint) {
+  std::map<std::string, int> ranks;
+  for (int peer = 0; peer < endpoint.world_size(); ++peer) {
+    if (peer != endpoint.rank()) ++ranks[endpoint.transport_name(peer)];
+  }
+  std::string text;
+  for (const auto& [name, count] : ranks) {
+    if (!text.empty()) text += ", ";
+    text += name + " with " + std::to_string(count) + (count == 1 ? " rank" : " ranks");
+  }
+  return text;
 }
 
 Result<std::unique_ptr<Communicator>> connect_ranks(const JobEnvironment& job,
@@ -58,29 +73,37 @@ Result<std::unique_ptr<Communicator>> connect_ranks(const JobEnvironment& job,
   auto listener =
       TcpListener::open(job.nodes > 1 ? TcpListener::Bind::kAny : TcpListener::Bind::kLoopback);
   if (!listener.ok()) return listener.status();
-  auto addresses = exchange_addresses(job, listener->port(), deadline);
-  if (!addresses.ok()) return addresses.status();
+  auto address = own_address(job, listener->port());
+  if (!address.ok()) return address.status();
+  auto store = TcpStore::connect(job.store_address, job.token, deadline);
+  if (!store.ok()) return store.status().within("rendezvous store at " + job.store_address);
+  // A program may connect the world several times; all ranks do so in the same order.
+  auto generation = (*store)->add("world/connects of rank " + std::to_string(job.rank), 1);
+  if (!generation.ok()) return generation.status();
 
   const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-  const bool core_each = job.local_world_size <= cores;
   auto lanes = connect_mesh(
       *std::move(listener),
       {.rank = job.rank,
        .world_size = job.world_size,
-       .addresses = *std::move(addresses),
+       .address = *std::move(address),
+       .exchange = exchange_through(**store, "world/" + std::to_string(*generation) + "/", job.rank,
+                                    job.world_size),
        .token = job.token,
        .job_id = job.job_id,
        .lanes = kCommunicatorLanes,
+       .transport = job.transport,
        .timeout = deadline.remaining(),
-       .spin = core_each ? std::chrono::nanoseconds(kSpin) : std::chrono::nanoseconds(0),
+       .wait = WaitPolicy::of_host(job.local_world_size, cores),
        .describe = describe_signature,
        .logger = logger});
   if (!lanes.ok()) return lanes.status();
+  const std::string transports = describe_transports(*lanes->front());
   auto world = make_communicator(*std::move(lanes), {.timeout = job.timeout});
   if (!world.ok()) return world.status();
   // Returns only once everybody is connected.
   DLAUNCH_RETURN_IF_ERROR((*world)->barrier());
-  logger->info("rank {} of {} connected over tcp", job.rank, job.world_size);
+  logger->info("rank {} of {} connected: {}", job.rank, job.world_size, transports);
   return world;
 }
 

@@ -6,9 +6,10 @@
 #include <utility>
 
 #include "runtime/base/token.h"
+#include "tests/transport/thread_exchange.h"
 #include "transport/loopback/loopback.h"
-#include "transport/tcp/endpoint.h"
-#include "transport/tcp/mesh.h"
+#include "transport/mesh/mesh.h"
+#include "transport/mesh/mesh_endpoint.h"
 
 namespace dlaunch {
 namespace {
@@ -21,12 +22,13 @@ Fabric make_loopback(int world_size) {
   return fabric;
 }
 
-Fabric make_sleeping_tcp(int world_size) {
-  return make_tcp_fabric(world_size, std::chrono::nanoseconds(0));
-}
+constexpr WaitPolicy kSpinning{.spin = std::chrono::microseconds(50), .yields = 0};
+constexpr WaitPolicy kYielding{.spin = std::chrono::nanoseconds(0), .yields = 20};
+constexpr WaitPolicy kSleeping{};
 
-Fabric make_spinning_tcp(int world_size) {
-  return make_tcp_fabric(world_size, std::chrono::microseconds(50));
+template <TransportChoice kTransport, int kHosts, const WaitPolicy& kWait>
+Fabric make_mesh(int world_size) {
+  return make_mesh_fabric(world_size, {.transport = kTransport, .hosts = kHosts, .wait = kWait});
 }
 
 }  // namespace
@@ -45,47 +47,54 @@ void Fabric::run(const std::function<void(int, Endpoint&)>& body, int absent) {
 }
 
 std::vector<FabricKind> all_fabric_kinds() {
-  return {
-      {"loopback", make_loopback}, {"tcp", make_sleeping_tcp}, {"tcp_spinning", make_spinning_tcp}};
+  using enum TransportChoice;
+  return {{"loopback", make_loopback},
+          {"tcp", make_mesh<kTcp, 1, kSleeping>},
+          {"tcp_spinning", make_mesh<kTcp, 1, kSpinning>},
+          {"shm", make_mesh<kSharedMemory, 1, kSleeping>},
+          {"shm_spinning", make_mesh<kSharedMemory, 1, kSpinning>},
+          {"shm_yielding", make_mesh<kSharedMemory, 1, kYielding>},
+          {"mixed", make_mesh<kAuto, 2, kSleeping>},
+          {"mixed_spinning", make_mesh<kAuto, 2, kSpinning>}};
 }
 
 void PrintTo(const FabricKind& kind, std::ostream* out) {
   *out << kind.name;
 }
 
-Fabric make_tcp_fabric(int world_size, std::chrono::nanoseconds spin) {
-  MeshOptions options{.world_size = world_size,
-                      .token = make_token(),
-                      .job_id = "test",
-                      .timeout = kTestTimeout,
-                      .spin = spin,
-                      .describe = describe_for_tests};
-  std::vector<TcpListener> listeners;
-  for (int rank = 0; rank < world_size; ++rank) {
-    listeners.push_back(TcpListener::open(TcpListener::Bind::kLoopback).value_or_throw());
-    options.addresses.push_back("127.0.0.1:" + std::to_string(listeners.back().port()));
-  }
+Fabric make_mesh_fabric(int world_size, const MeshFabricOptions& options) {
+  const std::string token = make_token();
+  ThreadExchange exchange(world_size);
   Fabric fabric;
   fabric.endpoints.resize(static_cast<std::size_t>(world_size));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < world_size; ++rank) {
     threads.emplace_back([&, rank] {
-      MeshOptions own = options;
-      own.rank = rank;
-      const auto index = static_cast<std::size_t>(rank);
-      auto lanes = connect_mesh(std::move(listeners[index]), own);
+      TcpListener listener = TcpListener::open(TcpListener::Bind::kLoopback).value_or_throw();
+      const std::string address = "127.0.0.1:" + std::to_string(listener.port());
+      auto lanes =
+          connect_mesh(std::move(listener), {.rank = rank,
+                                             .world_size = world_size,
+                                             .address = address,
+                                             .exchange = exchange.of(rank),
+                                             .token = token,
+                                             .job_id = "test",
+                                             .transport = options.transport,
+                                             .host = "host " + std::to_string(rank % options.hosts),
+                                             .timeout = kTestTimeout,
+                                             .wait = options.wait,
+                                             .describe = describe_for_tests,
+                                             .logger = {}});
       ASSERT_TRUE(lanes.ok()) << lanes.status().to_string();
-      fabric.endpoints[index] = std::move(lanes->front());
+      fabric.endpoints[static_cast<std::size_t>(rank)] = std::move(lanes->front());
     });
   }
   for (std::thread& thread : threads) thread.join();
-  std::vector<TcpEndpoint*> killable;
+  std::vector<MeshEndpoint*> killable;
   for (const auto& endpoint : fabric.endpoints) {
-    killable.push_back(static_cast<TcpEndpoint*>(endpoint.get()));
+    killable.push_back(static_cast<MeshEndpoint*>(endpoint.get()));
   }
-  fabric.kill = [killable](int rank) {
-    killable[static_cast<std::size_t>(rank)]->drop_connections();
-  };
+  fabric.kill = [killable](int rank) { killable[static_cast<std::size_t>(rank)]->vanish(); };
   return fabric;
 }
 

@@ -11,7 +11,9 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/base/transport_choice.h"
 #include "transport/endpoint.h"
+#include "transport/mesh/wait_policy.h"
 
 namespace dlaunch {
 
@@ -42,8 +44,14 @@ struct FabricKind {
 std::vector<FabricKind> all_fabric_kinds();
 void PrintTo(const FabricKind& kind, std::ostream* out);
 
-/// TCP endpoints of one process, connected over loopback.
-Fabric make_tcp_fabric(int world_size, std::chrono::nanoseconds spin);
+/// Endpoints of one process, connected by connect_mesh over loopback and shared memory. Ranks are
+/// on hosts by turns.
+struct MeshFabricOptions {
+  TransportChoice transport = TransportChoice::kAuto;
+  int hosts = 1;
+  WaitPolicy wait;
+};
+Fabric make_mesh_fabric(int world_size, const MeshFabricOptions& options);
 
 /// "operation 3 of 1000 elements".
 std::string describe_for_tests(const MessageSignature& signature);

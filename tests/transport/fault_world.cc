@@ -8,8 +8,9 @@
 #include "runtime/base/token.h"
 #include "runtime/collective/signature.h"
 #include "runtime/comm/endpoint_communicator.h"
+#include "tests/transport/thread_exchange.h"
+#include "transport/mesh/mesh.h"
 #include "transport/tcp/listener.h"
-#include "transport/tcp/mesh.h"
 
 namespace dlaunch::testing {
 namespace {
@@ -21,12 +22,14 @@ std::string loopback(std::uint16_t port) {
 }  // namespace
 
 struct FaultWorld::Listeners {
+  explicit Listeners(int world) : exchange(world) {}
   std::string token = make_token();
+  ThreadExchange exchange;
   std::vector<TcpListener> by_rank;
 };
 
 FaultWorld::FaultWorld(const Options& options)
-    : options_(options), listeners_(std::make_unique<Listeners>()) {
+    : options_(options), listeners_(std::make_unique<Listeners>(options.world)) {
   for (int rank = 0; rank < options_.world; ++rank) {
     listeners_->by_rank.push_back(TcpListener::open(TcpListener::Bind::kLoopback).value_or_throw());
     std::vector<std::unique_ptr<FaultProxy>> to_lower;
@@ -45,16 +48,28 @@ FaultWorld::~FaultWorld() = default;
 Result<std::unique_ptr<Communicator>> FaultWorld::connect_rank(int rank) {
   MeshOptions mesh{.rank = rank,
                    .world_size = options_.world,
+                   .address = "address-" + std::to_string(rank) + ":0",
+                   .exchange = {},
                    .token = listeners_->token,
                    .job_id = "faults",
                    .lanes = kCommunicatorLanes,
+                   .transport = TransportChoice::kTcp,
                    .timeout = options_.timeout,
                    .describe = describe_signature};
-  // A rank connects to lower ones only; the rest of the addresses are not looked at.
-  mesh.addresses.assign(static_cast<std::size_t>(options_.world), "");
-  for (int peer = 0; peer < rank; ++peer) {
-    mesh.addresses[static_cast<std::size_t>(peer)] = loopback(proxy(rank, peer).port());
-  }
+  // A rank connects to lower ones only, and hears their proxies' addresses instead of their own.
+  mesh.exchange = [&, all = listeners_->exchange.of(rank)](
+                      std::string_view round, const std::string& own,
+                      Deadline deadline) -> Result<std::vector<std::string>> {
+    auto texts = all(round, own, deadline);
+    for (int peer = 0; texts.ok() && peer < rank; ++peer) {
+      std::string& text = (*texts)[static_cast<std::size_t>(peer)];
+      const std::string address = "address-" + std::to_string(peer) + ":0";
+      if (const auto at = text.find(address); at != std::string::npos) {
+        text.replace(at, address.size(), loopback(proxy(rank, peer).port()));
+      }
+    }
+    return texts;
+  };
   auto lanes = connect_mesh(std::move(listeners_->by_rank[static_cast<std::size_t>(rank)]), mesh);
   if (!lanes.ok()) return lanes.status();
   return make_communicator(*std::move(lanes), {.timeout = options_.timeout});

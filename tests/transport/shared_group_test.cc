@@ -54,14 +54,14 @@ TEST(SharedGroup, OfThreadsTakesTurnsThroughCells) {
     for (std::uint64_t operation = 1; operation <= kOperations; ++operation) {
       SharedCell& own = group->cell(Channel::kShort, operation, rank);
       const std::uint64_t value = operation * 10 + static_cast<std::uint64_t>(rank);
-      std::memcpy(own.payload, &value, sizeof value);
+      std::memcpy(group->slot(Channel::kShort, operation, rank), &value, sizeof value);
       const std::uint64_t progress = operation << SharedGroup::kStageBits;
       group->announce(own, progress);
       for (int member = 0; member < kWorld; ++member) {
         const SharedCell& cell = group->cell(Channel::kShort, operation, member);
         ASSERT_TRUE(await(endpoint, cell, progress));
         std::uint64_t told = 0;
-        std::memcpy(&told, cell.payload, sizeof told);
+        std::memcpy(&told, group->slot(Channel::kShort, operation, member), sizeof told);
         ASSERT_EQ(told, operation * 10 + static_cast<std::uint64_t>(member));
       }
     }

@@ -1,11 +1,14 @@
 #include "transport/tcp/connection.h"
 
-#include <algorithm>
-#include <system_error>
-#include <utility>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/uio.h>
 
-#include <asio/buffer.hpp>
-#include <asio/error.hpp>
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
 
 namespace dlaunch {
 namespace {
@@ -13,45 +16,46 @@ namespace {
 // A peer that keeps sending to a rank that leaves is not listened to for ever.
 constexpr std::size_t kMaxDrainedBytes = std::size_t{4} << 20;
 
-bool would_block(const std::error_code& error) {
-  return error == asio::error::would_block || error == asio::error::try_again ||
-         error == asio::error::interrupted;
-}
-
-asio::mutable_buffer to_buffer(std::span<std::byte> bytes) {
-  return {bytes.data(), bytes.size()};
+bool would_block(int error) {
+  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
 }
 
 }  // namespace
 
-TcpConnection::TcpConnection(asio::ip::tcp::socket socket, int peer, EndpointContext& context,
+TcpConnection::TcpConnection(Descriptor socket, int peer, EndpointContext& context,
                              std::span<std::byte> staging)
     : socket_(std::move(socket)),
       peer_(peer),
       context_(context),
       staging_(staging),
       receiver_(context, peer) {
-  std::error_code ignored;  // without them it is only slower
-  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
-  socket_.non_blocking(true, ignored);
+  const int on = 1;  // without it it is only slower
+  ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+// Reads once, into `destination` and then the staging buffer.
+ssize_t TcpConnection::read_into(std::span<std::byte> destination) {
+  if (destination.empty()) {
+    return ::recv(socket_.get(), staging_.data(), staging_.size(), MSG_DONTWAIT);
+  }
+  std::array<iovec, 2> parts{iovec{destination.data(), destination.size()},
+                             iovec{staging_.data(), staging_.size()}};
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = parts.size();
+  return ::recvmsg(socket_.get(), &message, MSG_DONTWAIT);
 }
 
 TcpConnection::Event TcpConnection::read() {
   const std::span<std::byte> destination = receiver_.destination();
-  std::error_code error;
-  std::size_t received = 0;
-  if (destination.empty()) {
-    received = socket_.read_some(to_buffer(staging_), error);
-  } else {
-    const std::array<asio::mutable_buffer, 2> parts{to_buffer(destination), to_buffer(staging_)};
-    received = socket_.read_some(parts, error);
-  }
-  if (error) {
-    if (would_block(error)) return Event::kIdle;
-    closed_because_ = error == asio::error::eof ? "connection closed unexpectedly"
-                                                : "connection broken: " + error.message();
+  const ssize_t got = read_into(destination);
+  if (got < 0 && would_block(errno)) return Event::kIdle;
+  if (got <= 0) {
+    closed_because_ = got == 0 ? "connection closed unexpectedly"
+                               : std::string("connection broken: ") + std::strerror(errno);
     return Event::kClosed;
   }
+  const auto received = static_cast<std::size_t>(got);
   const std::size_t direct = std::min(received, destination.size());
   const std::size_t asked = destination.size() + staging_.size();
   fault_ = receiver_.consume(direct, staging_.first(received - direct));
@@ -81,24 +85,23 @@ bool TcpConnection::write_some(Outgoing& outgoing) {
   const Transfer& transfer = *outgoing.transfer;
   const std::size_t total = kFrameHeaderBytes + transfer.bytes;
   while (outgoing.written < total && !write_failed_) {
-    std::error_code error;
-    std::size_t written = 0;
-    if (outgoing.written >= kFrameHeaderBytes) {
-      const std::size_t sent = outgoing.written - kFrameHeaderBytes;
-      written =
-          socket_.write_some(asio::buffer(transfer.data + sent, transfer.bytes - sent), error);
-    } else if (transfer.bytes == 0) {
-      written = socket_.write_some(asio::buffer(outgoing.header) + outgoing.written, error);
-    } else {
-      const std::array<asio::const_buffer, 2> parts{
-          asio::buffer(outgoing.header) + outgoing.written,
-          asio::const_buffer(transfer.data, transfer.bytes)};
-      written = socket_.write_some(parts, error);
+    std::array<iovec, 2> parts{};
+    msghdr message{};
+    message.msg_iov = parts.data();
+    if (outgoing.written < kFrameHeaderBytes) {
+      parts[message.msg_iovlen++] = {outgoing.header.data() + outgoing.written,
+                                     kFrameHeaderBytes - outgoing.written};
     }
-    outgoing.written += written;
-    if (!error) continue;
-    if (!would_block(error)) write_failed_ = true;
-    return false;
+    const std::size_t sent = outgoing.written - std::min(outgoing.written, kFrameHeaderBytes);
+    if (sent < transfer.bytes) {
+      parts[message.msg_iovlen++] = {transfer.data + sent, transfer.bytes - sent};
+    }
+    const ssize_t written = ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (written < 0) {
+      if (!would_block(errno)) write_failed_ = true;
+      return false;
+    }
+    outgoing.written += static_cast<std::size_t>(written);
   }
   return outgoing.written == total;
 }
@@ -130,23 +133,22 @@ void TcpConnection::fail_transfers(const Status& why) {
 
 void TcpConnection::write_last(std::span<const std::byte> frame) {
   if (!is_open() || cut_off_ || write_failed_) return;
-  std::error_code error;
-  const std::size_t written =
-      socket_.write_some(asio::const_buffer(frame.data(), frame.size()), error);
-  if (written != frame.size()) cut_off_ = true;
+  const ssize_t written =
+      ::send(socket_.get(), frame.data(), frame.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (written != static_cast<ssize_t>(frame.size())) cut_off_ = true;
 }
 
 void TcpConnection::close() {
   if (!is_open()) return;
-  std::error_code error;
-  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, error);
+  ::shutdown(socket_.get(), SHUT_WR);
   // Closing a socket that holds unread bytes resets the connection, and the reset throws away what
   // this side has written and the peer's system has not yet taken. So they are read first.
-  error.clear();
-  for (std::size_t drained = 0; !error && drained < kMaxDrainedBytes;) {
-    drained += socket_.read_some(to_buffer(staging_), error);
+  for (std::size_t drained = 0; drained < kMaxDrainedBytes;) {
+    const ssize_t got = ::recv(socket_.get(), staging_.data(), staging_.size(), MSG_DONTWAIT);
+    if (got <= 0) break;
+    drained += static_cast<std::size_t>(got);
   }
-  socket_.close(error);
+  socket_.close();
 }
 
 }  // namespace dlaunch

@@ -4,14 +4,14 @@
 // One thread at a time, that of the endpoint. Internal to the TCP transport.
 #pragma once
 
-#include <array>
+#include <sys/socket.h>
+
 #include <cstddef>
 #include <span>
 #include <string>
 #include <vector>
 
-#include <asio/ip/tcp.hpp>
-
+#include "transport/descriptor.h"
 #include "transport/inbox.h"
 #include "transport/tcp/frame.h"
 #include "transport/tcp/frame_receiver.h"
@@ -30,13 +30,13 @@ class TcpConnection {
     kMalformed  // fault(): bytes or a message that must not be
   };
 
-  /// `socket` is connected; it becomes non-blocking. `context` and `staging`, into which reads go
-  /// that have no other place, are shared by the connections of an endpoint and outlive them.
-  TcpConnection(asio::ip::tcp::socket socket, int peer, EndpointContext& context,
+  /// `socket` is connected. `context` and `staging`, into which reads go that have no other place,
+  /// are shared by the connections of an endpoint and outlive them.
+  TcpConnection(Descriptor socket, int peer, EndpointContext& context,
                 std::span<std::byte> staging);
 
   int peer() const { return peer_; }
-  asio::ip::tcp::socket& socket() { return socket_; }
+  int descriptor() const { return socket_.get(); }
   FrameReceiver& receiver() { return receiver_; }
 
   /// Reads once from the socket.
@@ -66,8 +66,7 @@ class TcpConnection {
   void close();
   bool is_open() const { return socket_.is_open(); }
 
-  bool read_wait_armed = false;   // an async_wait of the endpoint is under way
-  bool write_wait_armed = false;  // the same for writing
+  bool awaits_room = false;  // for the endpoint: it watches for room to write
 
  private:
   struct Outgoing {
@@ -76,10 +75,11 @@ class TcpConnection {
     std::size_t written;  // of header and payload together
   };
 
+  ssize_t read_into(std::span<std::byte> destination);
   bool write_some(Outgoing& outgoing);
   void pop_sent();
 
-  asio::ip::tcp::socket socket_;
+  Descriptor socket_;
   int peer_;
   EndpointContext& context_;
   std::span<std::byte> staging_;

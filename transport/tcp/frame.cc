@@ -120,22 +120,9 @@ Result<FailureNotice> decode_notice(std::span<const std::byte> payload, int worl
   const auto code = load_little_endian<std::uint32_t>(from);
   const auto about = load_little_endian<std::int32_t>(from);
   const auto reporter = load_little_endian<std::int32_t>(from);
-  if (code == 0 || code > static_cast<std::uint32_t>(StatusCode::kIo)) {
-    return malformed("an abort with the code " + std::to_string(code));
-  }
-  if (about < -1 || about >= world_size || reporter < 0 || reporter >= world_size) {
-    return malformed("an abort that names ranks outside the world");
-  }
-  FailureNotice notice;
-  notice.code = static_cast<StatusCode>(code);
-  notice.about = about;
-  notice.reporter = reporter;
-  for (const std::byte letter : payload.subspan(kNoticeFixedBytes)) {
-    // Ends up in logs and on terminals.
-    const auto c = static_cast<unsigned char>(letter);
-    notice.text.push_back(c < 0x20 || c == 0x7f ? ' ' : static_cast<char>(c));
-  }
-  return notice;
+  const auto text = payload.subspan(kNoticeFixedBytes);
+  return FailureNotice::from_peer(
+      code, about, reporter, {reinterpret_cast<const char*>(text.data()), text.size()}, world_size);
 }
 
 }  // namespace dlaunch

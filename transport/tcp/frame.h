@@ -27,10 +27,6 @@
 namespace dlaunch {
 
 inline constexpr std::size_t kFrameHeaderBytes = 56;
-/// No message is longer; a header that says so is not from a peer of ours.
-inline constexpr std::uint64_t kMaxMessageBytes = std::uint64_t{1} << 38;
-/// Longer texts of an abort are cut.
-inline constexpr std::size_t kMaxNoticeText = 4096;
 
 enum class FrameKind : std::uint8_t { kData = 1, kGoodbye = 2, kAbort = 3 };
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "transport/failure_notice.h"
-#include "transport/inbox.h"
+#include "transport/message_receiver.h"
 #include "transport/tcp/frame.h"
 
 namespace dlaunch {
@@ -26,7 +26,10 @@ class FrameReceiver {
   FrameReceiver(EndpointContext& context, int peer);
 
   /// Where the next bytes of the stream belong; empty while a header is awaited.
-  std::span<std::byte> destination() const { return {destination_, remaining_}; }
+  std::span<std::byte> destination() {
+    return in_notice_ ? std::span(notice_bytes_).subspan(notice_received_)
+                      : messages_.destination();
+  }
 
   /// Takes in bytes just read: `direct` of them have been put at destination(), the rest, which
   /// follows them in the stream, is `staged`. kProtocol for bytes that no peer of ours sends,
@@ -34,15 +37,15 @@ class FrameReceiver {
   Status consume(std::size_t direct, std::span<const std::byte> staged);
 
   /// Posts a receive; it may be complete on return. Errors as in Inbox::post().
-  Status post(Transfer& receive);
+  Status post(Transfer& receive) { return messages_.post(receive); }
 
   /// True while a posted receive waits for bytes of this peer.
-  bool has_receives() const { return receive_ != nullptr || inbox_.has_receives(); }
+  bool has_receives() const { return messages_.has_receives(); }
   /// Ends every posted receive, also the one that is arriving, with `why`.
-  void fail_receives(const Status& why);
+  void fail_receives(const Status& why) { messages_.fail_receives(why); }
 
   /// True between frames: a stream that ends elsewhere was cut off.
-  bool at_boundary() const { return !in_payload_ && header_bytes_ == 0; }
+  bool at_boundary() const { return !in_payload() && header_bytes_ == 0; }
   /// The peer has said goodbye: nothing more comes.
   bool goodbye() const { return goodbye_; }
   /// The peer has failed, and why.
@@ -50,26 +53,19 @@ class FrameReceiver {
 
  private:
   Status start_frame(const FrameHeader& header);
-  Status start_message();
-  Status finish_frame();
+  Status advance(std::size_t bytes);
+  bool in_payload() const { return in_notice_ || messages_.in_message(); }
   bool ended() const { return goodbye_ || notice_.has_value(); }
 
   EndpointContext& context_;
-  int peer_;
-  Inbox inbox_;
+  MessageReceiver messages_;
 
   EncodedHeader partial_header_{};
   std::size_t header_bytes_ = 0;  // of partial_header_
 
-  // The frame whose payload is arriving goes to one of three: a posted receive, a message that is
-  // kept, or notice_bytes_.
-  bool in_payload_ = false;
-  FrameHeader header_;
-  std::byte* destination_ = nullptr;
-  std::size_t remaining_ = 0;
-  Transfer* receive_ = nullptr;
-  Inbox::Message* message_ = nullptr;
+  bool in_notice_ = false;  // the payload that is arriving is that of an abort
   std::vector<std::byte> notice_bytes_;
+  std::size_t notice_received_ = 0;
 
   bool goodbye_ = false;
   std::optional<FailureNotice> notice_;

@@ -1,9 +1,11 @@
-// The TCP transport between real processes, one of which is killed.
+// The transports between real processes, one of which is killed.
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <functional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <sys/prctl.h>
@@ -15,7 +17,7 @@
 
 #include "runtime/base/token.h"
 #include "tests/transport/fabric.h"
-#include "transport/tcp/mesh.h"
+#include "transport/mesh/mesh.h"
 
 namespace dlaunch {
 namespace {
@@ -41,13 +43,26 @@ class Channel {
   int descriptor_;
 };
 
+// How the processes are connected, by name.
+struct Kind {
+  const char* name;
+  TransportChoice transport;
+  int hosts;
+  WaitPolicy wait;
+};
+constexpr Kind kKinds[] = {
+    {"tcp", TransportChoice::kTcp, 1, {}},
+    {"shm", TransportChoice::kSharedMemory, 1, {}},
+    {"shm_yielding", TransportChoice::kSharedMemory, 1, {.spin = {}, .yields = 100}},
+    {"mixed", TransportChoice::kAuto, 2, {}}};
+
 using Body = std::function<std::string(Endpoint& endpoint, const Channel& parent)>;
 
 // A world of child processes. Each runs `body` on its endpoint and ends at once, without any
 // destructor; the string that body returns is the child's last line.
 class Processes {
  public:
-  Processes(int world_size, const Body& body) {
+  Processes(const Kind& kind, int world_size, const Body& body) {
     const std::string token = make_token();
     for (int rank = 0; rank < world_size; ++rank) {
       int ends[2];
@@ -58,15 +73,14 @@ class Processes {
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
         ::alarm(60);  // nothing hangs for ever
         ::close(ends[0]);
-        run_child(rank, world_size, token, Channel(ends[1]), body);
+        run_child(kind, rank, world_size, token, Channel(ends[1]), body);
       }
       ::close(ends[1]);
       children_.push_back(child);
       channels_.emplace_back(ends[0]);
     }
-    std::string addresses;
-    for (const Channel& channel : channels_) addresses += channel.read_line() + " ";
-    for (const Channel& channel : channels_) channel.write_line(addresses);
+    while (exchange()) {
+    }
   }
   ~Processes() {
     for (const Channel& channel : channels_) channel.close();
@@ -82,18 +96,52 @@ class Processes {
   void kill(int rank) { ::kill(children_[static_cast<std::size_t>(rank)], SIGKILL); }
 
  private:
-  [[noreturn]] static void run_child(int rank, int world_size, const std::string& token,
-                                     const Channel& parent, const Body& body) {
+  // Passes a text of every child to all; false once they are connected.
+  bool exchange() {
+    std::vector<std::string> texts;
+    for (const Channel& channel : channels_) texts.push_back(channel.read_line());
+    if (texts.front() == "connected") return false;
+    for (const Channel& channel : channels_) {
+      for (const std::string& text : texts) channel.write_line(text);
+    }
+    return true;
+  }
+
+  // The child's side; a text has lines of its own.
+  static Exchange exchange_with(const Channel& parent, int world_size) {
+    return [&parent, world_size](std::string_view, const std::string& own,
+                                 Deadline) -> Result<std::vector<std::string>> {
+      std::string line = own;
+      std::replace(line.begin(), line.end(), '\n', '\x1f');
+      parent.write_line(line);
+      std::vector<std::string> all;
+      for (int rank = 0; rank < world_size; ++rank) {
+        all.push_back(parent.read_line());
+        std::replace(all.back().begin(), all.back().end(), '\x1f', '\n');
+      }
+      return all;
+    };
+  }
+
+  [[noreturn]] static void run_child(const Kind& kind, int rank, int world_size,
+                                     const std::string& token, const Channel& parent,
+                                     const Body& body) {
     TcpListener listener = TcpListener::open(TcpListener::Bind::kLoopback).value_or_throw();
-    parent.write_line("127.0.0.1:" + std::to_string(listener.port()));
-    MeshOptions options{.rank = rank,
-                        .world_size = world_size,
-                        .token = token,
-                        .timeout = kTestTimeout,
-                        .describe = describe_for_tests};
-    std::istringstream addresses(parent.read_line());
-    for (std::string address; addresses >> address;) options.addresses.push_back(address);
-    auto lanes = connect_mesh(std::move(listener), options);
+    const std::string address = "127.0.0.1:" + std::to_string(listener.port());
+    auto lanes =
+        connect_mesh(std::move(listener), {.rank = rank,
+                                           .world_size = world_size,
+                                           .address = address,
+                                           .exchange = exchange_with(parent, world_size),
+                                           .token = token,
+                                           .job_id = "processes",
+                                           .transport = kind.transport,
+                                           .host = "host " + std::to_string(rank % kind.hosts),
+                                           .timeout = kTestTimeout,
+                                           .wait = kind.wait,
+                                           .describe = describe_for_tests,
+                                           .logger = {}});
+    parent.write_line("connected");
     parent.write_line(lanes.ok() ? body(*lanes->front(), parent) : lanes.status().to_string());
     ::_exit(0);
   }
@@ -120,16 +168,22 @@ std::string exchange_for_ever(Endpoint& endpoint, const Channel& parent, std::si
   }
 }
 
-class KilledProcess : public testing::TestWithParam<std::size_t> {};
-INSTANTIATE_TEST_SUITE_P(MessageBytes, KilledProcess, testing::Values(8, 100000, 4194304));
+class KilledProcess : public testing::TestWithParam<std::tuple<Kind, std::size_t>> {};
+INSTANTIATE_TEST_SUITE_P(Over, KilledProcess,
+                         testing::Combine(testing::ValuesIn(kKinds),
+                                          testing::Values(8, 100000, 4194304)),
+                         [](const auto& parameter) {
+                           return std::string(std::get<0>(parameter.param).name) + "_" +
+                                  std::to_string(std::get<1>(parameter.param)) + "_bytes";
+                         });
 
 TEST_P(KilledProcess, IsNamedByEverySurvivorThoughTheyDieOfItToo) {
   constexpr int kWorld = 5;
-  constexpr int kTurns = 4;
-  for (int turn = 0; turn < kTurns; ++turn) {
-    const int victim = turn % kWorld;
-    Processes processes(kWorld, [](Endpoint& endpoint, const Channel& parent) {
-      return exchange_for_ever(endpoint, parent, GetParam());
+  const auto& [kind, bytes] = GetParam();
+  for (int turn = 0; turn < 3; ++turn) {
+    const int victim = (turn * 2) % kWorld;
+    Processes processes(kind, kWorld, [bytes = bytes](Endpoint& endpoint, const Channel& parent) {
+      return exchange_for_ever(endpoint, parent, bytes);
     });
     for (int rank = 0; rank < kWorld; ++rank) EXPECT_EQ(processes[rank].read_line(), "ready");
     const auto begin = std::chrono::steady_clock::now();

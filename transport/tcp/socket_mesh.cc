@@ -1,4 +1,4 @@
-#include "transport/tcp/mesh.h"
+#include "transport/tcp/socket_mesh.h"
 
 #include <algorithm>
 #include <optional>
@@ -7,9 +7,7 @@
 
 #include <asio/steady_timer.hpp>
 
-#include "runtime/base/token.h"
 #include "transport/tcp/dialer.h"
-#include "transport/tcp/endpoint.h"
 #include "transport/tcp/handshake.h"
 #include "transport/tcp/listener_socket.h"
 
@@ -27,27 +25,9 @@ constexpr int kSpareHandshakes = 256;
 constexpr int kLoggedStrangers = 20;
 constexpr std::chrono::milliseconds kAcceptPause{20};
 
-Status check_options(const MeshOptions& options) {
-  const auto refuse = [](std::string why) {
-    return Status(StatusCode::kInvalidArgument, "connect_mesh: " + std::move(why));
-  };
-  if (options.world_size < 1 || options.rank < 0 || options.rank >= options.world_size) {
-    return refuse("rank " + std::to_string(options.rank) + " of a world of " +
-                  std::to_string(options.world_size));
-  }
-  if (options.lanes < 1) return refuse(std::to_string(options.lanes) + " lanes");
-  if (options.world_size == 1) return Status();
-  if (options.addresses.size() != static_cast<std::size_t>(options.world_size)) {
-    return refuse(std::to_string(options.addresses.size()) + " addresses for " +
-                  std::to_string(options.world_size) + " ranks");
-  }
-  if (options.token.size() != kTokenBytes) return refuse("the token has the wrong length");
-  return Status();
-}
-
-class Mesh {
+class SocketMesh {
  public:
-  Mesh(std::unique_ptr<TcpListener::Socket> listener, const MeshOptions& options)
+  SocketMesh(std::unique_ptr<TcpListener::Socket> listener, const SocketMeshOptions& options)
       : options_(options),
         logger_(options.logger ? options.logger : make_null_logger()),
         identity_{options.token,
@@ -57,17 +37,21 @@ class Mesh {
                    .lanes = static_cast<std::uint32_t>(options.lanes),
                    .job = hash_job(options.job_id)}},
         listener_(std::move(listener)),
-        accept_timer_(listener_->io),
-        missing_(static_cast<std::size_t>((options.world_size - 1) * options.lanes)) {
-    const auto peers = static_cast<std::size_t>(options.world_size);
+        accept_timer_(listener_->io) {
     sockets_.resize(static_cast<std::size_t>(options.lanes));
-    for (auto& lane : sockets_) lane.resize(peers);
+    for (auto& lane : sockets_) lane.resize(static_cast<std::size_t>(options.world_size));
+    for (int peer = 0; peer < options.world_size; ++peer) {
+      if (is_reached(peer)) missing_ += sockets_.size();
+    }
   }
 
   Status connect();
-  Result<std::vector<std::unique_ptr<Endpoint>>> make_endpoints();
+  Result<std::vector<std::vector<Descriptor>>> release_sockets();
 
  private:
+  bool is_reached(int peer) const {
+    return peer != options_.rank && !options_.addresses[static_cast<std::size_t>(peer)].empty();
+  }
   void dial(int peer, int lane);
   void accept();
   void greet(tcp::socket socket);
@@ -79,22 +63,23 @@ class Mesh {
     return sockets_[lane][peer];
   }
 
-  const MeshOptions& options_;
+  const SocketMeshOptions& options_;
   Logger logger_;
   HandshakeIdentity identity_;
   std::unique_ptr<TcpListener::Socket> listener_;  // its io_context runs everything here
   asio::steady_timer accept_timer_;
   std::vector<std::unique_ptr<Dialer>> dialers_;
   std::vector<std::vector<std::optional<tcp::socket>>> sockets_;  // by lane, then peer
-  std::size_t missing_;
+  std::size_t missing_ = 0;
   int handshakes_ = 0;  // accepted connections that have not proved themselves
   int strangers_ = 0;
   Status failure_;
 };
 
-Status Mesh::connect() {
+Status SocketMesh::connect() {
   const Deadline deadline = Deadline::after(options_.timeout);
   for (int peer = 0; peer < options_.rank; ++peer) {
+    if (!is_reached(peer)) continue;
     for (int lane = 0; lane < options_.lanes; ++lane) dial(peer, lane);
   }
   if (missing_ > 0) accept();
@@ -105,7 +90,7 @@ Status Mesh::connect() {
   return failure_;
 }
 
-void Mesh::dial(int peer, int lane) {
+void SocketMesh::dial(int peer, int lane) {
   dialers_.push_back(std::make_unique<Dialer>(listener_->io, identity_, peer, lane,
                                               options_.addresses[static_cast<std::size_t>(peer)],
                                               [this](HandshakeOutcome outcome) {
@@ -118,7 +103,7 @@ void Mesh::dial(int peer, int lane) {
   dialers_.back()->start();
 }
 
-void Mesh::accept() {
+void SocketMesh::accept() {
   listener_->acceptor.async_accept([this](const std::error_code& error, tcp::socket socket) {
     if (!error) {
       greet(std::move(socket));
@@ -132,7 +117,7 @@ void Mesh::accept() {
   });
 }
 
-void Mesh::greet(tcp::socket socket) {
+void SocketMesh::greet(tcp::socket socket) {
   std::error_code unknown;
   const tcp::endpoint remote = socket.remote_endpoint(unknown);
   std::string from = remote.address().to_string() + ":" + std::to_string(remote.port());
@@ -149,8 +134,8 @@ void Mesh::greet(tcp::socket socket) {
       });
 }
 
-Status Mesh::admit(const Hello& hello) const {
-  if (hello.rank <= identity_.hello.rank) {
+Status SocketMesh::admit(const Hello& hello) const {
+  if (hello.rank <= identity_.hello.rank || !is_reached(static_cast<int>(hello.rank))) {
     return Status(StatusCode::kProtocol, "rank " + std::to_string(hello.rank) +
                                              " has no reason to connect to rank " +
                                              std::to_string(options_.rank));
@@ -162,12 +147,12 @@ Status Mesh::admit(const Hello& hello) const {
   return Status();
 }
 
-void Mesh::keep(HandshakeOutcome outcome) {
+void SocketMesh::keep(HandshakeOutcome outcome) {
   sockets_[outcome.peer.lane][outcome.peer.rank].emplace(std::move(outcome.socket));
   --missing_;
 }
 
-void Mesh::log_stranger(const std::string& from, const Status& why) {
+void SocketMesh::log_stranger(const std::string& from, const Status& why) {
   if (++strangers_ <= kLoggedStrangers) {
     logger_->warn("rank {}: dropped a connection from {}: {}", options_.rank, from,
                   why.to_string());
@@ -175,11 +160,11 @@ void Mesh::log_stranger(const std::string& from, const Status& why) {
 }
 
 // Every missing rank once, with the reason where there is one.
-Status Mesh::missing_ranks() const {
+Status SocketMesh::missing_ranks() const {
   std::string names;
   for (int peer = 0; peer < options_.world_size; ++peer) {
     const auto index = static_cast<std::size_t>(peer);
-    const bool absent = peer != options_.rank &&
+    const bool absent = is_reached(peer) &&
                         std::any_of(sockets_.begin(), sockets_.end(),
                                     [index](const auto& lane) { return !lane[index].has_value(); });
     if (!absent) continue;
@@ -196,36 +181,36 @@ Status Mesh::missing_ranks() const {
                                           " s to rank " + names);
 }
 
-Result<std::vector<std::unique_ptr<Endpoint>>> Mesh::make_endpoints() {
+Result<std::vector<std::vector<Descriptor>>> SocketMesh::release_sockets() {
   if (strangers_ > 0) {
     logger_->warn("rank {}: {} connections were dropped while the ranks met", options_.rank,
                   strangers_);
   }
-  std::vector<std::unique_ptr<Endpoint>> endpoints;
-  for (auto& lane : sockets_) {
-    auto endpoint = std::make_unique<TcpEndpoint>(options_.rank, options_.world_size, options_.spin,
-                                                  options_.describe);
-    for (int peer = 0; peer < options_.world_size; ++peer) {
-      auto& socket = lane[static_cast<std::size_t>(peer)];
-      if (peer == options_.rank) continue;
-      DLAUNCH_RETURN_IF_ERROR(endpoint->add_connection(peer, *std::exchange(socket, std::nullopt)));
+  std::vector<std::vector<Descriptor>> released(sockets_.size());
+  for (std::size_t lane = 0; lane < sockets_.size(); ++lane) {
+    released[lane].resize(sockets_[lane].size());
+    for (std::size_t peer = 0; peer < sockets_[lane].size(); ++peer) {
+      if (!sockets_[lane][peer].has_value()) continue;
+      std::error_code error;
+      released[lane][peer] = Descriptor(sockets_[lane][peer]->release(error));
+      if (!error) continue;
+      return Status::about_peer(StatusCode::kPeerLost, static_cast<int>(peer),
+                                "connection: " + error.message());
     }
-    endpoints.push_back(std::move(endpoint));
   }
-  return endpoints;
+  return released;
 }
 
 }  // namespace
 
-Result<std::vector<std::unique_ptr<Endpoint>>> connect_mesh(TcpListener listener,
-                                                            const MeshOptions& options) {
-  DLAUNCH_RETURN_IF_ERROR(check_options(options));
+Result<std::vector<std::vector<Descriptor>>> connect_sockets(TcpListener listener,
+                                                             const SocketMeshOptions& options) {
   try {
-    Mesh mesh(std::move(listener).release(), options);
+    SocketMesh mesh(std::move(listener).release(), options);
     DLAUNCH_RETURN_IF_ERROR(mesh.connect());
-    return mesh.make_endpoints();
+    return mesh.release_sockets();
   } catch (const std::system_error& error) {  // Asio without descriptors for its own use
-    return Status(StatusCode::kIo, std::string("connect_mesh: ") + error.what());
+    return Status(StatusCode::kIo, std::string("connecting to peers: ") + error.what());
   }
 }
 

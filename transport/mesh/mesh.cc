@@ -1,0 +1,273 @@
+#include "transport/mesh/mesh.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "runtime/base/token.h"
+#include "transport/mesh/introduction.h"
+#include "transport/mesh/mesh_endpoint.h"
+#include "transport/shm/bootstrap.h"
+#include "transport/tcp/hello.h"
+#include "transport/tcp/socket_mesh.h"
+
+namespace dlaunch {
+namespace {
+
+using Endpoints = std::vector<std::unique_ptr<Endpoint>>;
+
+Status check_options(const MeshOptions& options) {
+  const auto refuse = [](std::string why) {
+    return Status(StatusCode::kInvalidArgument, "connect_mesh: " + std::move(why));
+  };
+  if (options.world_size < 1 || options.rank < 0 || options.rank >= options.world_size) {
+    return refuse("rank " + std::to_string(options.rank) + " of a world of " +
+                  std::to_string(options.world_size));
+  }
+  if (options.lanes < 1) return refuse(std::to_string(options.lanes) + " lanes");
+  if (options.world_size == 1) return Status();
+  if (!options.exchange) return refuse("no exchange between the ranks");
+  if (options.token.size() != kTokenBytes) return refuse("the token has the wrong length");
+  return Status();
+}
+
+class Mesh {
+ public:
+  explicit Mesh(const MeshOptions& options)
+      : options_(options), deadline_(Deadline::after(options.timeout)) {}
+
+  /// The ranks tell each other where they are.
+  Status introduce();
+  /// Those of one host try to share memory.
+  Status share_memory();
+  Result<Endpoints> connect(TcpListener listener);
+
+ private:
+  template <typename Value>
+  Status exchange(std::string_view round, const Value& own, std::vector<Value>& all);
+  Introduction introduction();
+  std::vector<int> ranks_of_host(const std::string& host) const;
+  bool anybody_shares() const;
+  SharingOutcome join_or_lead();
+  SharingOutcome not_joined(const Status& why) const;
+  void complete_group(const std::vector<SharingOutcome>& outcomes);
+  bool shares(int a, int b) const;
+  Status check_demands() const;
+  const Introduction& of(int rank) const { return introductions_[static_cast<std::size_t>(rank)]; }
+
+  const MeshOptions& options_;
+  Deadline deadline_;
+  LocalSocket local_listener_;
+  std::vector<Introduction> introductions_;  // by rank
+  std::vector<SharingOutcome> outcomes_;     // by rank; empty: nobody tried
+
+  // Of this rank's host.
+  std::optional<MemoryProbe> probe_;  // others read it until they have joined
+  std::unique_ptr<GroupLeader> leader_;
+  std::shared_ptr<HostGroup> group_;  // while this rank shares memory
+};
+
+template <typename Value>
+Status Mesh::exchange(std::string_view round, const Value& own, std::vector<Value>& all) {
+  Result<std::vector<std::string>> texts = options_.exchange(round, own.encode(), deadline_);
+  if (!texts.ok()) return texts.status();
+  if (texts->size() != static_cast<std::size_t>(options_.world_size)) {
+    return Status(StatusCode::kInvalidArgument, "connect_mesh: the exchange gave " +
+                                                    std::to_string(texts->size()) + " texts for " +
+                                                    std::to_string(options_.world_size) + " ranks");
+  }
+  for (const std::string& text : *texts) {
+    Result<Value> value = Value::decode(text);
+    if (!value.ok()) return value.status();
+    all.push_back(*std::move(value));
+  }
+  return Status();
+}
+
+Introduction Mesh::introduction() {
+  Introduction own{.address = options_.address,
+                   .demands_sharing = options_.transport == TransportChoice::kSharedMemory};
+  if (options_.transport == TransportChoice::kTcp) {
+    own.obstacle = "it uses TCP only (DLAUNCH_TRANSPORT)";
+    return own;
+  }
+  Result<std::string> host =
+      options_.host.empty() ? host_identity() : Result<std::string>(options_.host);
+  Result<LocalSocket> listener = LocalSocket::listen();
+  Result<std::string> socket = listener.ok() ? listener->name() : listener.status();
+  if (!host.ok() || !socket.ok()) {
+    own.obstacle = (host.ok() ? socket : host).status().to_string();
+    return own;
+  }
+  own.host = *std::move(host);
+  own.socket = *std::move(socket);
+  local_listener_ = *std::move(listener);
+  return own;
+}
+
+Status Mesh::introduce() {
+  return exchange("introductions", introduction(), introductions_);
+}
+
+std::vector<int> Mesh::ranks_of_host(const std::string& host) const {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < options_.world_size; ++rank) {
+    if (!host.empty() && of(rank).host == host) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+bool Mesh::anybody_shares() const {
+  std::vector<std::string> hosts;
+  for (const Introduction& each : introductions_) {
+    if (!each.host.empty()) hosts.push_back(each.host);
+  }
+  std::sort(hosts.begin(), hosts.end());
+  return std::adjacent_find(hosts.begin(), hosts.end()) != hosts.end();
+}
+
+Status Mesh::share_memory() {
+  if (!anybody_shares()) return check_demands();
+  const SharingOutcome own = join_or_lead();
+  // A leader goes on letting members in while it waits for what they have to say.
+  DLAUNCH_RETURN_IF_ERROR(exchange("sharing", own, outcomes_));
+  if (own.joined) complete_group(outcomes_);
+  probe_.reset();
+  local_listener_.close();
+  return check_demands();
+}
+
+SharingOutcome Mesh::not_joined(const Status& why) const {
+  if (options_.logger != nullptr) {
+    options_.logger->warn("rank {} shares no memory: {}", options_.rank, why.to_string());
+  }
+  return {.obstacle = why.to_string()};
+}
+
+SharingOutcome Mesh::join_or_lead() {
+  const Introduction& own = of(options_.rank);
+  if (own.host.empty()) return {.obstacle = own.obstacle};
+  GroupIdentity identity{.token = options_.token,
+                         .job = hash_job(options_.job_id),
+                         .rank = options_.rank,
+                         .world_size = options_.world_size,
+                         .lanes = options_.lanes,
+                         .candidates = ranks_of_host(own.host)};
+  if (identity.candidates.size() == 1) return {.obstacle = "it is alone on its host"};
+  const int first = identity.candidates.front();
+  const bool leads = first == options_.rank;
+  probe_.emplace(leads ? MemoryProbe::kTimedBytes : MemoryProbe::kWordBytes);
+  if (leads) {
+    auto leader = GroupLeader::start(std::move(local_listener_), std::move(identity), *probe_);
+    if (!leader.ok()) return not_joined(leader.status());
+    leader_ = *std::move(leader);
+    return {.joined = true, .readable = true, .pays = true};
+  }
+  local_listener_.close();
+  auto joined = join_group(of(first).socket, identity, *probe_, deadline_);
+  if (!joined.ok()) {
+    return not_joined(joined.status().within("segment of rank " + std::to_string(first)));
+  }
+  group_ = std::make_shared<HostGroup>(std::move(joined->group));
+  return {.joined = true, .readable = joined->readable, .pays = joined->pays};
+}
+
+// Everybody has told what has come of it.
+void Mesh::complete_group(const std::vector<SharingOutcome>& outcomes) {
+  if (leader_ != nullptr) {
+    group_ = std::make_shared<HostGroup>(std::move(*leader_).finish());
+    leader_.reset();
+  }
+  const std::vector<int> candidates = ranks_of_host(of(options_.rank).host);
+  group_->members_readable = true;
+  for (std::size_t slot = 0; slot < candidates.size(); ++slot) {
+    const int rank = candidates[slot];
+    const SharingOutcome& outcome = outcomes[static_cast<std::size_t>(rank)];
+    if (!outcome.joined) {
+      // The second of them has found out for all whether reading pays.
+      if (slot == 1) group_->members_readable = false;
+      continue;
+    }
+    if (!outcome.readable || !outcome.pays) group_->members_readable = false;
+    if (rank == options_.rank) group_->own = static_cast<int>(group_->members.size());
+    group_->members.push_back(
+        {.rank = rank, .slot = static_cast<int>(slot), .pid = 0, .pidfd = {}});
+  }
+}
+
+bool Mesh::shares(int a, int b) const {
+  if (outcomes_.empty() || of(a).host.empty() || of(a).host != of(b).host) return false;
+  return outcomes_[static_cast<std::size_t>(a)].joined &&
+         outcomes_[static_cast<std::size_t>(b)].joined;
+}
+
+// A pair of which one demands shared memory must have it.
+Status Mesh::check_demands() const {
+  const int own = options_.rank;
+  for (int rank = 0; rank < options_.world_size; ++rank) {
+    const bool demanded = of(own).demands_sharing || of(rank).demands_sharing;
+    if (rank == own || !demanded || shares(own, rank)) continue;
+    std::string why = "they are on different hosts";
+    for (const int one : {own, rank}) {
+      const auto index = static_cast<std::size_t>(one);
+      const std::string& obstacle = outcomes_.empty() || !of(one).obstacle.empty()
+                                        ? of(one).obstacle
+                                        : outcomes_[index].obstacle;
+      if (!obstacle.empty()) why = "rank " + std::to_string(one) + ": " + obstacle;
+    }
+    return Status(StatusCode::kUnavailable, "DLAUNCH_TRANSPORT=shm, but ranks " +
+                                                std::to_string(std::min(own, rank)) + " and " +
+                                                std::to_string(std::max(own, rank)) +
+                                                " cannot share memory: " + why);
+  }
+  return Status();
+}
+
+Result<Endpoints> Mesh::connect(TcpListener listener) {
+  SocketMeshOptions tcp{.rank = options_.rank,
+                        .world_size = options_.world_size,
+                        .lanes = options_.lanes,
+                        .token = options_.token,
+                        .job_id = options_.job_id,
+                        .addresses = {},
+                        .timeout = deadline_.remaining(),
+                        .logger = options_.logger};
+  tcp.addresses.resize(static_cast<std::size_t>(options_.world_size));
+  for (int rank = 0; options_.world_size > 1 && rank < options_.world_size; ++rank) {
+    if (rank == options_.rank || shares(options_.rank, rank)) continue;
+    tcp.addresses[static_cast<std::size_t>(rank)] = of(rank).address;
+  }
+  auto sockets = connect_sockets(std::move(listener), tcp);
+  if (!sockets.ok()) return sockets.status();
+  const bool shared = group_ != nullptr && group_->members.size() > 1;
+  if (shared) DLAUNCH_RETURN_IF_ERROR(group_->watch_members());
+  Endpoints endpoints;
+  for (int lane = 0; lane < options_.lanes; ++lane) {
+    auto endpoint =
+        MeshEndpoint::make(options_.rank, options_.world_size, options_.wait, options_.describe);
+    if (!endpoint.ok()) return endpoint.status();
+    std::vector<Descriptor>& connections = (*sockets)[static_cast<std::size_t>(lane)];
+    for (int rank = 0; rank < options_.world_size; ++rank) {
+      Descriptor& connection = connections[static_cast<std::size_t>(rank)];
+      if (!connection.is_open()) continue;
+      DLAUNCH_RETURN_IF_ERROR((*endpoint)->add_connection(rank, std::move(connection)));
+    }
+    if (shared) DLAUNCH_RETURN_IF_ERROR((*endpoint)->add_group(group_, lane));
+    endpoints.push_back(*std::move(endpoint));
+  }
+  return endpoints;
+}
+
+}  // namespace
+
+Result<Endpoints> connect_mesh(TcpListener listener, const MeshOptions& options) {
+  DLAUNCH_RETURN_IF_ERROR(check_options(options));
+  Mesh mesh(options);
+  if (options.world_size > 1) {
+    DLAUNCH_RETURN_IF_ERROR(mesh.introduce());
+    DLAUNCH_RETURN_IF_ERROR(mesh.share_memory());
+  }
+  return mesh.connect(std::move(listener));
+}
+
+}  // namespace dlaunch

@@ -1,0 +1,60 @@
+// MeshEndpoint: its peers in shared memory.
+#include "transport/mesh/mesh_endpoint.h"
+
+namespace dlaunch {
+
+void MeshEndpoint::read(ShmLink& link) {
+  if (Status taken = link.read(); !taken.ok()) fail_about(link.peer(), taken);
+}
+
+// Nothing more comes: all that is there.
+void MeshEndpoint::read_to_the_end(ShmLink& link) {
+  while (!failure_.failed() && link.has_input()) read(link);
+}
+
+// A member has left or failed since the last look. What it sent before is read first.
+void MeshEndpoint::look_at_members() {
+  seen_events_ = lane_->events();
+  for (int member = 0; member < group_->size(); ++member) {
+    const int rank = group_->rank(member);
+    if (failure_.failed()) return;
+    if (rank == context_.rank || peer(rank).left) continue;
+    const std::uint32_t state = lane_->state(member);
+    if (state == MemberState::kAlive) continue;
+    read_to_the_end(*peer(rank).link);
+    if (failure_.failed()) return;
+    if (state == MemberState::kLeft) {
+      peer_left(rank);
+    } else if (state == MemberState::kFailed) {
+      const Result<FailureNotice> notice = lane_->notice(member, context_.world_size);
+      if (!notice.ok()) return fail_about(rank, notice.status());
+      return fail_as(notice->to_status(), *notice);
+    } else {
+      return member_lost(rank);
+    }
+  }
+}
+
+// A process has ended: after a goodbye or a notice, or without a word.
+void MeshEndpoint::member_died(int member) {
+  look_at_members();
+  if (failure_.failed()) return;
+  const int rank = group_->rank(member);
+  events_.remove(lane_->group().members[static_cast<std::size_t>(member)].pidfd.get());
+  if (peer(rank).left) return;
+  read_to_the_end(*peer(rank).link);
+  if (!failure_.failed()) member_lost(rank);
+}
+
+void MeshEndpoint::member_lost(int rank) {
+  fail(Status::about_peer(StatusCode::kPeerLost, rank,
+                          "connection closed unexpectedly: its process has ended"));
+}
+
+void MeshEndpoint::wake_members() {
+  for (int member = 0; member < group_->size(); ++member) {
+    if (member != group_->index()) group_->wake(member);
+  }
+}
+
+}  // namespace dlaunch

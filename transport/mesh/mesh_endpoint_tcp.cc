@@ -1,0 +1,90 @@
+// MeshEndpoint: its peers over TCP.
+#include "transport/mesh/mesh_endpoint.h"
+
+namespace dlaunch {
+namespace {
+
+// Reads of one connection before others get their turn.
+constexpr int kReadsPerTurn = 4;
+// How long a peer whose stream was cut off is a suspect only.
+constexpr std::chrono::milliseconds kSuspicion{250};
+
+}  // namespace
+
+// Events tell when there is room to write, until nothing is left to be written.
+void MeshEndpoint::watch_for_room(TcpConnection& connection, bool watch) {
+  if (std::exchange(connection.awaits_room, watch) == watch || !connection.is_open()) return;
+  const std::uint32_t what = watch ? EPOLLIN | EPOLLOUT : EPOLLIN;
+  events_.change(connection.descriptor(), what, {.kind = kSocket, .number = connection.peer()});
+}
+
+void MeshEndpoint::flush(TcpConnection& connection) {
+  if (!connection.flush() && connection.write_failed()) read(connection);
+}
+
+void MeshEndpoint::read(TcpConnection& connection) {
+  // After a failed write everything the peer still said is read, to the end of the stream.
+  for (int turn = 0; turn < kReadsPerTurn || connection.write_failed(); ++turn) {
+    if (!connection.is_open()) return;
+    const TcpConnection::Event event = connection.read();
+    handle(connection, event);
+    if (failure_.failed()) return;
+    if (event == TcpConnection::Event::kIdle) return;
+  }
+}
+
+void MeshEndpoint::handle(TcpConnection& connection, std::uint32_t what) {
+  if (!connection.is_open()) return;
+  if ((what & EPOLLOUT) != 0) {
+    flush(connection);
+    if (!connection.has_sends()) watch_for_room(connection, false);
+  }
+  if ((what & ~std::uint32_t{EPOLLOUT}) != 0 && !failure_.failed()) read(connection);
+}
+
+void MeshEndpoint::handle(TcpConnection& connection, TcpConnection::Event event) {
+  switch (event) {
+    case TcpConnection::Event::kIdle:
+    case TcpConnection::Event::kMore:
+      return;
+    case TcpConnection::Event::kGoodbye:
+      return peer_left(connection.peer());
+    case TcpConnection::Event::kAbort:
+      return fail_as(connection.notice().to_status(), connection.notice());
+    case TcpConnection::Event::kClosed:
+      if (peer(connection.peer()).left) return connection.close();
+      return connection_lost(connection);
+    case TcpConnection::Event::kMalformed:
+      return fail_about(connection.peer(), connection.fault());
+  }
+}
+
+// A rank that gave up because of another one's death may be seen to die first. It says why before
+// it goes, unless it is in the middle of a frame to this rank, which it then cannot finish. So a
+// stream that ends between two frames is a death of its own, while one that was cut off is a
+// suspect for a moment: a notice or another rank's death in that time is the root cause.
+void MeshEndpoint::connection_lost(TcpConnection& lost) {
+  lost.close();
+  if (lost.receiver().at_boundary()) return name_as_lost(lost);
+  if (suspect_ == nullptr) {
+    suspect_ = &lost;
+    judgement_ = Deadline::after(kSuspicion);
+  }
+  bool others = false;
+  look_at_memory();
+  for (Peer& each : peers_) {
+    if (failure_.failed()) return;
+    if (each.left) continue;
+    others = others || each.link != nullptr;
+    if (each.connection == nullptr || !each.connection->is_open()) continue;
+    others = true;
+    read(*each.connection);
+  }
+  if (!failure_.failed() && !others) name_as_lost(*suspect_);
+}
+
+void MeshEndpoint::name_as_lost(const TcpConnection& lost) {
+  fail(Status::about_peer(StatusCode::kPeerLost, lost.peer(), lost.closed_because()));
+}
+
+}  // namespace dlaunch

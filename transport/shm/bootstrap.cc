@@ -1,0 +1,327 @@
+#include "transport/shm/bootstrap.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <span>
+#include <utility>
+
+#include "transport/shm/bootstrap_packets.h"
+
+namespace dlaunch {
+namespace {
+
+// A guest that has not proved itself is dropped after this.
+constexpr std::chrono::seconds kPatience{30};
+// Guests at a time: strangers cannot use up the descriptors.
+constexpr std::size_t kMaxGuests = 1024;
+
+template <typename Packet>
+std::span<const std::byte> bytes_of(const Packet& packet) {
+  return std::as_bytes(std::span(&packet, 1));
+}
+template <typename Packet>
+std::span<std::byte> bytes_of(Packet& packet) {
+  return std::as_writable_bytes(std::span(&packet, 1));
+}
+
+// A memfd that cannot shrink: a mapping of less would end in SIGBUS.
+Result<Descriptor> make_file(std::size_t bytes) {
+  Descriptor file(::memfd_create("dlaunch", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file.is_open()) return Status::from_errno("memfd_create", errno);
+  if (::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0) {
+    return Status::from_errno("ftruncate", errno);
+  }
+  if (::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    return Status::from_errno("F_ADD_SEALS", errno);
+  }
+  return file;
+}
+
+Status make_doorbells(std::size_t count, std::vector<Descriptor>& into) {
+  into.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    into.emplace_back(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!into.back().is_open()) return Status::from_errno("eventfd", errno);
+  }
+  return Status();
+}
+
+void enter(const HostGroup& group, int slot, const MemoryProbe& probe) {
+  MemberRecord& record = group.record(slot);
+  record.probe_address = probe.address();
+  record.pid.store(::getpid(), std::memory_order_release);
+}
+
+}  // namespace
+
+int GroupIdentity::slot_of(int rank_of_member) const {
+  const auto found = std::lower_bound(candidates.begin(), candidates.end(), rank_of_member);
+  if (found == candidates.end() || *found != rank_of_member) return -1;
+  return static_cast<int>(found - candidates.begin());
+}
+
+// --- the leader
+
+struct GroupLeader::Guest {
+  LocalSocket socket;
+  Nonce challenge = make_nonce();
+  int slot = -1;  // until it has proved itself
+  Deadline patience = Deadline::after(kPatience);
+  bool gone = false;
+};
+
+Result<std::unique_ptr<GroupLeader>> GroupLeader::start(LocalSocket listener,
+                                                        GroupIdentity identity,
+                                                        const MemoryProbe& probe) {
+  const int members = static_cast<int>(identity.candidates.size());
+  HostGroup group;
+  group.layout = SegmentLayout::of(members, identity.lanes, default_heap_bytes(members));
+  Result<Descriptor> file = make_file(group.layout.total_bytes);
+  if (!file.ok()) return file.status();
+  Result<Mapping> memory = Mapping::of_file(file->get(), group.layout.total_bytes);
+  if (!memory.ok()) return memory.status();
+  group.memory = *std::move(memory);
+  group.file = *std::move(file);
+  group.header().nonce = make_nonce();
+  group.header().total_bytes = group.layout.total_bytes;
+  const auto doorbells =
+      static_cast<std::size_t>(members) * static_cast<std::size_t>(identity.lanes);
+  DLAUNCH_RETURN_IF_ERROR(make_doorbells(doorbells, group.doorbells));
+  enter(group, identity.slot_of(identity.rank), probe);
+  Descriptor stop(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!stop.is_open()) return Status::from_errno("eventfd", errno);
+  return std::unique_ptr<GroupLeader>(
+      new GroupLeader(std::move(listener), std::move(identity), std::move(group), std::move(stop)));
+}
+
+GroupLeader::GroupLeader(LocalSocket listener, GroupIdentity identity, HostGroup group,
+                         Descriptor stop)
+    : listener_(std::move(listener)),
+      identity_(std::move(identity)),
+      group_(std::move(group)),
+      stop_(std::move(stop)),
+      served_(identity_.candidates.size()),
+      thread_([this] { serve(); }) {}
+
+GroupLeader::~GroupLeader() {
+  stop();
+}
+
+void GroupLeader::stop() {
+  if (!thread_.joinable()) return;
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(stop_.get(), &one, sizeof one);
+  thread_.join();
+}
+
+HostGroup GroupLeader::finish() && {
+  stop();
+  group_.file.close();
+  return std::move(group_);
+}
+
+void GroupLeader::serve() {
+  std::vector<Guest> guests;
+  std::vector<pollfd> waits;
+  while (true) {
+    waits.assign({{.fd = stop_.get(), .events = POLLIN, .revents = 0},
+                  {.fd = listener_.descriptor(), .events = POLLIN, .revents = 0}});
+    for (const Guest& guest : guests) {
+      waits.push_back({.fd = guest.socket.descriptor(), .events = POLLIN, .revents = 0});
+    }
+    const auto patience = std::chrono::duration_cast<std::chrono::milliseconds>(kPatience);
+    ::poll(waits.data(), waits.size(), guests.empty() ? -1 : static_cast<int>(patience.count()));
+    if (waits[0].revents != 0) return;
+    for (std::size_t i = 0; i < guests.size(); ++i) {
+      Guest& guest = guests[i];
+      guest.gone = waits[i + 2].revents != 0 ? !hear(guest) : guest.patience.expired();
+    }
+    std::erase_if(guests, [](const Guest& guest) { return guest.gone; });
+    if (waits[1].revents != 0) accept(guests);
+  }
+}
+
+void GroupLeader::accept(std::vector<Guest>& guests) {
+  Result<LocalSocket> socket = listener_.accept();
+  if (!socket.ok() || guests.size() >= kMaxGuests) return;
+  Guest guest{.socket = *std::move(socket)};
+  if (guest.socket.send(bytes_of(guest.challenge), {}, guest.patience).ok()) {
+    guests.push_back(std::move(guest));
+  }
+}
+
+// Takes in a packet of a guest; false once it is to be dropped. A member that is dropped reports
+// what it saw of it; strangers need no report.
+bool GroupLeader::hear(Guest& guest) {
+  if (guest.slot < 0) return answer(guest).ok();
+  [[maybe_unused]] const Status judged = judge(guest);
+  return false;
+}
+
+Status GroupLeader::answer(Guest& guest) {
+  BootstrapResponse response;
+  // There is a packet: this does not wait.
+  DLAUNCH_RETURN_IF_ERROR(guest.socket.receive(bytes_of(response), nullptr, guest.patience));
+  if (!proof_holds(response.proof, identity_.token, HandshakeRole::kConnector, guest.challenge,
+                   response.nonce)) {
+    return Status(StatusCode::kUnauthenticated, "does not know the job's token");
+  }
+  const int slot = identity_.slot_of(response.rank);
+  if (response.version != kBootstrapVersion || response.job != identity_.job ||
+      response.world_size != identity_.world_size || response.lanes != identity_.lanes ||
+      slot < 0 || response.rank == identity_.rank || served_[static_cast<std::size_t>(slot)]) {
+    return Status(StatusCode::kProtocol, "is no member");
+  }
+  const BootstrapAnswer answer{.proof = make_proof(identity_.token, HandshakeRole::kListener,
+                                                   response.nonce, guest.challenge),
+                               .segment = group_.header().nonce,
+                               .heap_bytes = group_.layout.heap_bytes,
+                               .total_bytes = group_.layout.total_bytes};
+  const int file = group_.file.get();
+  DLAUNCH_RETURN_IF_ERROR(guest.socket.send(bytes_of(answer), {&file, 1}, guest.patience));
+  std::vector<int> doorbells;
+  for (std::size_t sent = 0; sent < group_.doorbells.size(); sent += doorbells.size()) {
+    doorbells.clear();
+    const std::size_t end = std::min(sent + kMaxPacketDescriptors, group_.doorbells.size());
+    for (std::size_t i = sent; i < end; ++i) doorbells.push_back(group_.doorbells[i].get());
+    const BootstrapDoorbells packet{.count = static_cast<std::uint32_t>(doorbells.size())};
+    DLAUNCH_RETURN_IF_ERROR(guest.socket.send(bytes_of(packet), doorbells, guest.patience));
+  }
+  guest.slot = slot;
+  return Status();
+}
+
+Status GroupLeader::judge(Guest& guest) {
+  BootstrapJoined joined;
+  DLAUNCH_RETURN_IF_ERROR(guest.socket.receive(bytes_of(joined), nullptr, guest.patience));
+  served_[static_cast<std::size_t>(guest.slot)] = true;
+  const MemberRecord& record = group_.record(guest.slot);
+  const pid_t pid = record.pid.load(std::memory_order_acquire);
+  const BootstrapVerdict verdict{.readable =
+                                     probe_is_readable(pid, record.probe_address) ? 1U : 0U};
+  return guest.socket.send(bytes_of(verdict), {}, guest.patience);
+}
+
+// --- a member
+
+namespace {
+
+class Join {
+ public:
+  Join(LocalSocket socket, const GroupIdentity& identity, Deadline deadline)
+      : socket_(std::move(socket)), identity_(identity), deadline_(deadline) {}
+
+  Status prove();
+  Status take_segment();
+  Status take_doorbells();
+  Status enter_group(const MemoryProbe& probe);
+  void probe_leader();
+  JoinedGroup result() && { return std::move(joined_); }
+
+ private:
+  LocalSocket socket_;
+  const GroupIdentity& identity_;
+  Deadline deadline_;
+  Nonce challenge_{};
+  Nonce own_nonce_ = make_nonce();
+  JoinedGroup joined_;
+};
+
+Status Join::prove() {
+  DLAUNCH_RETURN_IF_ERROR(socket_.receive(bytes_of(challenge_), nullptr, deadline_));
+  const BootstrapResponse response{
+      .nonce = own_nonce_,
+      .proof = make_proof(identity_.token, HandshakeRole::kConnector, challenge_, own_nonce_),
+      .version = kBootstrapVersion,
+      .rank = identity_.rank,
+      .world_size = identity_.world_size,
+      .lanes = identity_.lanes,
+      .job = identity_.job};
+  return socket_.send(bytes_of(response), {}, deadline_);
+}
+
+Status Join::take_segment() {
+  BootstrapAnswer answer;
+  std::vector<Descriptor> files;
+  DLAUNCH_RETURN_IF_ERROR(socket_.receive(bytes_of(answer), &files, deadline_));
+  if (!proof_holds(answer.proof, identity_.token, HandshakeRole::kListener, own_nonce_,
+                   challenge_)) {
+    return Status(StatusCode::kUnauthenticated, "the leader does not know the job's token");
+  }
+  HostGroup& group = joined_.group;
+  group.layout = SegmentLayout::of(static_cast<int>(identity_.candidates.size()), identity_.lanes,
+                                   answer.heap_bytes);
+  struct stat file {};
+  if (files.size() != 1 || ::fstat(files[0].get(), &file) != 0 ||
+      answer.total_bytes != group.layout.total_bytes ||
+      static_cast<std::uint64_t>(file.st_size) < answer.total_bytes) {
+    return Status(StatusCode::kProtocol,
+                  "its segment is laid out otherwise (different builds in one job?)");
+  }
+  Result<Mapping> memory = Mapping::of_file(files[0].get(), group.layout.total_bytes);
+  if (!memory.ok()) return memory.status();
+  group.memory = *std::move(memory);
+  if (group.header().nonce != answer.segment) {
+    return Status(StatusCode::kProtocol, "the memory that was mapped is not the leader's");
+  }
+  return Status();
+}
+
+Status Join::take_doorbells() {
+  HostGroup& group = joined_.group;
+  const auto expected = identity_.candidates.size() * static_cast<std::size_t>(identity_.lanes);
+  while (group.doorbells.size() < expected) {
+    BootstrapDoorbells packet;
+    const std::size_t before = group.doorbells.size();
+    DLAUNCH_RETURN_IF_ERROR(socket_.receive(bytes_of(packet), &group.doorbells, deadline_));
+    if (packet.count == 0 || group.doorbells.size() - before != packet.count ||
+        group.doorbells.size() > expected) {
+      return Status(StatusCode::kProtocol, "doorbells are missing");
+    }
+  }
+  return Status();
+}
+
+Status Join::enter_group(const MemoryProbe& probe) {
+  const int slot = identity_.slot_of(identity_.rank);
+  enter(joined_.group, slot, probe);
+  DLAUNCH_RETURN_IF_ERROR(socket_.send(bytes_of(BootstrapJoined{.slot = slot}), {}, deadline_));
+  BootstrapVerdict verdict;
+  DLAUNCH_RETURN_IF_ERROR(socket_.receive(bytes_of(verdict), nullptr, deadline_));
+  joined_.readable = verdict.readable == 1;
+  return Status();
+}
+
+// The first member after the leader also finds out for all whether reading pays.
+void Join::probe_leader() {
+  const MemberRecord& leader = joined_.group.record(0);
+  const pid_t pid = leader.pid.load(std::memory_order_acquire);
+  joined_.readable = joined_.readable && probe_is_readable(pid, leader.probe_address);
+  if (joined_.readable && identity_.slot_of(identity_.rank) == 1) {
+    joined_.pays = reading_probe_pays(pid, leader.probe_address);
+  }
+}
+
+}  // namespace
+
+Result<JoinedGroup> join_group(const std::string& leader, const GroupIdentity& identity,
+                               const MemoryProbe& probe, Deadline deadline) {
+  Result<LocalSocket> socket = LocalSocket::connect(leader);
+  if (!socket.ok()) return socket.status();
+  Join join(*std::move(socket), identity, deadline);
+  DLAUNCH_RETURN_IF_ERROR(join.prove());
+  DLAUNCH_RETURN_IF_ERROR(join.take_segment());
+  DLAUNCH_RETURN_IF_ERROR(join.take_doorbells());
+  DLAUNCH_RETURN_IF_ERROR(join.enter_group(probe));
+  join.probe_leader();
+  return std::move(join).result();
+}
+
+}  // namespace dlaunch

@@ -1,0 +1,70 @@
+// ShmLink: the way between an endpoint and a peer of its host, two rings in shared memory. Never
+// blocks; wakes the peer if it sleeps.
+//
+// One thread at a time, that of the endpoint. Internal to the shared-memory transport.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "transport/message_receiver.h"
+#include "transport/shm/ring.h"
+#include "transport/shm/shared_group.h"
+
+namespace dlaunch {
+
+class ShmLink {
+ public:
+  /// `member` is the peer's place in `group`. Context and group outlive the link.
+  ShmLink(EndpointContext& context, int peer, SharedGroup& group, int member, RingMemory out,
+          RingMemory in);
+
+  int peer() const { return peer_; }
+
+  /// Sends as much as the ring takes; the rest is queued.
+  void send(Transfer& transfer);
+  /// Goes on with queued sends.
+  void flush();
+  bool has_sends() const { return first_ < queue_.size(); }
+
+  /// Posts a receive; errors as in Inbox::post().
+  Status post(Transfer& receive) { return receiver_.post(receive); }
+  /// True if there is something to read. Cheap.
+  bool has_input() const { return in_.look() != RingReader::State::kEmpty; }
+  /// Takes in what is there, but not for ever. kMismatch, kIo as MessageReceiver; kProtocol for
+  /// what no peer of ours writes.
+  Status read();
+
+  /// True while a posted receive or a queued send waits for the peer.
+  bool awaited() const { return receiver_.has_receives() || has_sends(); }
+  void fail_receives(const Status& why) { receiver_.fail_receives(why); }
+  /// Ends all its transfers with `why`.
+  void fail_transfers(const Status& why);
+
+ private:
+  struct Outgoing {
+    Transfer* transfer;
+    std::size_t written = 0;
+    bool begun = false;
+  };
+
+  bool write_some(Outgoing& outgoing);
+  bool write_fragment(Outgoing& outgoing);
+  void put_line(RingLineKind kind, std::uint8_t inline_bytes, const RingLineContent& content);
+  Status take(const RingReader::Line& line);
+  Status take_fragment(std::uint64_t bytes);
+
+  EndpointContext& context_;
+  int peer_;
+  SharedGroup& group_;
+  int member_;
+  RingWriter out_;
+  RingReader in_;
+  MessageReceiver receiver_;
+  std::size_t fragment_bytes_;  // of a fragment at most
+
+  std::vector<Outgoing> queue_;  // sends in order; those before first_ are done
+  std::size_t first_ = 0;
+};
+
+}  // namespace dlaunch

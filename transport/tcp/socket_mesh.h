@@ -1,0 +1,38 @@
+// connect_sockets: the TCP connections of one rank with those peers that it reaches over TCP.
+//
+// The higher rank of a pair connects to the lower. Connections that do not prove the job's token,
+// half-open ones, garbage and second comers are dropped with a line in the log and disturb nobody.
+//
+// To be called once per listener; blocks until all are connected or the time is up. Internal to
+// connect_mesh.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/base/deadline.h"
+#include "runtime/base/logging.h"
+#include "runtime/base/status.h"
+#include "transport/descriptor.h"
+#include "transport/tcp/listener.h"
+
+namespace dlaunch {
+
+struct SocketMeshOptions {
+  int rank = 0;
+  int world_size = 1;
+  int lanes = 1;
+  std::string token;
+  std::string job_id;
+  std::vector<std::string> addresses;  // "host:port" by rank; empty: not reached over TCP
+  std::chrono::nanoseconds timeout = kDefaultTimeout;
+  Logger logger;
+};
+
+/// The connected sockets by lane, then rank; none where there is no address. kTimeout names the
+/// ranks that did not come and why, as far as is known; kUnauthenticated if the process at a rank's
+/// address does not know the token.
+Result<std::vector<std::vector<Descriptor>>> connect_sockets(TcpListener listener,
+                                                             const SocketMeshOptions& options);
+
+}  // namespace dlaunch
