@@ -17,7 +17,6 @@ using Wait = SharedStep::Wait;
 // Up to here a copy into the slot is cheaper than the meeting at the end that reading in place asks
 // for.
 constexpr std::size_t kMostCopiedFromHeap = std::size_t{16} << 10;
-constexpr std::size_t kMostCopied = std::size_t{256} << 10;
 // Done in one advance(), so that operations in flight take turns.
 constexpr std::size_t kPortionBytes = std::size_t{1} << 20;
 // Read from another address space at a time; all members' pieces together stay in the cache.
@@ -197,14 +196,11 @@ void SharedExecution::fill_cell() {
 
 SharedLocation SharedExecution::expose_input() const {
   const std::size_t size = bytes(assignment_.input_count);
-  if (size == 0 || assignment_.one_shot) return {};
-  if (size > kMostCopiedFromHeap) {
-    if (const auto position = group_->heap_position(assignment_.input, size)) {
-      return {Place::kHeap, *position};
-    }
+  if (size <= kMostCopiedFromHeap || assignment_.one_shot) return {};
+  if (const auto position = group_->heap_position(assignment_.input, size)) {
+    return {Place::kHeap, *position};
   }
-  const bool fits = size <= SharedGroup::slot_bytes(assignment_.channel);
-  if (group_->members_readable() && (size > kMostCopied || !fits)) {
+  if (assignment_.in_place && size > SharedGroup::slot_bytes(assignment_.channel)) {
     return {Place::kPrivate, reinterpret_cast<std::uintptr_t>(assignment_.input)};
   }
   return {};
@@ -218,7 +214,7 @@ SharedLocation SharedExecution::expose_result(const SharedLocation& input) {
       return {Place::kHeap, *position};
     }
   }
-  if (!group_->members_readable()) return {};  // it fits, or the plan is made for slots
+  if (!assignment_.in_place) return {};  // it fits, or the plan is made for slots
   std::byte* memory = output_ != nullptr ? output_ : at_least(result_, size);
   return {Place::kPrivate, reinterpret_cast<std::uintptr_t>(memory)};
 }

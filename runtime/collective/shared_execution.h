@@ -40,6 +40,7 @@ struct SharedAssignment {
   DType dtype = DType::kF32;
   ReduceOp op = ReduceOp::kSum;
   const RecordReduction* record = nullptr;  // instead of dtype and op
+  bool in_place = false;                    // what does not fit a slot is read where it is
   bool one_shot = false;        // everybody reads everything: the input goes through the slot
   bool exposes_result = false;  // others collect what this member has reduced
   /// The output overlaps what others read of the input: it is written at the very end.
@@ -64,7 +65,7 @@ class SharedSequence {
   std::array<Channel, SharedGroup::kChannels> channels_;
 };
 
-class SharedExecution {
+class SharedExecution final : public Readiness {
  public:
   /// All three outlive the execution. `describe` puts signatures into words.
   SharedExecution(Endpoint& endpoint, SharedSequence& sequence, SignaturePrinter describe)
@@ -79,7 +80,7 @@ class SharedExecution {
   /// was anything.
   bool advance();
   /// True if advance() would do something.
-  bool ready() const;
+  bool ready() const override;
   /// Waits a few microseconds for ready(), for callers who have nothing else to do.
   bool linger() const;
 

@@ -80,9 +80,9 @@ std::size_t part_of(std::size_t count, std::size_t round, std::size_t length) {
 }
 
 // One operation of a direct all_reduce, on [base, base + count), in rounds of `length` elements of
-// every slice.
+// every slice. Only after the last one may the caller touch what others read in place.
 void direct_rounds(Builder& builder, const SharedShape& shape, std::size_t base, std::size_t count,
-                   std::size_t length) {
+                   std::size_t length, bool last) {
   const Partition slices = aligned_partition(shape.members, count, shape.element);
   const std::size_t rounds = std::max<std::size_t>(1, (slices.longest() + length - 1) / length);
   expose(builder, base, count);
@@ -115,7 +115,7 @@ void direct_rounds(Builder& builder, const SharedShape& shape, std::size_t base,
     collect(round - 1);
   }
   collect(rounds - 1);
-  release(builder, kExposed + 1 + static_cast<std::uint32_t>(rounds), true, true);
+  if (last) release(builder, kExposed + 1 + static_cast<std::uint32_t>(rounds), true, true);
 }
 
 std::size_t whole(const SharedShape& shape) {
@@ -136,12 +136,13 @@ void all_reduce(Builder& builder, const SharedShape& shape) {
   }
   const std::size_t length = std::max<std::size_t>(1, kRoundBytes / shape.element);
   if (fits_slot(shape, count) || shape.readable) {
-    return direct_rounds(builder, shape, 0, count, length);
+    return direct_rounds(builder, shape, 0, count, length, true);
   }
   const std::size_t chunk = shape.slot / shape.element;
   for (std::size_t base = 0; base < count; base += chunk) {
     builder.next_operation(base);
-    direct_rounds(builder, shape, base, std::min(chunk, count - base), chunk);
+    const std::size_t size = std::min(chunk, count - base);
+    direct_rounds(builder, shape, base, size, chunk, base + size == count);
   }
 }
 

@@ -1,5 +1,6 @@
 #include "runtime/comm/async_lane.h"
 
+#include <algorithm>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -61,7 +62,7 @@ void AsyncLane::make_progress() {
     drive_all();
     const Status failure = lane_.endpoint().failure();
     if (failure.ok()) {
-      lane_.endpoint().poll(next_check());
+      lane_.endpoint().poll(next_check(), this);
     } else if (!reported) {
       reported = true;
       on_failure_(failure);
@@ -105,6 +106,12 @@ void AsyncLane::drive_all() {
     outcome->set(status);
   }
   std::erase_if(in_flight_, [](const auto& operation) { return operation == nullptr; });
+}
+
+bool AsyncLane::ready() const {
+  return std::ranges::any_of(in_flight_, [](const auto& operation) {
+    return operation->also() != nullptr && operation->also()->ready();
+  });
 }
 
 Deadline AsyncLane::next_check() const {

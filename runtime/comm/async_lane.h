@@ -20,7 +20,7 @@
 
 namespace dlaunch {
 
-class AsyncLane {
+class AsyncLane final : private Readiness {
  public:
   /// `on_failure` is called on the progress thread with the first failure it meets.
   /// The other references are to the communicator's, shared with the other lanes.
@@ -47,6 +47,7 @@ class AsyncLane {
 
  private:
   Work submit(const std::function<std::unique_ptr<Operation>()>& prepare);
+  bool ready() const override;
   void make_progress();
   bool take_submitted();
   void rest();

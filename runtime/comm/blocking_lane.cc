@@ -10,7 +10,7 @@ Status BlockingLane::finish(std::unique_ptr<Operation> operation) {
     if (failure_.failed()) {
       lane_.endpoint().fail(failure_.status());
     } else {
-      lane_.endpoint().poll(Lane::next_check(*operation));
+      lane_.endpoint().poll(Lane::next_check(*operation), operation->also());
     }
   }
   Status status = lane_.result(*operation);

@@ -54,6 +54,12 @@ DType working_type(const CollectiveCall& call, DType dtype) {
   return integer && call.op == ReduceOp::kAvg ? DType::kI64 : dtype;
 }
 
+// The endpoint's shared memory, if all ranks of the world have it in common.
+const SharedGroup* whole_world_group(Endpoint& endpoint) {
+  const SharedGroup* group = endpoint.shared_group();
+  return group != nullptr && group->size() == endpoint.world_size() ? group : nullptr;
+}
+
 // "rank 3", "ranks 1, 4 and 7", "ranks 1, 2, 3, ... (250 in all)".
 std::string list_of(const std::vector<int>& ranks) {
   constexpr std::size_t kMost = 16;
@@ -81,6 +87,7 @@ Lane::Lane(LaneKind kind, std::unique_ptr<Endpoint> endpoint, Announcements& ann
       world_(endpoint->world_size()),
       announcements_(announcements),
       plans_(rank_, world_),
+      shared_calls_(whole_world_group(*endpoint)),
       endpoint_(std::move(endpoint)) {}
 
 // --- preparing
@@ -88,7 +95,7 @@ Lane::Lane(LaneKind kind, std::unique_ptr<Endpoint> endpoint, Announcements& ann
 std::unique_ptr<Operation> Lane::new_operation(std::chrono::nanoseconds timeout) {
   std::unique_ptr<Operation> operation;
   if (spare_.empty()) {
-    operation = std::make_unique<Operation>(*endpoint_);
+    operation = std::make_unique<Operation>(*endpoint_, shared_sequence_);
   } else {
     operation = std::move(spare_.back());
     spare_.pop_back();
@@ -103,6 +110,7 @@ std::unique_ptr<Operation> Lane::new_operation(std::chrono::nanoseconds timeout)
 
 void Lane::recycle(std::unique_ptr<Operation> operation) {
   operation->plan.reset();
+  operation->shared_assignment.plan.reset();
   operation->outcome.reset();
   operation->copy.clear();
   spare_.push_back(std::move(operation));
@@ -112,9 +120,11 @@ std::unique_ptr<Operation> Lane::prepare(const CollectiveCall& asked,
                                          std::chrono::nanoseconds timeout) {
   std::unique_ptr<Operation> operation = new_operation(timeout);
   CollectiveCall call = asked;
-  call.algorithm = resolve(asked, world_);
+  const SharedCalls::Recipe* recipe = shared_calls_.recipe_for(asked);
+  operation->shared = recipe != nullptr;
+  call.algorithm = operation->shared ? recipe->algorithm : resolve(asked, world_);
   operation->sequence = next_sequence_++;
-  operation->plan = plans_.plan_for(call);
+  if (!operation->shared) operation->plan = plans_.plan_for(call);
   operation->assignment = {.plan = operation->plan.get(),
                            .input = static_cast<const std::byte*>(call.input.data),
                            .output = static_cast<std::byte*>(call.output.data),
@@ -128,6 +138,11 @@ std::unique_ptr<Operation> Lane::prepare(const CollectiveCall& asked,
     operation->record = *call.record;
     operation->assignment.record = &operation->record;
   }
+  if (operation->shared) {
+    operation->shared_assignment = shared_calls_.assignment(*recipe, call);
+    operation->shared_assignment.signature = operation->assignment.signature;
+    operation->shared_assignment.record = operation->assignment.record;
+  }
   history_.append(operation->assignment.signature);
   take_working_copy(*operation, call);
   return operation;
@@ -135,7 +150,7 @@ std::unique_ptr<Operation> Lane::prepare(const CollectiveCall& asked,
 
 void Lane::take_working_copy(Operation& operation, const CollectiveCall& call) {
   const DType dtype = operation.assignment.dtype;
-  const DType working = working_type(call, dtype);
+  const DType working = operation.shared ? dtype : working_type(call, dtype);
   operation.assignment.dtype = working;
   if (!call.pieces.empty()) {
     operation.copy.set_up(call.pieces, working);
@@ -173,12 +188,7 @@ void Lane::start(Operation& operation) {
   const Status clash =
       announcements_.entered(kind_, operation.sequence, operation.assignment.signature);
   if (!clash.ok()) endpoint_->fail(clash);
-  if (operation.copy.used()) {
-    operation.copy.load();
-    operation.assignment.input = operation.copy.input();
-    operation.assignment.output = operation.copy.output();
-  }
-  operation.execution.start(operation.assignment);
+  operation.begin();
 }
 
 bool Lane::drive(Operation& operation, bool alone) {
@@ -186,10 +196,12 @@ bool Lane::drive(Operation& operation, bool alone) {
     if (!operation.message.done()) watch(operation, alone);
     return operation.message.done();
   }
-  if (operation.execution.advance()) operation.moved = true;
-  if (!operation.execution.done()) watch(operation, alone);
-  if (!operation.execution.done()) return false;
-  if (operation.copy.used() && operation.execution.status().ok()) operation.copy.store();
+  do {
+    if (operation.advance()) operation.moved = true;
+  } while (kind_ == LaneKind::kBlocking && operation.linger());
+  if (!operation.ended()) watch(operation, alone);
+  if (!operation.ended()) return false;
+  if (operation.copy.used() && operation.status().ok()) operation.copy.store();
   return true;
 }
 
@@ -222,7 +234,7 @@ void Lane::look_around(Operation& operation, bool alone) {
 
 void Lane::give_up(Operation& operation, const Status& why) {
   if (operation.is_collective()) {
-    operation.execution.cancel(why);
+    operation.cancel(why);
   } else {
     endpoint_->cancel(operation.message, why);
   }
@@ -240,7 +252,7 @@ Status Lane::timed_out(const Operation& operation) const {
   std::vector<int> missing{operation.message.peer};
   if (operation.is_collective()) {
     // Of the ranks waited for, those that are in the same collective only wait themselves.
-    missing = operation.execution.waiting_for();
+    missing = operation.waiting_for();
     if (operation.announced) {
       const std::vector<int> silent = announcements_.silent(kind_, operation.sequence);
       std::vector<int> both;
@@ -261,7 +273,7 @@ Status Lane::result(const Operation& operation) {
     const Status& status = operation.message.status();
     return status.ok() ? status : status.within(operation.name());
   }
-  const Status& status = operation.execution.status();
+  const Status& status = operation.status();
   if (status.ok()) return status;
   if (status.code() != StatusCode::kMismatch) return status.within(operation.name());
   return clarified(operation, status);

@@ -15,6 +15,7 @@
 #include "runtime/comm/collective_call.h"
 #include "runtime/comm/operation.h"
 #include "runtime/comm/plan_cache.h"
+#include "runtime/comm/shared_calls.h"
 #include "transport/endpoint.h"
 
 namespace dlaunch {
@@ -63,6 +64,8 @@ class Lane {
   std::uint64_t next_sequence_ = 1;
   CallHistory history_;
   PlanCache plans_;
+  SharedCalls shared_calls_;
+  SharedSequence shared_sequence_;
   std::vector<std::unique_ptr<Operation>> spare_;
   Status mismatch_;                     // once it is clear which calls differed
   std::unique_ptr<Endpoint> endpoint_;  // destroyed first: it refers to transfers of the above

@@ -4,6 +4,29 @@
 
 namespace dlaunch {
 
+void Operation::begin() {
+  if (copy.used()) {
+    copy.load();
+    assignment.input = copy.input();
+    assignment.output = copy.output();
+    shared_assignment.input = copy.input();
+    shared_assignment.output = copy.output();
+  }
+  if (shared) {
+    shared_execution.start(shared_assignment);
+  } else {
+    execution.start(assignment);
+  }
+}
+
+void Operation::cancel(const Status& why) {
+  if (shared) {
+    shared_execution.cancel(why);
+  } else {
+    execution.cancel(why);
+  }
+}
+
 std::string Operation::name() const {
   const std::string call = describe_call(signature());
   const std::size_t space = call.find(' ');

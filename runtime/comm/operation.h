@@ -8,10 +8,13 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "runtime/base/deadline.h"
 #include "runtime/collective/executor.h"
 #include "runtime/collective/record_reduction.h"
+#include "runtime/collective/shared_execution.h"
+#include "runtime/collective/signature.h"
 #include "runtime/comm/buffer.h"
 #include "runtime/comm/outcome.h"
 #include "runtime/comm/working_copy.h"
@@ -28,13 +31,28 @@ struct MessageCall {
 };
 
 struct Operation {
-  explicit Operation(Endpoint& endpoint) : execution(endpoint) {}
+  Operation(Endpoint& endpoint, SharedSequence& sequence)
+      : execution(endpoint), shared_execution(endpoint, sequence, describe_signature) {}
 
   /// "all_reduce #12 sum f32[1000] ring", "recv f32[10] from rank 3 tag 7".
   std::string name() const;
   bool is_collective() const { return sequence > 0; }
   const MessageSignature& signature() const {
     return is_collective() ? assignment.signature : message.signature;
+  }
+
+  // Of a collective, whichever way it is carried out.
+  void begin();
+  bool advance() { return shared ? shared_execution.advance() : execution.advance(); }
+  bool ended() const { return shared ? shared_execution.done() : execution.done(); }
+  const Status& status() const { return shared ? shared_execution.status() : execution.status(); }
+  void cancel(const Status& why);
+  /// Waits a moment for advance() to have something to do; for callers who have not.
+  bool linger() const { return shared && !shared_execution.done() && shared_execution.linger(); }
+  /// What it waits for besides transfers.
+  const Readiness* also() const { return shared ? &shared_execution : nullptr; }
+  std::vector<int> waiting_for() const {
+    return shared ? shared_execution.waiting_for() : execution.waiting_for();
   }
 
   std::uint64_t sequence = 0;  // of a collective; 0: a message
@@ -45,6 +63,9 @@ struct Operation {
   std::shared_ptr<const Plan> plan;
   Assignment assignment;
   PlanExecution execution;
+  bool shared = false;  // carried out in shared memory
+  SharedAssignment shared_assignment;
+  SharedExecution shared_execution;
   RecordReduction record;  // what assignment.record points to
   WorkingCopy copy;
 

@@ -1,0 +1,151 @@
+#include "runtime/comm/shared_calls.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/comm/call_signature.h"
+
+namespace dlaunch {
+namespace {
+
+using Channel = SharedGroup::Channel;
+
+constexpr std::size_t kMostEntries = 64;
+// Up to here everybody reduces everything, which saves one of two meetings.
+constexpr std::size_t kOneShotBytes = 512;                           // where each has a core
+constexpr std::size_t kOneShotBytesCrowded = std::size_t{16} << 10;  // where a meeting costs more
+// All members' slots together stay in the cache; shorter pieces cost more meetings than they save.
+constexpr std::size_t kAllPiecesBytes = std::size_t{2} << 20;
+constexpr std::size_t kLeastPieceBytes = std::size_t{128} << 10;
+
+std::size_t element_of(const CollectiveCall& call) {
+  return call.record != nullptr ? call.record->bytes : size_of(dtype_of_call(call));
+}
+
+// Elements of the whole vector.
+std::size_t count_of(const CollectiveCall& call, int members) {
+  return call.kind == CollectiveKind::kAllToAll ? call.input.count : total_count(call, members);
+}
+
+bool exposes_part(CollectiveKind kind) {
+  return kind == CollectiveKind::kGather || kind == CollectiveKind::kAllGather;
+}
+
+bool has_equal_parts(CollectiveKind kind) {
+  return exposes_part(kind) || kind == CollectiveKind::kScatter ||
+         kind == CollectiveKind::kReduceScatter || kind == CollectiveKind::kAllToAll;
+}
+
+// These are cut into pieces that fit a slot; the others are read in place beyond that.
+bool goes_in_pieces(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kBroadcast;
+}
+
+Channel channel_for(std::size_t bytes) {
+  return bytes <= SharedGroup::slot_bytes(Channel::kShort) ? Channel::kShort : Channel::kLong;
+}
+
+Partition parts_of(const CollectiveCall& call, int members, std::size_t count) {
+  if (!call.counts.empty()) return Partition::of(call.counts);
+  return has_equal_parts(call.kind)
+             ? Partition::equal(members, count / static_cast<std::size_t>(members))
+             : Partition::even(members, count);
+}
+
+}  // namespace
+
+SharedCalls::Recipe SharedCalls::make_recipe(const CollectiveCall& call, std::size_t count,
+                                             std::size_t element) const {
+  const bool one_shot = call.algorithm == Algorithm::kOneShot;
+  const bool free = call.algorithm == Algorithm::kAuto;
+  if (!free && !one_shot && call.algorithm != Algorithm::kDirect) return {};
+  if (one_shot && call.kind != CollectiveKind::kAllReduce) return {};
+  if (element > SharedGroup::slot_bytes(Channel::kShort)) return {};  // huge records
+  const int members = group_->size();
+  const int member = group_->index();
+  SharedShape shape{.kind = call.kind,
+                    .algorithm = call.algorithm,
+                    .member = member,
+                    .members = members,
+                    .root = call.root,
+                    .element = element,
+                    .parts = parts_of(call, members, count)};
+  const std::size_t longest = exposes_part(call.kind) ? shape.parts.longest() : count;
+  const std::size_t bytes = longest * element;
+  if (free) {
+    const std::size_t most = group_->core_each() ? kOneShotBytes : kOneShotBytesCrowded;
+    const bool is_short = call.kind == CollectiveKind::kAllReduce && bytes <= most;
+    shape.algorithm = is_short ? Algorithm::kOneShot : Algorithm::kDirect;
+  }
+  Recipe recipe{.algorithm = shape.algorithm, .channel = channel_for(bytes)};
+  shape.slot = SharedGroup::slot_bytes(recipe.channel);
+  if (goes_in_pieces(call.kind) && bytes > shape.slot) {
+    shape.slot = std::clamp(kAllPiecesBytes / static_cast<std::size_t>(members), kLeastPieceBytes,
+                            shape.slot);
+  }
+  shape.readable = group_->members_readable() && !goes_in_pieces(call.kind);
+  if (!has_shared_plan(shape)) return {};
+  recipe.plan = std::make_shared<const SharedPlan>(shared_plan(shape));
+  recipe.in_place = shape.readable;
+  recipe.input_count = exposes_part(call.kind) ? shape.parts.count(member) : count;
+  recipe.own_offset = shape.parts.offset(member) * element;
+  const bool only_root_exposes =
+      call.kind == CollectiveKind::kBroadcast || call.kind == CollectiveKind::kScatter;
+  if (only_root_exposes && call.root != member) recipe.input_count = 0;
+  return recipe;
+}
+
+const SharedCalls::Recipe* SharedCalls::recipe_for(const CollectiveCall& call) {
+  if (group_ == nullptr || !call.recv_counts.empty()) return nullptr;  // nobody knows all counts
+  const std::size_t element = element_of(call);
+  const std::size_t count = count_of(call, group_->size());
+  for (const Entry& entry : entries_) {
+    if (entry.count == count && entry.kind == call.kind && entry.asked == call.algorithm &&
+        entry.root == call.root && entry.element == element &&
+        std::ranges::equal(entry.counts, call.counts)) {
+      return entry.recipe.plan == nullptr ? nullptr : &entry.recipe;
+    }
+  }
+  Entry made{.kind = call.kind,
+             .asked = call.algorithm,
+             .root = call.root,
+             .count = count,
+             .element = element,
+             .counts = {call.counts.begin(), call.counts.end()},
+             .recipe = make_recipe(call, count, element)};
+  if (entries_.size() < kMostEntries) {
+    entries_.push_back(std::move(made));
+    oldest_ = 0;
+    return entries_.back().recipe.plan == nullptr ? nullptr : &entries_.back().recipe;
+  }
+  Entry& replaced = entries_[oldest_];
+  oldest_ = (oldest_ + 1) % kMostEntries;
+  replaced = std::move(made);
+  return replaced.recipe.plan == nullptr ? nullptr : &replaced.recipe;
+}
+
+SharedAssignment SharedCalls::assignment(const Recipe& recipe, const CollectiveCall& call) const {
+  SharedAssignment assignment{.channel = recipe.channel,
+                              .plan = recipe.plan,
+                              .input = static_cast<const std::byte*>(call.input.data),
+                              .input_count = recipe.input_count,
+                              .output = static_cast<std::byte*>(call.output.data),
+                              .dtype = dtype_of_call(call),
+                              .op = call.op,
+                              .record = call.record,
+                              .in_place = recipe.in_place,
+                              .one_shot = recipe.algorithm == Algorithm::kOneShot};
+  const bool reduce = call.kind == CollectiveKind::kReduce;
+  assignment.exposes_result =
+      reduce || (call.kind == CollectiveKind::kAllReduce && !assignment.one_shot);
+  if (reduce && call.root != group_->rank(group_->index())) assignment.output = nullptr;
+  if (call.kind == CollectiveKind::kReduceScatter) {
+    // The result may go to the beginning of the input, which others still read.
+    assignment.output_last = assignment.output == assignment.input && recipe.own_offset != 0;
+    assignment.output_count =
+        call.record != nullptr ? call.output.bytes() / call.record->bytes : call.output.count;
+  }
+  return assignment;
+}
+
+}  // namespace dlaunch
