@@ -1,7 +1,6 @@
 #include "tools/bench/collective_run.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include "tools/bench/typed_values.h"
@@ -26,6 +25,18 @@ bool is_in_place(CollectiveKind kind) {
 
 }  // namespace
 
+void CollectiveRun::Memory::allocate(Communicator& world, std::size_t bytes, bool shared) {
+  if (shared) {
+    shared_ = world.allocate(bytes).value_or_throw();
+  } else {
+    heap_.resize(bytes);
+  }
+}
+
+std::span<std::byte> CollectiveRun::Memory::bytes() {
+  return heap_.empty() ? shared_.bytes() : std::span(heap_);
+}
+
 CollectiveRun::CollectiveRun(Communicator& world, const Options& options, Algorithm algorithm,
                              std::size_t count)
     : world_(world), count_(count) {
@@ -42,12 +53,13 @@ CollectiveRun::CollectiveRun(Communicator& world, const Options& options, Algori
     }
   }
   const std::size_t element = size_of(options.dtype);
-  input_.resize(input_count * element);
-  if (!is_in_place(kind)) output_.resize(output_count * element);
   call_.kind = kind;
   if (kind == CollectiveKind::kBarrier) return;
-  call_.input = {input_.data(), input_count, options.dtype};
-  call_.output = {output_.empty() ? input_.data() : output_.data(), output_count, options.dtype};
+  input_.allocate(world, input_count * element, options.allocated);
+  if (!is_in_place(kind)) output_.allocate(world, output_count * element, options.allocated);
+  Memory& result = is_in_place(kind) ? input_ : output_;
+  call_.input = {input_.bytes().data(), input_count, options.dtype};
+  call_.output = {result.bytes().data(), output_count, options.dtype};
   call_.op = options.op;
   if (has_root(kind)) call_.root = options.root;
   call_.algorithm = algorithm;
@@ -57,16 +69,14 @@ CollectiveRun::CollectiveRun(Communicator& world, const Options& options, Algori
 void CollectiveRun::prepare(std::uint64_t repetition) {
   if (call_.kind == CollectiveKind::kBarrier) return;
   if (call_.kind == CollectiveKind::kBroadcast && world_.rank() != call_.root) {
-    std::memset(input_.data(), 0, input_.size());
+    clear();
     return;
   }
-  fill({input_.data(), call_.input.count, call_.input.dtype}, world_.rank(), repetition);
-  std::fill(output_.begin(), output_.end(), std::byte{0});
+  fill({input_.bytes().data(), call_.input.count, call_.input.dtype}, world_.rank(), repetition);
+  std::ranges::fill(output_.bytes(), std::byte{0});
 }
 
-void CollectiveRun::clear() {
-  std::fill(input_.begin(), input_.end(), std::byte{0});
-}
+void CollectiveRun::clear() { std::ranges::fill(input_.bytes(), std::byte{0}); }
 
 void CollectiveRun::run() {
   throw_if_error(world_.run(call_));

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "runtime/comm/communicator.h"
@@ -28,13 +29,24 @@ class CollectiveRun {
   double error(std::uint64_t repetition) const;
 
  private:
+  // Bytes from the heap or from the communicator.
+  class Memory {
+   public:
+    void allocate(Communicator& world, std::size_t bytes, bool shared);
+    std::span<std::byte> bytes();
+
+   private:
+    std::vector<std::byte> heap_;
+    SharedMemory shared_;
+  };
+
   bool receives() const;
 
   Communicator& world_;
   CollectiveCall call_;
   std::size_t count_;
-  std::vector<std::byte> input_;
-  std::vector<std::byte> output_;  // empty: in place
+  Memory input_;
+  Memory output_;  // empty: in place
 };
 
 /// Bytes that each rank's link carries, relative to the bytes of the operation, in the best

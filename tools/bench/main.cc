@@ -12,6 +12,7 @@
 #include "runtime/base/status.h"
 #include "runtime/comm/communicator.h"
 #include "tools/bench/options.h"
+#include "tools/bench/pair.h"
 #include "tools/bench/relaunch.h"
 #include "tools/bench/sweep.h"
 
@@ -35,7 +36,14 @@ int run(const Options& options, int argc, char** argv) {
                     std::to_string(job->world_size),
                 kExitUsage);
   }
+  if (options.subject == Subject::kPointToPoint && job->world_size != 2) {
+    return fail("p2p needs two ranks, not " + std::to_string(job->world_size), kExitUsage);
+  }
   const auto world = connect_world().value_or_throw();
+  if (options.subject == Subject::kPointToPoint) {
+    run_pair(*world, options);
+    return kExitOk;
+  }
   return run_sweep(*world, options) ? kExitOk : kExitFailure;
 }
 

@@ -117,6 +117,7 @@ void add_collective(CLI::App& app, const Command& command, Options& options) {
   const CollectiveKind kind = command.kind;
   if (kind == CollectiveKind::kBarrier) return;
   add_sizes(*sub, options);
+  sub->add_flag("--allocated", options.allocated, "Buffers from Communicator::allocate");
   sub->add_flag("--verify", options.verify, "Check every element of every repetition");
   if (kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduce ||
       kind == CollectiveKind::kReduceScatter) {

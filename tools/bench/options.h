@@ -29,7 +29,8 @@ struct Options {
   std::vector<Algorithm> algorithms = {Algorithm::kAuto};
   ReduceOrder order = ReduceOrder::kAny;
   int root = 0;
-  std::string transport;  // for DLAUNCH_TRANSPORT; empty: as it is
+  bool allocated = false;  // buffers from Communicator::allocate
+  std::string transport;   // for DLAUNCH_TRANSPORT; empty: as it is
 
   Limits limits;
   bool verify = false;  // every element of every repetition, not of the last one only

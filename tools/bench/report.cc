@@ -20,10 +20,11 @@ double gigabytes_per_second(std::size_t bytes, double seconds) {
 }  // namespace
 
 void print_head(const Options& options, const std::string& operation, int ranks) {
-  std::printf("# dbench %s: %d ranks on %ld cores, %s %s%s%s%s\n", operation.c_str(), ranks,
+  std::printf("# dbench %s: %d ranks on %ld cores, %s %s%s%s%s%s\n", operation.c_str(), ranks,
               sysconf(_SC_NPROCESSORS_ONLN), std::string(to_string(options.dtype)).c_str(),
               std::string(to_string(options.op)).c_str(),
               options.order == ReduceOrder::kRanks ? " in the order of ranks" : "",
+              options.allocated ? ", buffers from allocate()" : "",
               options.transport.empty() ? "" : ", transport ", options.transport.c_str());
   std::printf(
       "# time: the slowest rank's, of one operation on fresh values after a barrier (median, 10 %% "
@@ -46,6 +47,12 @@ void print_cell(const Cell& cell) {
   std::fflush(stdout);
 }
 
+void write_document(const std::string& path, const nlohmann::ordered_json& document) {
+  std::ofstream file(path);
+  file << document.dump(1) << "\n" << std::flush;
+  if (!file.good()) throw std::runtime_error("cannot write " + path);
+}
+
 void write_json(const Options& options, const std::string& operation, int ranks,
                 const std::vector<Cell>& cells) {
   nlohmann::ordered_json document;
@@ -55,6 +62,7 @@ void write_json(const Options& options, const std::string& operation, int ranks,
   document["dtype"] = to_string(options.dtype);
   document["op"] = to_string(options.op);
   document["rank_order"] = options.order == ReduceOrder::kRanks;
+  document["allocated"] = options.allocated;
   document["transport"] = options.transport.empty() ? "auto" : options.transport;
   for (const Cell& cell : cells) {
     nlohmann::ordered_json line;
@@ -71,9 +79,7 @@ void write_json(const Options& options, const std::string& operation, int ranks,
     line["peak_mib"] = cell.peak_mib;
     document["cells"].push_back(line);
   }
-  std::ofstream file(options.json_path);
-  file << document.dump(1) << "\n" << std::flush;
-  if (!file.good()) throw std::runtime_error("cannot write " + options.json_path);
+  write_document(options.json_path, document);
 }
 
 }  // namespace dlaunch::bench

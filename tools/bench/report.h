@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "tools/bench/measure/statistics.h"
 #include "tools/bench/options.h"
 
@@ -29,6 +31,9 @@ void print_head(const Options& options, const std::string& operation, int ranks)
 void print_cell(const Cell& cell);
 
 /// Throws std::runtime_error if the file cannot be written.
+void write_document(const std::string& path, const nlohmann::ordered_json& document);
+
+/// The cells of a collective as a document.
 void write_json(const Options& options, const std::string& operation, int ranks,
                 const std::vector<Cell>& cells);
 
