@@ -39,7 +39,8 @@ bool widened(const CollectiveQuery& query, Algorithm algorithm) {
 PathCost cost_of(const CollectiveQuery& query, Algorithm algorithm) {
   const auto bytes = static_cast<double>(query.bytes);
   CollectiveShape shape{query.kind, algorithm, query.order, bytes, size_of(query.dtype)};
-  const bool in_memory = query.topology.shared_memory && query.topology.hosts == 1 &&
+  const bool in_memory = !query.by_messages && query.topology.shared_memory &&
+                         query.topology.hosts == 1 &&
                          (algorithm == Algorithm::kDirect || algorithm == Algorithm::kOneShot ||
                           algorithm == Algorithm::kAuto);
   if (in_memory) return shared_cost(shape, query.topology);
@@ -80,14 +81,6 @@ Algorithm choose(const CollectiveQuery& query, const CostModel& model) {
     }
   }
   return best;
-}
-
-Algorithm choose_all_reduce(std::size_t bytes, int ranks) {
-  const CollectiveQuery query{.bytes = bytes, .topology = {.ranks = ranks, .most_per_host = ranks}};
-  const auto price = prices(query.topology, {});
-  const double ring = seconds_of(cost_of(query, Algorithm::kRing), price);
-  return seconds_of(cost_of(query, Algorithm::kButterfly), price) <= ring ? Algorithm::kButterfly
-                                                                          : Algorithm::kRing;
 }
 
 std::vector<Prediction> predict(const CollectiveQuery& query, const CostModel& model) {

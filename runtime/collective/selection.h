@@ -22,8 +22,15 @@ struct CollectiveQuery {
   std::size_t bytes = 0;  // of the whole vector; of all parts together
   DType dtype = DType::kF32;
   ReduceOrder order = ReduceOrder::kAny;
-  bool equal_parts = true;  // an all_to_all with unequal ones has one algorithm only
+  bool equal_parts = true;   // an all_to_all with unequal ones has one algorithm only
+  bool by_messages = false;  // also where all ranks share memory
   TopologySummary topology;
+};
+
+/// What all ranks of a world know of it, to choose by.
+struct Tuning {
+  Topology topology;
+  CostModel model;
 };
 
 /// One summand of a prediction: `amount` of something at `each` seconds.
@@ -42,9 +49,6 @@ struct Prediction {
 
 /// kAuto for a collective that has one algorithm only. Allocates nothing.
 Algorithm choose(const CollectiveQuery& query, const CostModel& model);
-
-/// Ring or butterfly, over TCP inside one host.
-Algorithm choose_all_reduce(std::size_t bytes, int ranks);
 
 /// All algorithms of the collective, the quickest first.
 std::vector<Prediction> predict(const CollectiveQuery& query, const CostModel& model);

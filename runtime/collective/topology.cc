@@ -5,6 +5,17 @@
 
 namespace dlaunch {
 
+Topology subset(const Topology& topology, std::span<const int> members) {
+  Topology part = topology;
+  part.ranks = static_cast<int>(members.size());
+  part.host_of_rank.clear();
+  if (topology.host_of_rank.empty()) return part;
+  for (const int member : members) {
+    part.host_of_rank.push_back(topology.host_of_rank[static_cast<std::size_t>(member)]);
+  }
+  return part;
+}
+
 TopologySummary summarize(const Topology& topology) {
   TopologySummary summary{.ranks = topology.ranks,
                           .most_per_host = topology.ranks,

@@ -1,6 +1,7 @@
 // Topology: on which hosts the ranks of a world are, and what they share.
 #pragma once
 
+#include <span>
 #include <vector>
 
 namespace dlaunch {
@@ -29,6 +30,9 @@ struct TopologySummary {
                : 1.0;
   }
 };
+
+/// Of a part of the world: `members` are its ranks, in order.
+Topology subset(const Topology& topology, std::span<const int> members);
 
 TopologySummary summarize(const Topology& topology);
 

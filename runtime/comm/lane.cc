@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "runtime/collective/algorithms.h"
-#include "runtime/collective/selection.h"
 #include "runtime/comm/call_signature.h"
 
 namespace dlaunch {
@@ -21,24 +20,6 @@ constexpr std::chrono::nanoseconds kLookAgainAtMost = std::chrono::milliseconds(
 
 std::chrono::nanoseconds standstill(std::chrono::nanoseconds timeout) {
   return std::min(kStandstill, timeout / 4);
-}
-
-Algorithm resolve(const CollectiveCall& call, int world) {
-  if (call.algorithm != Algorithm::kAuto) return call.algorithm;
-  switch (call.kind) {
-    case CollectiveKind::kAllReduce:
-      return choose_all_reduce(total_count(call, world) * size_of(dtype_of_call(call)), world);
-    case CollectiveKind::kBroadcast:
-    case CollectiveKind::kReduce:
-      return Algorithm::kTree;
-    case CollectiveKind::kAllGather:
-    case CollectiveKind::kReduceScatter:
-      return Algorithm::kRing;
-    case CollectiveKind::kAllToAll:
-      return Algorithm::kDirect;
-    default:
-      return Algorithm::kAuto;
-  }
 }
 
 // The type in which messages carry what is on its way: wide enough that partial sums do not round.
@@ -122,9 +103,14 @@ std::unique_ptr<Operation> Lane::prepare(const CollectiveCall& asked,
   CollectiveCall call = asked;
   const SharedCalls::Recipe* recipe = shared_calls_.recipe_for(asked);
   operation->shared = recipe != nullptr;
-  call.algorithm = operation->shared ? recipe->algorithm : resolve(asked, world_);
+  if (operation->shared) {
+    call.algorithm = recipe->algorithm;
+  } else {
+    PlanCache::Planned planned = plans_.plan_for(asked);
+    call.algorithm = planned.algorithm;
+    operation->plan = std::move(planned.plan);
+  }
   operation->sequence = next_sequence_++;
-  if (!operation->shared) operation->plan = plans_.plan_for(call);
   operation->assignment = {.plan = operation->plan.get(),
                            .input = static_cast<const std::byte*>(call.input.data),
                            .output = static_cast<std::byte*>(call.output.data),

@@ -92,6 +92,14 @@ TEST(Topology, SeesRanksThatAreScatteredOverHosts) {
   EXPECT_DOUBLE_EQ(summary.crowd(), 1.5);
 }
 
+TEST(Topology, OfAPartKnowsTheHostsOfItsMembers) {
+  const Topology world{.ranks = 5, .host_of_rank = {7, 3, 7, 7, 3}, .cores_per_host = 2};
+  const Topology part = subset(world, std::vector<int>{4, 0, 3});
+  EXPECT_EQ(part.ranks, 3);
+  EXPECT_EQ(part.host_of_rank, (std::vector<int>{3, 7, 7}));
+  EXPECT_EQ(part.cores_per_host, 2);
+}
+
 TEST(CostModel, IsReadFromJsonAndWrittenAsIt) {
   const CostModel model = parse_cost_model(
       R"({"shared_memory": {"sync_us": 2}, "tcp": {"latency_us": 50, "gb_per_s": 4}})", "test");
