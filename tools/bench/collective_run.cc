@@ -76,7 +76,9 @@ void CollectiveRun::prepare(std::uint64_t repetition) {
   std::ranges::fill(output_.bytes(), std::byte{0});
 }
 
-void CollectiveRun::clear() { std::ranges::fill(input_.bytes(), std::byte{0}); }
+void CollectiveRun::clear() {
+  std::ranges::fill(input_.bytes(), std::byte{0});
+}
 
 void CollectiveRun::run() {
   throw_if_error(world_.run(call_));

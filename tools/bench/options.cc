@@ -173,6 +173,7 @@ Options parse_command_line(int argc, char** argv, std::string& help) {
   p2p->callback([&options] { options.subject = Subject::kPointToPoint; });
   add_common(*p2p, options);
   add_sizes(*p2p, options);
+  p2p->add_flag("--references", options.only_references, "Only sockets and memory");
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success&) {

@@ -33,7 +33,8 @@ struct Options {
   std::string transport;   // for DLAUNCH_TRANSPORT; empty: as it is
 
   Limits limits;
-  bool verify = false;  // every element of every repetition, not of the last one only
+  bool verify = false;           // every element of every repetition, not of the last one only
+  bool only_references = false;  // of p2p: sockets and memory only
   std::string json_path;
 
   /// The sizes to measure, in elements.

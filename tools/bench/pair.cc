@@ -32,11 +32,11 @@ struct PairCell {
   Summary one_way;
 };
 
-// Copying fresh bytes within rank 0; rank 1 is idle.
-Summary measure_memcpy(Ranks& ranks, std::size_t bytes, const Limits& limits) {
+// Copying fresh bytes within rank 0, or within both ranks at the same time.
+Summary measure_memcpy(Ranks& ranks, std::size_t bytes, bool both, const Limits& limits) {
   std::vector<std::byte> from(bytes);
   std::vector<std::byte> to(bytes);
-  const bool copies = ranks.rank() == 0;
+  const bool copies = both || ranks.rank() == 0;
   const Operation operation{.prepare =
                                 [&](std::uint64_t repetition) {
                                   if (copies)
@@ -100,16 +100,18 @@ void run_pair(Communicator& world, const Options& options) {
   };
   for (const std::size_t bytes : options.sweep()) {
     for (const Way& way : ways) {
-      if (bytes > way.most_bytes) continue;
+      if (bytes > way.most_bytes || (way.link == &own && options.only_references)) continue;
       report({.way = way.name,
               .bytes = bytes,
               .round_trip = summarize(round_trips(ranks, *way.link, bytes, options.limits)),
               .one_way = summarize(streams(ranks, *way.link, bytes, options.limits))});
     }
-    report({.way = "memcpy",
-            .bytes = bytes,
-            .round_trip = {},
-            .one_way = measure_memcpy(ranks, bytes, options.limits)});
+    for (const bool both : {false, true}) {
+      report({.way = both ? "memcpy_both" : "memcpy",
+              .bytes = bytes,
+              .round_trip = {},
+              .one_way = measure_memcpy(ranks, bytes, both, options.limits)});
+    }
   }
   if (reports && !options.json_path.empty()) write_json(options, cells);
 }

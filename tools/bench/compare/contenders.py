@@ -1,0 +1,138 @@
+"""Who is compared: how each is run, and how its output is read. All follow the protocol of tools/bench/measure."""
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+
+CORES = os.cpu_count() or 1
+PEERS_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "peers")
+
+
+class Failure(Exception):
+    """A run that gave no result, and why."""
+
+
+def run_command(command, limit_seconds, environment=None):
+    """Output of a command that ends in time and well, else a Failure with the last line it wrote."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          env={**os.environ, **(environment or {})}, start_new_session=True) as process:
+        try:
+            out, errors = process.communicate(timeout=limit_seconds)
+        except subprocess.TimeoutExpired:
+            # SIGTERM, not SIGKILL: launchers then take their ranks with them.
+            process.terminate()
+            out, errors = process.communicate()
+            raise Failure(f"not done after {limit_seconds:.0f} s") from None
+    if process.returncode != 0:
+        lines = (errors or out).strip().splitlines()
+        raise Failure(f"exit code {process.returncode}: {lines[-1] if lines else 'no message'}")
+    return out
+
+
+def cells_of_lines(text):
+    """Cells from the JSON lines that the peers' drivers print."""
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+
+class Contender:
+    """name; missing(): why it cannot run here, or None; run(...): its cells, a dict per count."""
+
+    name = ""
+
+    def missing(self):
+        return None
+
+    def run(self, operation, ranks, counts, seconds, limit_seconds):
+        raise NotImplementedError
+
+
+class Dlaunch(Contender):
+    def __init__(self, programs, transport, algorithm="auto", op="sum", name="dlaunch", extra=()):
+        self.name = name
+        self.dbench = os.path.join(programs, "dbench")
+        self.options = ["--transport", transport, *extra]
+        self.reduction = ["--algorithm", algorithm, "--op", op]
+
+    def missing(self):
+        return None if os.path.exists(self.dbench) else f"no {self.dbench}: build it first (tools/setup, cmake)"
+
+    def run(self, operation, ranks, counts, seconds, limit_seconds):
+        with tempfile.NamedTemporaryFile(suffix=".json") as file:
+            command = [self.dbench, operation, "--nproc", str(ranks), "--seconds", str(seconds),
+                       "--json", file.name, *self.options]
+            if operation == "allreduce":
+                command += ["--counts", ",".join(map(str, counts)), *self.reduction]
+            run_command(command, limit_seconds)
+            return [{**cell, "ranks": ranks} for cell in json.load(file)["cells"]]
+
+
+class OpenMpi(Contender):
+    def __init__(self, programs, transport):
+        self.name = "Open MPI tcp" if transport == "tcp" else "Open MPI"
+        self.driver = os.path.join(programs, "peers", "mpi_bench.openmpi")
+        self.settings = ["--mca", "btl", "tcp,self"] if transport == "tcp" else []
+
+    def missing(self):
+        if not shutil.which("mpirun.openmpi"):
+            return "no mpirun.openmpi: install openmpi-bin and libopenmpi-dev"
+        return None if os.path.exists(self.driver) else "its driver does not build: install libopenmpi-dev"
+
+    def run(self, operation, ranks, counts, seconds, limit_seconds):
+        command = ["mpirun.openmpi", "-n", str(ranks), *self.settings]
+        if ranks > CORES:  # its best setting there
+            command += ["--oversubscribe", "--mca", "mpi_yield_when_idle", "1"]
+        command += [self.driver, operation, ",".join(map(str, counts)), str(seconds)]
+        root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        return cells_of_lines(run_command(command, limit_seconds, root))
+
+
+class Mpich(Contender):
+    name = "MPICH"
+
+    def __init__(self, programs):
+        self.driver = os.path.join(programs, "peers", "mpi_bench.mpich")
+
+    def missing(self):
+        if not shutil.which("mpirun.mpich"):
+            return "no mpirun.mpich: install mpich and libmpich-dev"
+        return None if os.path.exists(self.driver) else "its driver does not build: install libmpich-dev"
+
+    def run(self, operation, ranks, counts, seconds, limit_seconds):
+        command = ["mpirun.mpich", "-n", str(ranks), self.driver, operation, ",".join(map(str, counts)), str(seconds)]
+        return cells_of_lines(run_command(command, limit_seconds))
+
+
+class Gloo(Contender):
+    name = "Gloo"
+
+    def __init__(self, python):
+        self.python = python or next(filter(imports_torch, ["/usr/bin/python3", "python3"]), None)
+        self.driver = os.path.join(PEERS_FOLDER, "torch_bench.py")
+
+    def missing(self):
+        return None if self.python else "no Python with torch: install python3-torch, or name one with --torch-python"
+
+    def run(self, operation, ranks, counts, seconds, limit_seconds):
+        command = [self.python, self.driver, "--ranks", str(ranks), "--seconds", str(seconds), operation]
+        return cells_of_lines(run_command(command + [",".join(map(str, counts))], limit_seconds))
+
+
+def imports_torch(python):
+    if not shutil.which(python):
+        return False
+    return subprocess.run([python, "-c", "import torch"], capture_output=True, check=False).returncode == 0
+
+
+def build_drivers(programs):
+    """Compiles the MPI drivers, as far as MPI is there; what is missing shows in missing()."""
+    subprocess.run([os.path.join(PEERS_FOLDER, "build"), os.path.join(programs, "peers")],
+                   capture_output=True, check=False)
+
+
+def memory_figures(programs, sizes, seconds):
+    """What memory does by itself, from dbench p2p: the cells by (way, bytes)."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        run_command([os.path.join(programs, "dbench"), "p2p", "--nproc", "2", "--dtype", "u8", "--references",
+                     "--counts", ",".join(map(str, sizes)), "--seconds", str(seconds), "--json", file.name], 60)
+        return {(cell["way"], cell["bytes"]): cell for cell in json.load(file)["cells"]}
