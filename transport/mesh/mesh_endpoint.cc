@@ -212,6 +212,8 @@ bool MeshEndpoint::look_on(Deadline deadline, const Readiness* also) {
       }
       if (first) end = earliest(deadline, Deadline::after(wait_.spin));
       if (end.expired()) break;
+      // A rank that was just woken may have been put on this very core, where it waits for its turn.
+      ::sched_yield();
     }
   }
   for (int turn = 0; turn < wait_.yields; ++turn) {
