@@ -74,6 +74,13 @@ Result<TransportChoice> read_transport() {
   return invalid("DLAUNCH_TRANSPORT", "'" + text + "' is none of auto, tcp and shm");
 }
 
+Result<bool> read_reduce_in_rank_order() {
+  const std::string text = variable("DLAUNCH_REDUCE_ORDER").value_or("");
+  if (text == "ranks") return true;
+  if (text.empty() || text == "any") return false;
+  return invalid("DLAUNCH_REDUCE_ORDER", "'" + text + "' is neither any nor ranks");
+}
+
 constexpr int kMostRanks = 1 << 20;
 
 }  // namespace
@@ -86,6 +93,9 @@ Result<JobEnvironment> read_job_environment() {
   auto transport = read_transport();
   if (!transport.ok()) return transport.status();
   job.transport = *transport;
+  auto in_rank_order = read_reduce_in_rank_order();
+  if (!in_rank_order.ok()) return in_rank_order.status();
+  job.reduce_in_rank_order = *in_rank_order;
 
   const auto store = variable("DLAUNCH_STORE");
   if (!store || store->empty()) return job;

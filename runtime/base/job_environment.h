@@ -9,6 +9,7 @@
 //   DLAUNCH_NODES        number of nodes; sockets bind to loopback only while it is 1
 //   DLAUNCH_TIMEOUT      seconds that a wait lasts at most (default 300)
 //   DLAUNCH_TRANSPORT    auto (default), tcp or shm: see transport_choice.h
+//   DLAUNCH_REDUCE_ORDER any (default) or ranks: the order of operands in reductions
 #pragma once
 
 #include <chrono>
@@ -31,6 +32,7 @@ struct JobEnvironment {
   std::string job_id;
   std::chrono::nanoseconds timeout = kDefaultTimeout;
   TransportChoice transport = TransportChoice::kAuto;
+  bool reduce_in_rank_order = false;
 
   /// True if this process was started by dlaunch.
   bool launched() const { return !store_address.empty(); }

@@ -1,5 +1,7 @@
 #include <chrono>
 #include <map>
+#include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -10,20 +12,15 @@
 #include "runtime/comm/endpoint_communicator.h"
 #include "runtime/comm/local_address.h"
 #include "runtime/rendezvous/tcp_store.h"
-#include "transport/loopback/loopback.h"
 #include "transport/mesh/mesh.h"
 #include "transport/tcp/listener.h"
 
 namespace dlaunch {
 namespace {
 
-Result<std::unique_ptr<Communicator>> world_of_one(const JobEnvironment& job) {
-  std::vector<std::unique_ptr<Endpoint>> lanes;
-  lanes.reserve(kCommunicatorLanes);
-  for (int lane = 0; lane < kCommunicatorLanes; ++lane) {
-    lanes.push_back(LoopbackNetwork(1, describe_signature).endpoint(0));
-  }
-  return make_communicator(std::move(lanes), {.timeout = job.timeout});
+CommunicatorOptions options_for(const JobEnvironment& job) {
+  return {.timeout = job.timeout,
+          .reduce_order = job.reduce_in_rank_order ? ReduceOrder::kRanks : ReduceOrder::kAny};
 }
 
 // Where the other ranks reach this one's listener.
@@ -67,39 +64,64 @@ std::string describe_transports(const Endpoint& endpoint) {
   return text;
 }
 
-Result<std::unique_ptr<Communicator>> connect_ranks(const JobEnvironment& job,
-                                                    const Logger& logger) {
-  const Deadline deadline = Deadline::after(job.timeout);
+// Connects `size` ranks of the job among themselves, of which this one is number `rank`. `name`
+// begins their keys in the store.
+Result<Lanes> connect_lanes(const JobEnvironment& job, const Logger& logger, Store& store, int rank,
+                            int size, const std::string& name, Deadline deadline) {
   auto listener =
       TcpListener::open(job.nodes > 1 ? TcpListener::Bind::kAny : TcpListener::Bind::kLoopback);
   if (!listener.ok()) return listener.status();
   auto address = own_address(job, listener->port());
   if (!address.ok()) return address.status();
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  return connect_mesh(*std::move(listener),
+                      {.rank = rank,
+                       .world_size = size,
+                       .address = *std::move(address),
+                       .exchange = exchange_through(store, name + "/", rank, size),
+                       .token = job.token,
+                       .job_id = job.job_id,
+                       .lanes = kCommunicatorLanes,
+                       .transport = job.transport,
+                       .timeout = deadline.remaining(),
+                       .wait = WaitPolicy::of_host(job.local_world_size, cores),
+                       .describe = describe_signature,
+                       .logger = logger});
+}
+
+Result<std::unique_ptr<TcpStore>> connect_store(const JobEnvironment& job, Deadline deadline) {
   auto store = TcpStore::connect(job.store_address, job.token, deadline);
   if (!store.ok()) return store.status().within("rendezvous store at " + job.store_address);
+  return store;
+}
+
+LaneFactory factory_for(const JobEnvironment& job, const Logger& logger) {
+  return [job, logger](std::span<const int> members, int my_index,
+                       const std::string& name) -> Result<Lanes> {
+    const Deadline deadline = Deadline::after(job.timeout);
+    auto store = connect_store(job, deadline);
+    if (!store.ok()) return store.status();
+    return connect_lanes(job, logger, **store, my_index, static_cast<int>(members.size()), name,
+                         deadline);
+  };
+}
+
+Result<std::unique_ptr<Communicator>> connect_ranks(const JobEnvironment& job,
+                                                    const Logger& logger) {
+  const Deadline deadline = Deadline::after(job.timeout);
+  auto store = connect_store(job, deadline);
+  if (!store.ok()) return store.status();
   // A program may connect the world several times; all ranks do so in the same order.
   auto generation = (*store)->add("world/connects of rank " + std::to_string(job.rank), 1);
   if (!generation.ok()) return generation.status();
-
-  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-  auto lanes = connect_mesh(
-      *std::move(listener),
-      {.rank = job.rank,
-       .world_size = job.world_size,
-       .address = *std::move(address),
-       .exchange = exchange_through(**store, "world/" + std::to_string(*generation) + "/", job.rank,
-                                    job.world_size),
-       .token = job.token,
-       .job_id = job.job_id,
-       .lanes = kCommunicatorLanes,
-       .transport = job.transport,
-       .timeout = deadline.remaining(),
-       .wait = WaitPolicy::of_host(job.local_world_size, cores),
-       .describe = describe_signature,
-       .logger = logger});
+  CommunicatorOptions options = options_for(job);
+  options.name = "world/" + std::to_string(*generation);
+  options.make_lanes = factory_for(job, logger);
+  auto lanes =
+      connect_lanes(job, logger, **store, job.rank, job.world_size, options.name, deadline);
   if (!lanes.ok()) return lanes.status();
   const std::string transports = describe_transports(*lanes->front());
-  auto world = make_communicator(*std::move(lanes), {.timeout = job.timeout});
+  auto world = make_communicator(*std::move(lanes), options);
   if (!world.ok()) return world.status();
   // Returns only once everybody is connected.
   DLAUNCH_RETURN_IF_ERROR((*world)->barrier());
@@ -116,7 +138,7 @@ Result<std::unique_ptr<Communicator>> connect_world() {
 }
 
 Result<std::unique_ptr<Communicator>> connect_world(const JobEnvironment& job, Logger logger) {
-  if (job.world_size == 1) return world_of_one(job);
+  if (job.world_size == 1) return make_communicator(lanes_of_one(), options_for(job));
   if (logger == nullptr) logger = make_null_logger();
   auto world = connect_ranks(job, logger);
   if (world.ok()) return world;

@@ -5,10 +5,11 @@
 #include <cstring>
 #include <limits>
 #include <random>
-#include <type_traits>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "tests/support/precision.h"
 
 namespace dlaunch {
 namespace {
@@ -16,23 +17,8 @@ namespace {
 constexpr ReduceOp kElementwise[] = {ReduceOp::kSum, ReduceOp::kProd, ReduceOp::kMin,
                                      ReduceOp::kMax};
 
-template <typename T>
-double to_double(T value) {
-  if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>) {
-    return static_cast<float>(value);
-  } else {
-    return static_cast<double>(value);
-  }
-}
-
-// The spacing of T near 1, halved: the largest relative error of one rounding.
-template <typename T>
-double half_ulp() {
-  if constexpr (std::is_same_v<T, Float16>) return 0x1p-11;
-  if constexpr (std::is_same_v<T, BFloat16>) return 0x1p-8;
-  if constexpr (std::is_floating_point_v<T>) return std::numeric_limits<T>::epsilon() / 2;
-  return 0;
-}
+using testing::to_double;
+using testing::unit_roundoff;
 
 double expected(ReduceOp op, double a, double b) {
   switch (op) {
@@ -70,7 +56,7 @@ TEST(Reduction, CombinesEveryTypeElementByElement) {
           accumulate(op, dtype, result.data(), right.data(), count);
           for (std::size_t i = 0; i < count; ++i) {
             const double want = expected(op, to_double(left[i]), to_double(right[i]));
-            EXPECT_NEAR(to_double(result[i]), want, std::abs(want) * half_ulp<T>() + 1e-7)
+            EXPECT_NEAR(to_double(result[i]), want, std::abs(want) * unit_roundoff<T>() + 1e-7)
                 << to_string(dtype) << " " << to_string(op);
           }
         });

@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/collective/algorithms.h"
 #include "runtime/comm/communicator.h"
 #include "tests/comm/random_data.h"
 #include "tests/support/thread_ranks.h"
@@ -93,14 +94,15 @@ TEST_P(AllReduce, LeavesTheInputAloneUnlessItIsTheOutput) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Worlds, AllReduce,
-                         ::testing::Combine(::testing::Values(1, 2, 3, 4, 5, 8),
-                                            ::testing::Values(Algorithm::kRing,
-                                                              Algorithm::kButterfly)),
-                         [](const auto& test) {
-                           return std::to_string(std::get<0>(test.param)) + "_" +
-                                  std::string(to_string(std::get<1>(test.param)));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Worlds, AllReduce,
+    ::testing::Combine(::testing::Values(1, 2, 3, 4, 5, 8),
+                       ::testing::ValuesIn(algorithms_of(CollectiveKind::kAllReduce).begin(),
+                                           algorithms_of(CollectiveKind::kAllReduce).end())),
+    [](const auto& test) {
+      return std::to_string(std::get<0>(test.param)) + "_" +
+             std::string(to_string(std::get<1>(test.param)));
+    });
 
 TEST(AllReduceChoice, AgreesOnAnAlgorithmForEverySize) {
   run_threads_as_ranks(5, [](Communicator& comm) {
@@ -110,6 +112,42 @@ TEST(AllReduceChoice, AgreesOnAnAlgorithmForEverySize) {
       ASSERT_EQ(ones, std::vector<std::int64_t>(count, 5));
     }
   });
+}
+
+// The reference is the sum in the order of ranks, in the type in which sums are computed, rounded
+// once.
+TEST(RankOrder, GivesTheBitsOfThePlainLoopWithEveryAlgorithm) {
+  const std::uint64_t seed = std::random_device{}();
+  for (const int world : {1, 2, 3, 5, 8}) {
+    run_threads_as_ranks(world, [&](Communicator& comm) {
+      comm.set_reduce_order(ReduceOrder::kRanks);
+      const auto check = [&]<typename T, typename Wide>(Algorithm algorithm, std::size_t count) {
+        std::vector<Wide> sums(count);
+        std::vector<T> data = random_values<T>(seed, comm.rank(), count);
+        for (int rank = 0; rank < world; ++rank) {
+          const auto values = random_values<T>(seed, rank, count);
+          for (std::size_t i = 0; i < count; ++i) {
+            const auto value = static_cast<Wide>(values[i]);
+            sums[i] = rank == 0 ? value : sums[i] + value;
+          }
+        }
+        std::vector<T> expected;
+        for (const Wide sum : sums) expected.push_back(static_cast<T>(sum));
+        const Status status = comm.all_reduce(data, ReduceOp::kSum, algorithm);
+        ASSERT_TRUE(status.ok()) << status.to_string();
+        EXPECT_EQ(data, expected) << to_string(algorithm) << " " << to_string(dtype_of<T>)
+                                  << " seed " << seed;
+      };
+      for (const Algorithm algorithm : algorithms_of(CollectiveKind::kAllReduce)) {
+        for (const std::size_t count : {0U, 1U, 7U, 1'001U}) {
+          check.operator()<float, float>(algorithm, count);
+          check.operator()<double, double>(algorithm, count);
+          check.operator()<Float16, float>(algorithm, count);
+          check.operator()<BFloat16, float>(algorithm, count);
+        }
+      }
+    });
+  }
 }
 
 TEST(AllReduceNan, ReachesEveryRankFromAnyRank) {

@@ -11,29 +11,12 @@
 
 #include "runtime/base/dtype.h"
 #include "runtime/collective/types.h"
+#include "tests/support/precision.h"
 
 namespace dlaunch::testing {
 
 template <typename T>
 inline constexpr bool kIsFloating = is_floating(dtype_of<T>);
-
-template <typename T>
-double to_double(T value) {
-  if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>) {
-    return static_cast<float>(value);
-  } else {
-    return static_cast<double>(value);
-  }
-}
-
-/// The largest relative error of one rounding to T.
-template <typename T>
-constexpr double unit_roundoff() {
-  if (std::is_same_v<T, Float16>) return 0x1p-11;
-  if (std::is_same_v<T, BFloat16>) return 0x1p-8;
-  if (std::is_same_v<T, float>) return 0x1p-24;
-  return 0x1p-53;
-}
 
 /// `count` elements of `rank`'s input: floating ones of either sign with magnitudes in [0.5, 1.5],
 /// so that products neither vanish nor overflow; integers over the whole range of u8, and up to
@@ -64,8 +47,8 @@ struct Expected {
 };
 
 /// Floating types. Each of the p - 1 operations rounds once: a sum of p terms is off by at most
-/// (p - 1) u sum|x| to first order, a product by (p - 1) u |product|; a division adds one rounding.
-/// 1.1 covers the second order for the halves and the worlds tested.
+/// (p - 1) u sum|x| to first order, a product by (p - 1) u |product|; a division adds one rounding,
+/// and so does a half at the end, whose operations are done in float. 1.1 covers the second order.
 template <typename T>
 Expected expected_float(ReduceOp op, const std::vector<T>& values) {
   double sum = 0;
@@ -82,14 +65,15 @@ Expected expected_float(ReduceOp op, const std::vector<T>& values) {
     most = std::max(most, x);
   }
   const double p = static_cast<double>(values.size());
-  const double u = 1.1 * unit_roundoff<T>();
+  const double u = 1.1 * unit_roundoff_of_sums<T>();
+  const double last = 1.1 * unit_roundoff<T>();
   switch (op) {
     case ReduceOp::kSum:
-      return {sum, (p - 1) * u * magnitudes};
+      return {sum, (p - 1) * u * magnitudes + last * std::abs(sum)};
     case ReduceOp::kAvg:
-      return {sum / p, ((p - 1) * magnitudes + std::abs(sum)) * u / p};
+      return {sum / p, ((p - 1) * u * magnitudes + 2 * last * std::abs(sum)) / p};
     case ReduceOp::kProd:
-      return {product, (p - 1) * u * std::abs(product)};
+      return {product, (p - 1) * u * std::abs(product) + last * std::abs(product)};
     case ReduceOp::kMin:
       return {least, 0};
     case ReduceOp::kMax:
