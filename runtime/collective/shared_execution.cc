@@ -52,6 +52,7 @@ void SharedExecution::start(const SharedAssignment& assignment) {
   SharedSequence::Channel& channel = sequence_[assignment.channel];
   first_ = channel.next;
   channel.next += assignment.plan->operations;
+  entered_ = 0;  // the last run may have been on the other channel, which counts for itself
   step_ = 0;
   action_ = 0;
   cursor_ = 0;
