@@ -9,12 +9,15 @@
 
 #include "runtime/base/exit_codes.h"
 #include "runtime/base/job_environment.h"
+#include "runtime/base/json_reader.h"
 #include "runtime/base/status.h"
 #include "runtime/comm/communicator.h"
+#include "tools/bench/explain.h"
 #include "tools/bench/options.h"
 #include "tools/bench/pair.h"
 #include "tools/bench/relaunch.h"
 #include "tools/bench/sweep.h"
+#include "tools/bench/tune.h"
 
 namespace dlaunch::bench {
 namespace {
@@ -24,27 +27,45 @@ int fail(const std::string& message, int code) {
   return code;
 }
 
+// What is wrong with the options for a job of this kind, or nothing.
+std::string objection(const Options& options, const JobEnvironment& job) {
+  if (options.root >= job.world_size) {
+    return "--root: there is no rank " + std::to_string(options.root) + " among " +
+           std::to_string(job.world_size);
+  }
+  if (options.subject == Subject::kPointToPoint && job.world_size != 2) {
+    return "p2p needs two ranks, not " + std::to_string(job.world_size);
+  }
+  if (options.subject == Subject::kTune && job.world_size < 2) return "tune needs two ranks";
+  return {};
+}
+
+int measure(const Options& options, const JobEnvironment& job) {
+  const auto world = connect_world().value_or_throw();
+  if (options.subject == Subject::kPointToPoint) {
+    run_pair(*world, options);
+    return kExitOk;
+  }
+  if (options.subject == Subject::kTune) {
+    tune(*world, job, options);
+    return kExitOk;
+  }
+  return run_sweep(*world, options) ? kExitOk : kExitFailure;
+}
+
 int run(const Options& options, int argc, char** argv) {
+  if (options.subject == Subject::kExplain) {
+    explain(options);
+    return kExitOk;
+  }
   const auto job = read_job_environment();
   if (!job.ok()) return fail(job.status().to_string(), kExitUsage);
   if (!job->launched()) {
     relaunch_under_dlaunch(options.nproc, argc, argv);
     return fail(std::string("cannot start dlaunch: ") + std::strerror(errno), kExitFailure);
   }
-  if (options.root >= job->world_size) {
-    return fail("--root: there is no rank " + std::to_string(options.root) + " among " +
-                    std::to_string(job->world_size),
-                kExitUsage);
-  }
-  if (options.subject == Subject::kPointToPoint && job->world_size != 2) {
-    return fail("p2p needs two ranks, not " + std::to_string(job->world_size), kExitUsage);
-  }
-  const auto world = connect_world().value_or_throw();
-  if (options.subject == Subject::kPointToPoint) {
-    run_pair(*world, options);
-    return kExitOk;
-  }
-  return run_sweep(*world, options) ? kExitOk : kExitFailure;
+  const std::string wrong = objection(options, *job);
+  return wrong.empty() ? measure(options, *job) : fail(wrong, kExitUsage);
 }
 
 }  // namespace
@@ -67,6 +88,8 @@ int main(int argc, char** argv) {
     return bench::fail(error.what(), error.status().code() == StatusCode::kInvalidArgument
                                          ? kExitUsage
                                          : kExitCommunication);
+  } catch (const ConfigError& error) {
+    return bench::fail(error.what(), kExitUsage);
   } catch (const std::exception& error) {
     return bench::fail(error.what(), kExitFailure);
   }

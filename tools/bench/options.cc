@@ -1,5 +1,7 @@
 #include "tools/bench/options.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <iterator>
 #include <span>
@@ -75,24 +77,30 @@ void add_sizes(CLI::App& app, Options& options) {
              "Element type (default f32)");
 }
 
-void add_reduction(CLI::App& app, Options& options) {
-  add_choice(app, "--op", options.op, std::span<const ReduceOp>(kAllReduceOps),
-             "Reduction (default sum)");
+void add_rank_order(CLI::App& app, Options& options) {
   app.add_flag_callback(
       "--rank-order", [&options] { options.order = ReduceOrder::kRanks; },
       "Add in the order of ranks: the same bits with every algorithm and transport");
 }
 
-void add_common(CLI::App& app, Options& options) {
+void add_launch(CLI::App& app, Options& options) {
   app.add_option("--nproc", options.nproc, "Ranks to start when not started by dlaunch")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
+}
+
+void add_transport(CLI::App& app, Options& options) {
   app.add_option("--transport", options.transport, "auto, shm or tcp (sets DLAUNCH_TRANSPORT)")
       ->check([](const std::string& text) {
         return text == "auto" || text == "shm" || text == "tcp"
                    ? ""
                    : "'" + text + "' is none of auto, shm, tcp";
       });
+}
+
+void add_common(CLI::App& app, Options& options) {
+  add_launch(app, options);
+  add_transport(app, options);
   app.add_option("--seconds", options.limits.seconds, "Time for each line at most")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -121,7 +129,9 @@ void add_collective(CLI::App& app, const Command& command, Options& options) {
   sub->add_flag("--verify", options.verify, "Check every element of every repetition");
   if (kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduce ||
       kind == CollectiveKind::kReduceScatter) {
-    add_reduction(*sub, options);
+    add_choice(*sub, "--op", options.op, std::span<const ReduceOp>(kAllReduceOps),
+               "Reduction (default sum)");
+    add_rank_order(*sub, options);
   }
   if (kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kReduce ||
       kind == CollectiveKind::kGather || kind == CollectiveKind::kScatter) {
@@ -144,6 +154,69 @@ void add_collective(CLI::App& app, const Command& command, Options& options) {
       ->delimiter(',');
 }
 
+void add_pair(CLI::App& app, Options& options) {
+  CLI::App* sub = app.add_subcommand(
+      "p2p", "Round trips and streams between two ranks, with sockets and bare memory beside them");
+  sub->callback([&options] { options.subject = Subject::kPointToPoint; });
+  add_common(*sub, options);
+  add_sizes(*sub, options);
+  sub->add_flag("--references", options.only_references, "Only sockets and memory");
+}
+
+void add_explain(CLI::App& app, Options& options) {
+  CLI::App* sub = app.add_subcommand(
+      "explain", "Which algorithm is chosen, what the cost model predicts, and of what terms");
+  sub->callback([&options] { options.subject = Subject::kExplain; });
+  add_choice(*sub, "collective", options.kind, std::span<const CollectiveKind>(kAllCollectiveKinds),
+             "all_reduce, broadcast, ...");
+  sub->get_option("collective")->required();
+  sub->add_option("--bytes", options.bytes, "Of the whole vector (K, M, G allowed)")
+      ->transform(CLI::AsSizeValue(false))
+      ->required();
+  sub->add_option("--hosts", options.hosts)->check(CLI::Range(1, 1'000'000))->capture_default_str();
+  sub->add_option("--ranks-per-host,--ranks", options.ranks_per_host)
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  sub->add_option("--cores", options.cores, "Of a host (default: of this one)")
+      ->check(CLI::Range(1, 4096));
+  sub->add_option("--model", options.model_path, "A file that dbench tune wrote")
+      ->check(CLI::ExistingFile);
+  add_transport(*sub, options);
+  add_choice(*sub, "--dtype", options.dtype, std::span<const DType>(kAllDTypes),
+             "Element type (default f32)");
+  add_rank_order(*sub, options);
+}
+
+void add_tune(CLI::App& app, Options& options) {
+  CLI::App* sub = app.add_subcommand(
+      "tune", "Measures the cost model of this machine; run it again with --transport tcp");
+  sub->callback([&options] {
+    options.subject = Subject::kTune;
+    // Forced, so that what is measured is what the terms are called.
+    if (options.transport.empty() || options.transport == "auto") options.transport = "shm";
+  });
+  add_launch(*sub, options);
+  add_transport(*sub, options);
+  sub->add_option("--seconds", options.limits.seconds, "Time for each term at most")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  sub->add_option("--model", options.model_path, "The file to write; other terms in it are kept");
+}
+
+// The words after the program's name that are no option must begin with a subcommand; CLI11 would
+// only say that one is missing.
+void check_subcommand(const CLI::App& app, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return;
+  std::vector<std::string> names;
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (sub->check_name(argv[1])) return;
+    names.push_back(sub->get_name());
+  }
+  std::string known;
+  for (const std::string& name : names) known += (known.empty() ? "" : ", ") + name;
+  throw CLI::ValidationError(std::string("'") + argv[1] + "' is none of " + known);
+}
+
 }  // namespace
 
 std::vector<std::size_t> Options::sweep() const {
@@ -160,6 +233,7 @@ std::vector<std::size_t> Options::sweep() const {
 Options parse_command_line(int argc, char** argv, std::string& help) {
   Options options;
   options.limits.seconds = 0.5;
+  options.cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
   CLI::App app(
       "Times collectives and point-to-point messages. Run it under dlaunch, or alone: then "
       "it starts --nproc ranks itself.");
@@ -167,13 +241,10 @@ Options parse_command_line(int argc, char** argv, std::string& help) {
   app.require_subcommand(1);
   app.ignore_underscore();
   for (const Command& command : kCollectives) add_collective(app, command, options);
-  CLI::App* p2p = app.add_subcommand("p2p",
-                                     "Round trips and streams between two ranks, with "
-                                     "sockets and bare memory beside them");
-  p2p->callback([&options] { options.subject = Subject::kPointToPoint; });
-  add_common(*p2p, options);
-  add_sizes(*p2p, options);
-  p2p->add_flag("--references", options.only_references, "Only sockets and memory");
+  add_pair(app, options);
+  add_explain(app, options);
+  add_tune(app, options);
+  check_subcommand(app, argc, argv);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success&) {

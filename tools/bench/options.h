@@ -12,7 +12,7 @@
 
 namespace dlaunch::bench {
 
-enum class Subject { kCollective, kPointToPoint };
+enum class Subject { kCollective, kPointToPoint, kExplain, kTune };
 
 struct Options {
   Subject subject = Subject::kCollective;
@@ -36,6 +36,13 @@ struct Options {
   bool verify = false;           // every element of every repetition, not of the last one only
   bool only_references = false;  // of p2p: sockets and memory only
   std::string json_path;
+
+  // explain and tune
+  std::size_t bytes = 4096;
+  int hosts = 1;
+  int ranks_per_host = 4;
+  int cores = 1;           // of a host
+  std::string model_path;  // empty: the built-in model
 
   /// The sizes to measure, in elements.
   std::vector<std::size_t> sweep() const;

@@ -47,10 +47,16 @@ def memory_limit(runs):
 def label_lines(axes, labels):
     """Names at the right ends of lines, moved apart where they would overlap (in log scale)."""
     low, high = (math.log10(value) for value in axes.get_ylim())
-    least, placed = (high - low) * 0.065, -math.inf
-    for x, y, text, colour in sorted(labels, key=lambda label: label[1]):
-        placed = max(math.log10(y), placed + least)
-        axes.annotate(text, (x, 10 ** placed), xytext=(6, 0), textcoords="offset points", color=colour, va="center",
+    least, labels = (high - low) * 0.065, sorted(labels, key=lambda label: label[1])
+    heights = []
+    for _, y, _, _ in labels:
+        heights.append(max(math.log10(y), heights[-1] + least if heights else -math.inf))
+    top = high
+    for index in reversed(range(len(heights))):  # what was pushed out at the top comes down again
+        top = heights[index] = min(heights[index], top)
+        top -= least
+    for (x, _, text, colour), height in zip(labels, heights):
+        axes.annotate(text, (x, 10 ** height), xytext=(6, 0), textcoords="offset points", color=colour, va="center",
                       fontsize=9, annotation_clip=False)
 
 

@@ -1,0 +1,63 @@
+#include "tools/bench/explain.h"
+
+#include <cstdio>
+#include <string>
+
+#include "runtime/collective/cost_model.h"
+#include "runtime/collective/selection.h"
+#include "runtime/collective/topology.h"
+
+namespace dlaunch::bench {
+namespace {
+
+TopologySummary topology_of(const Options& options) {
+  Topology topology;
+  topology.ranks = options.hosts * options.ranks_per_host;
+  topology.cores_per_host = options.cores;
+  topology.shared_memory = options.transport != "tcp";
+  for (int rank = 0; rank < topology.ranks; ++rank) {
+    topology.host_of_rank.push_back(rank / options.ranks_per_host);
+  }
+  return summarize(topology);
+}
+
+void print_prediction(const Prediction& prediction) {
+  std::printf("%-17s %14.2f", std::string(to_string(prediction.algorithm)).c_str(),
+              prediction.seconds * 1e6);
+  const char* sign = " =";
+  for (const Term& term : prediction.terms) {
+    std::printf("%s %.6g %s x %.4g ns", sign, term.amount,
+                std::string(to_string(term.effort)).c_str(), term.each * 1e9);
+    sign = " +";
+  }
+  std::printf("\n");
+}
+
+}  // namespace
+
+void explain(const Options& options) {
+  const CostModel model =
+      options.model_path.empty() ? CostModel{} : read_cost_model(options.model_path);
+  const CollectiveQuery query{.kind = options.kind,
+                              .bytes = options.bytes,
+                              .dtype = options.dtype,
+                              .order = options.order,
+                              .topology = topology_of(options)};
+  const Algorithm choice = choose(query, model);
+  const auto predictions = predict(query, model);
+  std::printf("%s of %zu bytes of %s: %d hosts x %d ranks, %d cores per host, %s\n",
+              std::string(to_string(options.kind)).c_str(), options.bytes,
+              std::string(to_string(options.dtype)).c_str(), options.hosts, options.ranks_per_host,
+              options.cores, query.topology.shared_memory ? "shared memory in a host" : "TCP only");
+  std::printf("cost model: %s\n",
+              options.model_path.empty() ? "built in" : options.model_path.c_str());
+  if (choice == Algorithm::kAuto) {
+    std::printf("there is one algorithm only\n");
+  } else {
+    std::printf("chosen: %s\n", std::string(to_string(choice)).c_str());
+  }
+  std::printf("%-17s %14s\n", "algorithm", "predicted/us");
+  for (const Prediction& prediction : predictions) print_prediction(prediction);
+}
+
+}  // namespace dlaunch::bench
