@@ -16,8 +16,9 @@ class BlockingLane {
  public:
   /// The rest is the communicator's, shared with the other lanes.
   BlockingLane(std::unique_ptr<Endpoint> endpoint, Announcements& announcements,
-               const CallerThreads& callers, const FailureState& failure)
-      : lane_(LaneKind::kBlocking, std::move(endpoint), announcements),
+               const CallerThreads& callers, const FailureState& failure,
+               std::shared_ptr<const Tuning> tuning)
+      : lane_(LaneKind::kBlocking, std::move(endpoint), announcements, std::move(tuning)),
         callers_(callers),
         failure_(failure) {}
 

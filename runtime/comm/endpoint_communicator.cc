@@ -30,11 +30,11 @@ class EndpointCommunicator final : public Communicator {
         reduce_order_(options.reduce_order),
         heap_(shared_heap(*lanes[0])),
         announcements_(std::move(lanes[kLaneKinds])),
-        blocking_(std::move(lanes[0]), announcements_, callers_, failure_),
+        blocking_(std::move(lanes[0]), announcements_, callers_, failure_, options.tuning),
         async_(LaneKind::kAsync, std::move(lanes[1]), announcements_, callers_, failure_,
-               [this](const Status& why) { fail(why); }),
+               options.tuning, [this](const Status& why) { fail(why); }),
         high_(LaneKind::kHighPriority, std::move(lanes[2]), announcements_, callers_, failure_,
-              [this](const Status& why) { fail(why); }) {
+              options.tuning, [this](const Status& why) { fail(why); }) {
     set_timeout(options.timeout);
   }
   ~EndpointCommunicator() override {
@@ -160,6 +160,10 @@ Result<std::unique_ptr<Communicator>> EndpointCommunicator::split(int color, int
   CommunicatorOptions options = options_;
   options.timeout = timeout();
   options.reduce_order = reduce_order();
+  if (options.tuning != nullptr) {
+    options.tuning = std::make_shared<const Tuning>(
+        Tuning{subset(options.tuning->topology, members), options.tuning->model});
+  }
   options.name += "/" + std::to_string(number) + "." + std::to_string(color);
   Lanes lanes;
   if (members.size() == 1) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/base/deadline.h"
+#include "runtime/collective/selection.h"
 #include "runtime/comm/announcements.h"
 #include "runtime/comm/communicator.h"
 #include "transport/endpoint.h"
@@ -31,8 +32,9 @@ using LaneFactory = std::function<Result<Lanes>(std::span<const int> members, in
 struct CommunicatorOptions {
   std::chrono::nanoseconds timeout = kDefaultTimeout;
   ReduceOrder reduce_order = ReduceOrder::kAny;
-  LaneFactory make_lanes;      // for split(), which without it is kUnavailable
-  std::string name = "world";  // begins the names of its parts
+  std::shared_ptr<const Tuning> tuning;  // the same on all ranks; nullptr: see PlanCache
+  LaneFactory make_lanes;                // for split(), which without it is kUnavailable
+  std::string name = "world";            // begins the names of its parts
 };
 
 /// `lanes` has kCommunicatorLanes endpoints of the same rank and world, else kInvalidArgument.

@@ -62,12 +62,13 @@ std::string in_seconds(std::chrono::nanoseconds duration) {
 
 }  // namespace
 
-Lane::Lane(LaneKind kind, std::unique_ptr<Endpoint> endpoint, Announcements& announcements)
+Lane::Lane(LaneKind kind, std::unique_ptr<Endpoint> endpoint, Announcements& announcements,
+           std::shared_ptr<const Tuning> tuning)
     : kind_(kind),
       rank_(endpoint->rank()),
       world_(endpoint->world_size()),
       announcements_(announcements),
-      plans_(rank_, world_),
+      plans_(rank_, world_, std::move(tuning)),
       shared_calls_(whole_world_group(*endpoint)),
       endpoint_(std::move(endpoint)) {}
 

@@ -22,8 +22,9 @@ namespace dlaunch {
 
 class Lane {
  public:
-  /// `announcements` outlives the lane.
-  Lane(LaneKind kind, std::unique_ptr<Endpoint> endpoint, Announcements& announcements);
+  /// `announcements` outlives the lane. `tuning`: see PlanCache.
+  Lane(LaneKind kind, std::unique_ptr<Endpoint> endpoint, Announcements& announcements,
+       std::shared_ptr<const Tuning> tuning);
 
   Endpoint& endpoint() { return *endpoint_; }
   /// Destroys the endpoint, after which nothing refers to operations or buffers any more. The lane
