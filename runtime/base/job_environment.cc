@@ -96,6 +96,7 @@ Result<JobEnvironment> read_job_environment() {
   auto in_rank_order = read_reduce_in_rank_order();
   if (!in_rank_order.ok()) return in_rank_order.status();
   job.reduce_in_rank_order = *in_rank_order;
+  job.cost_model = variable("DLAUNCH_COST_MODEL").value_or("");
 
   const auto store = variable("DLAUNCH_STORE");
   if (!store || store->empty()) return job;

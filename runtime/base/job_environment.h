@@ -10,6 +10,7 @@
 //   DLAUNCH_TIMEOUT      seconds that a wait lasts at most (default 300)
 //   DLAUNCH_TRANSPORT    auto (default), tcp or shm: see transport_choice.h
 //   DLAUNCH_REDUCE_ORDER any (default) or ranks: the order of operands in reductions
+//   DLAUNCH_COST_MODEL   file by which algorithms are chosen: see collective/cost_model.h
 #pragma once
 
 #include <chrono>
@@ -33,6 +34,7 @@ struct JobEnvironment {
   std::chrono::nanoseconds timeout = kDefaultTimeout;
   TransportChoice transport = TransportChoice::kAuto;
   bool reduce_in_rank_order = false;
+  std::string cost_model;  // file of a collective/cost_model.h; empty: the built-in one
 
   /// True if this process was started by dlaunch.
   bool launched() const { return !store_address.empty(); }

@@ -11,6 +11,7 @@
 #include "runtime/comm/communicator.h"
 #include "runtime/comm/endpoint_communicator.h"
 #include "runtime/comm/local_address.h"
+#include "runtime/comm/world_tuning.h"
 #include "runtime/rendezvous/tcp_store.h"
 #include "transport/mesh/mesh.h"
 #include "transport/tcp/listener.h"
@@ -120,6 +121,10 @@ Result<std::unique_ptr<Communicator>> connect_ranks(const JobEnvironment& job,
   auto lanes =
       connect_lanes(job, logger, **store, job.rank, job.world_size, options.name, deadline);
   if (!lanes.ok()) return lanes.status();
+  const Exchange exchange = exchange_through(**store, options.name + "/", job.rank, job.world_size);
+  auto tuning = agree_on_tuning(*lanes->front(), job.cost_model, exchange, deadline);
+  if (!tuning.ok()) return tuning.status();
+  options.tuning = *std::move(tuning);
   const std::string transports = describe_transports(*lanes->front());
   auto world = make_communicator(*std::move(lanes), options);
   if (!world.ok()) return world.status();
