@@ -186,6 +186,10 @@ bool Lane::drive(Operation& operation, bool alone) {
   do {
     if (operation.advance()) operation.moved = true;
   } while (kind_ == LaneKind::kBlocking && operation.linger());
+  if (!operation.ended()) {
+    // Transfers end with their endpoint; what waits for a peer's memory does not.
+    if (const Status failure = endpoint_->failure(); !failure.ok()) operation.cancel(failure);
+  }
   if (!operation.ended()) watch(operation, alone);
   if (!operation.ended()) return false;
   if (operation.copy.used() && operation.status().ok()) operation.copy.store();
