@@ -33,13 +33,19 @@ constexpr Command kCollectives[] = {
     {"barrier", CollectiveKind::kBarrier, "Barrier"},
 };
 
+std::string without_underscores(std::string_view text) {
+  std::string result(text);
+  std::erase(result, '_');
+  return result;
+}
+
 // The value called `text` among `values`, or a ParseError that lists them.
 template <typename Value>
 Value value_called(const std::string& text, const std::string& option,
                    std::span<const Value> values) {
   std::vector<std::string> names;
   for (const Value value : values) {
-    if (text == to_string(value)) return value;
+    if (without_underscores(text) == without_underscores(to_string(value))) return value;
     names.emplace_back(to_string(value));
   }
   std::string known;

@@ -1,0 +1,187 @@
+// dbench and compare_collectives as their users run them.
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "runtime/base/exit_codes.h"
+#include "tests/support/subprocess.h"
+
+namespace dlaunch::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+constexpr auto kLimit = std::chrono::seconds(60);
+
+class Dbench : public ::testing::Test {
+ protected:
+  Dbench() : folder_(fs::temp_directory_path() / ("dbench_test_" + std::to_string(getpid()))) {
+    fs::create_directories(folder_);
+  }
+  ~Dbench() override { fs::remove_all(folder_); }
+
+  CompletedProcess run(std::vector<std::string> words) const {
+    words.insert(words.begin(), built_program("dbench"));
+    return run_command({.arguments = words}, Deadline::after(kLimit));
+  }
+
+  // The document of a short run with --json.
+  json results(std::vector<std::string> words) const {
+    const std::string path = (folder_ / "results.json").string();
+    words.insert(words.end(), {"--json", path, "--iterations", "4", "--warmup", "1"});
+    const auto done = run(words);
+    EXPECT_EQ(done.exit_code, 0) << done.error;
+    std::ifstream file(path);
+    return json::parse(file);
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(Dbench, TimesAndVerifiesEveryCollectiveOnEveryType) {
+  int ranks = 1;
+  for (const std::string operation : {"allreduce", "broadcast", "reduce", "all_gather",
+                                      "reduce_scatter", "alltoall", "gather", "scatter"}) {
+    const std::string dtype = ranks % 2 == 0 ? "bf16" : "f32";
+    const std::size_t size = ranks % 2 == 0 ? 2 : 4;
+    ranks = ranks % 5 + 1;
+    const json document =
+        results({operation, "--nproc", std::to_string(ranks), "--counts", "1,37,4099", "--dtype",
+                 dtype, "--verify", "--transport", "tcp"});
+    EXPECT_EQ(document["ranks"], ranks);
+    EXPECT_EQ(document["transport"], "tcp");
+    ASSERT_EQ(document["cells"].size(), 3U) << operation;
+    for (const json& cell : document["cells"]) {
+      EXPECT_GT(cell["us"], 0);
+      EXPECT_GE(cell["us_p90"], cell["us_p10"]);
+      EXPECT_EQ(cell["repetitions"], 4);
+      EXPECT_EQ(cell["bytes"], cell["count"].get<std::size_t>() * size);
+      EXPECT_LT(cell["error"], 0.05);
+      EXPECT_GT(cell["peak_mib"], 1);
+      EXPECT_LT(cell["peak_mib"], 1000);
+    }
+  }
+}
+
+TEST_F(Dbench, ComparesAlgorithms) {
+  const json document = results({"allreduce", "--nproc", "3", "--counts", "1000", "--algorithm",
+                                 "ring,butterfly", "--op", "avg", "--rank-order"});
+  ASSERT_EQ(document["cells"].size(), 2U);
+  EXPECT_EQ(document["cells"][0]["algorithm"], "ring");
+  EXPECT_EQ(document["cells"][1]["algorithm"], "butterfly");
+  for (const json& cell : document["cells"]) EXPECT_LT(cell["error"], 3 * 0x1p-24);
+}
+
+TEST_F(Dbench, SweepsSizesByAFactor) {
+  const json document = results(
+      {"broadcast", "--min-bytes", "1K", "--max-bytes", "64K", "--factor", "8", "--dtype", "f64"});
+  std::vector<std::size_t> bytes;
+  for (const json& cell : document["cells"]) bytes.push_back(cell["bytes"]);
+  EXPECT_THAT(bytes, ::testing::ElementsAre(1024, 8192, 65536));
+}
+
+TEST_F(Dbench, TimesTheBarrier) {
+  const json document = results({"barrier", "--nproc", "3"});
+  ASSERT_EQ(document["cells"].size(), 1U);
+  EXPECT_GT(document["cells"][0]["batch_us"], 0);
+}
+
+TEST_F(Dbench, SetsPointToPointBesideSocketsAndMemory) {
+  const json document =
+      results({"p2p", "--counts", "8,100000", "--dtype", "u8", "--seconds", "0.01"});
+  std::vector<std::string> ways;
+  for (const json& cell : document["cells"]) ways.push_back(cell["way"]);
+  EXPECT_THAT(ways,
+              ::testing::ElementsAre("dlaunch", "socket_spinning", "socket_blocking", "shared_flag",
+                                     "memcpy", "memcpy_both", "dlaunch", "socket_spinning",
+                                     "socket_blocking", "memcpy", "memcpy_both"));
+}
+
+TEST_F(Dbench, ExplainsAChoiceWithoutRanks) {
+  const auto done = run({"explain", "all_reduce", "--bytes", "4K", "--hosts", "1024",
+                         "--ranks-per-host", "8", "--cores", "8"});
+  EXPECT_EQ(done.exit_code, 0) << done.error;
+  EXPECT_THAT(done.out, HasSubstr("chosen: "));
+  for (const char* algorithm : {"\nring ", "\nbutterfly ", "\nhierarchical "}) {
+    EXPECT_THAT(done.out, HasSubstr(algorithm));
+  }
+}
+
+TEST_F(Dbench, RefusesWhatMakesNoSenseInOneLine) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> wrong = {
+      {{"allreduce", "--dtype", "f33"}, "--dtype: 'f33' is none of .*did you mean f32.*"},
+      {{"allreduce", "--algorithm", "rong"}, "--algorithm: 'rong' .*did you mean ring.*"},
+      {{"allreduce", "--op", "plus"}, "--op: 'plus' is none of sum, avg, min, max, prod.*"},
+      {{"allreduce", "--counts", "many"}, ".*--counts.*"},
+      {{"allreduce", "--min-bytes", "8K", "--max-bytes", "1K"}, "--min-bytes: .*"},
+      {{"allreduce", "--nproc", "0"}, ".*--nproc.*"},
+      {{"allreduce", "--transport", "pigeon"}, "--transport: 'pigeon' is none of auto, shm, tcp"},
+      {{"all_redcue"}, "'all_redcue' is none of allreduce, .*"},
+      {{"explain", "all_reduce", "--bytes", "8", "--model", "/nowhere"}, ".*/nowhere.*"},
+  };
+  for (const auto& [words, message] : wrong) {
+    const auto done = run(words);
+    EXPECT_EQ(done.exit_code, kExitUsage) << message;
+    EXPECT_THAT(done.error, ::testing::MatchesRegex("dbench: " + message + "\n"));
+    EXPECT_EQ(done.out, "");
+  }
+}
+
+TEST_F(Dbench, SaysThatARootIsMissingOrAFileCannotBeWritten) {
+  const auto root = run({"broadcast", "--nproc", "2", "--root", "2", "--counts", "1"});
+  EXPECT_EQ(root.exit_code, kExitUsage);
+  EXPECT_THAT(root.error, HasSubstr("dbench: --root: there is no rank 2 among 2"));
+  const auto file = run({"barrier", "--iterations", "1", "--json", "/nowhere/x.json"});
+  EXPECT_EQ(file.exit_code, kExitFailure);
+  EXPECT_THAT(file.error, HasSubstr("dbench: cannot write /nowhere/x.json"));
+}
+
+// --- compare_collectives: the table it makes of runs
+
+class CompareCollectives : public Dbench {
+ protected:
+  CompletedProcess report(const std::string& runs) const {
+    std::ofstream(folder_ / "allreduce.jsonl") << runs << std::flush;
+    return run_command(
+        {.arguments = {"/usr/bin/env", "python3", SOURCE_ROOT "/tools/bench/compare_collectives",
+                       "allreduce", "--report", "--out", folder_.string()}},
+        Deadline::after(kLimit));
+  }
+  static std::string run_line(const std::string& contender, int round, double us,
+                              bool settled = true) {
+    json cell = {{"count", 1000}, {"us", us}, {"us_p10", us * 0.9}, {"us_p90", us * 1.1}};
+    json line = {
+        {"contender", contender}, {"operation", "allreduce"}, {"ranks", 2},
+        {"round", round},         {"settled", settled},       {"flag_ns", {100 + round, 100}},
+        {"cells", {cell}}};
+    return line.dump() + "\n";
+  }
+};
+
+TEST_F(CompareCollectives, DividesOurTimeByTheBestPeersOfTheSameRound) {
+  const auto python = run_command({.arguments = {"/usr/bin/env", "python3", "--version"}});
+  if (python.exit_code != 0) GTEST_SKIP() << "python3 is not installed";
+  const auto done =
+      report(run_line("dlaunch", 0, 10) + run_line("Open MPI", 0, 20) + run_line("MPICH", 0, 40) +
+             run_line("dlaunch", 1, 20) + run_line("Open MPI", 1, 80) + run_line("MPICH", 1, 50) +
+             run_line("dlaunch", 2, 15) + run_line("Open MPI", 2, 20) + run_line("MPICH", 2, 60) +
+             run_line("dlaunch", 3, 900, false));
+  // ratios 10/20, 20/50, 15/20; the unsettled round does not count
+  EXPECT_EQ(done.exit_code, 0) << done.error;
+  EXPECT_THAT(done.out, HasSubstr(" 0.50  Open MPI"));
+  EXPECT_THAT(done.out, HasSubstr("    2      1,000          15.0          20.0          50.0"));
+  EXPECT_THAT(done.out, HasSubstr("geometric mean of the ratios 0.50"));
+  EXPECT_TRUE(fs::exists(folder_ / "allreduce.txt"));
+}
+
+}  // namespace
+}  // namespace dlaunch::testing
