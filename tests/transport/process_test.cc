@@ -53,6 +53,7 @@ struct Kind {
 constexpr Kind kKinds[] = {
     {"tcp", TransportChoice::kTcp, 1, {}},
     {"shm", TransportChoice::kSharedMemory, 1, {}},
+    {"shm_spinning", TransportChoice::kSharedMemory, 1, {.spin = std::chrono::milliseconds(100)}},
     {"shm_yielding", TransportChoice::kSharedMemory, 1, {.spin = {}, .yields = 100}},
     {"mixed", TransportChoice::kAuto, 2, {}}};
 

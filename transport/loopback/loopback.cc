@@ -144,9 +144,9 @@ class LoopbackEndpoint final : public Endpoint {
         std::unique_lock lock(own.mutex);
         const bool event = std::exchange(context_.completed, false) || failure_.failed();
         const auto something = [&] {
+          set_asleep(true);  // who changes what `also` waits for from now on will ring, once
           return event || own.woken || !own.mail.empty() || (also != nullptr && also->ready());
         };
-        set_asleep(true);  // who changes what `also` waits for will ring
         own.arrived.wait_until(lock, deadline.when(), something);
         set_asleep(false);
         arrived.clear();

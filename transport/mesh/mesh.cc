@@ -153,7 +153,7 @@ SharingOutcome Mesh::join_or_lead() {
                          .world_size = options_.world_size,
                          .lanes = options_.lanes,
                          .candidates = ranks_of_host(own.host)};
-  if (identity.candidates.size() == 1) return {.obstacle = "it is alone on its host"};
+  if (identity.candidates.size() == 1) return {};
   const int first = identity.candidates.front();
   const bool leads = first == options_.rank;
   probe_.emplace(leads ? MemoryProbe::kTimedBytes : MemoryProbe::kWordBytes);

@@ -212,7 +212,8 @@ bool MeshEndpoint::look_on(Deadline deadline, const Readiness* also) {
       }
       if (first) end = earliest(deadline, Deadline::after(wait_.spin));
       if (end.expired()) break;
-      // A rank that was just woken may have been put on this very core, where it waits for its turn.
+      // A rank that was just woken may have been put on this very core, where it waits for its
+      // turn.
       ::sched_yield();
     }
   }
@@ -262,15 +263,20 @@ void MeshEndpoint::look_at_everything() {
   handle(events_.look());
 }
 
-void MeshEndpoint::look_at_memory() {
-  if (!lane_.has_value()) return;
+// True if there is more to be read at once.
+bool MeshEndpoint::look_at_memory() {
+  if (!lane_.has_value()) return false;
+  bool more = false;
   for (Peer& each : peers_) {
-    if (failure_.failed()) return;
-    if (each.link == nullptr) continue;
+    if (failure_.failed()) return false;
+    if (each.link == nullptr || each.left) continue;
     if (each.link->has_sends()) each.link->flush();
-    if (each.link->has_input()) read(*each.link);
+    if (!each.link->has_input()) continue;
+    read(*each.link);
+    more = more || each.link->has_input();
   }
   if (lane_->events() != seen_events_) look_at_members();
+  return more;
 }
 
 void MeshEndpoint::sleep_until(Deadline deadline, const Readiness* also) {
@@ -281,9 +287,9 @@ void MeshEndpoint::sleep_until(Deadline deadline, const Readiness* also) {
     // Whoever changes something from here on sees that this rank is asleep; so what has changed
     // before is looked at once more.
     fall_asleep();
-    look_at_memory();
+    const bool more = look_at_memory();
     if (take_event(also)) return wake_up();
-    const auto events = events_.wait(limit);
+    const auto events = more ? events_.look() : events_.wait(limit);
     wake_up();
     handle(events);
     look_at_memory();

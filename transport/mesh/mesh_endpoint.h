@@ -82,7 +82,7 @@ class MeshEndpoint final : public Endpoint {
   void look_at_awaited();
   bool look_at(Peer& peer);
   void look_at_everything();
-  void look_at_memory();
+  bool look_at_memory();
   void sleep_until(Deadline deadline, const Readiness* also);
   void fall_asleep();
   void wake_up();

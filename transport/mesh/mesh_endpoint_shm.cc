@@ -4,12 +4,21 @@
 namespace dlaunch {
 
 void MeshEndpoint::read(ShmLink& link) {
-  if (Status taken = link.read(); !taken.ok()) fail_about(link.peer(), taken);
+  const Status taken = link.read();
+  if (taken.ok()) return;
+  if (taken.code() != StatusCode::kPeerLost) return fail_about(link.peer(), taken);
+  look_at_members();  // it may have said why
+  if (!failure_.failed() && !peer(link.peer()).left) member_lost(link.peer());
 }
 
 // Nothing more comes: all that is there.
 void MeshEndpoint::read_to_the_end(ShmLink& link) {
-  while (!failure_.failed() && link.has_input()) read(link);
+  while (!failure_.failed() && link.has_input()) {
+    const Status taken = link.read();
+    if (taken.ok() && !link.is_withdrawn()) continue;
+    if (!taken.ok() && taken.code() != StatusCode::kPeerLost) fail_about(link.peer(), taken);
+    return;
+  }
 }
 
 // A member has left or failed since the last look. What it sent before is read first.

@@ -1,10 +1,15 @@
 // ShmLink: the way between an endpoint and a peer of its host, two rings in shared memory. Never
 // blocks; wakes the peer if it sleeps.
 //
+// A message of some length that lies where the peer can read it is not copied into the ring but
+// offered; the send is done once the peer has fetched it.
+//
 // One thread at a time, that of the endpoint. Internal to the shared-memory transport.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <deque>
 #include <vector>
 
 #include "transport/message_receiver.h"
@@ -25,15 +30,18 @@ class ShmLink {
   void send(Transfer& transfer);
   /// Goes on with queued sends.
   void flush();
-  bool has_sends() const { return first_ < queue_.size(); }
+  bool has_sends() const { return first_ < queue_.size() || !offered_.empty(); }
 
   /// Posts a receive; errors as in Inbox::post().
   Status post(Transfer& receive) { return receiver_.post(receive); }
   /// True if there is something to read. Cheap.
-  bool has_input() const { return in_.look() != RingReader::State::kEmpty; }
-  /// Takes in what is there, but not for ever. kMismatch, kIo as MessageReceiver; kProtocol for
-  /// what no peer of ours writes.
+  bool has_input() const { return fetching_ || in_.look() != RingReader::State::kEmpty; }
+  /// Takes in what is there, but not for ever. kMismatch, kIo as MessageReceiver; kPeerLost if the
+  /// peer has gone with what it had offered; kProtocol for what no peer of ours writes.
   Status read();
+  /// True if the peer has given up, and with that what it had offered: there is nothing to be read
+  /// behind it.
+  bool is_withdrawn() const { return fetching_ && in_.offers_withdrawn(); }
 
   /// True while a posted receive or a queued send waits for the peer.
   bool awaited() const { return receiver_.has_receives() || has_sends(); }
@@ -48,11 +56,16 @@ class ShmLink {
     bool begun = false;
   };
 
+  bool has_queue() const { return first_ < queue_.size(); }
+  void pop_sent();
+  bool write_offer(Transfer& transfer);
   bool write_some(Outgoing& outgoing);
   bool write_fragment(Outgoing& outgoing);
   void put_line(RingLineKind kind, std::uint8_t inline_bytes, const RingLineContent& content);
   Status take(const RingReader::Line& line);
+  Status take_offer(const RingReader::Line& line);
   Status take_fragment(std::uint64_t bytes);
+  Status fetch();
 
   EndpointContext& context_;
   int peer_;
@@ -65,6 +78,13 @@ class ShmLink {
 
   std::vector<Outgoing> queue_;  // sends in order; those before first_ are done
   std::size_t first_ = 0;
+  std::deque<Transfer*> offered_;  // in order
+  std::uint64_t fetched_ = 0;      // of all offers made
+
+  // The offer that is being fetched.
+  bool fetching_ = false;
+  bool from_heap_ = false;
+  std::uint64_t source_ = 0;  // where its rest lies
 };
 
 }  // namespace dlaunch

@@ -22,13 +22,18 @@
 
 namespace dlaunch {
 
-enum class RingLineKind : std::uint8_t { kMessage = 1, kFragment = 2 };
+enum class RingLineKind : std::uint8_t {
+  kMessage = 1,
+  kFragment = 2,
+  kHeapOffer = 3,     // a message that the reader is to fetch from the writer's heap,
+  kPrivateOffer = 4,  // or from its address space
+};
 
 inline constexpr std::size_t kRingInlineBytes = 16;
 
 /// What a line says. A message of up to kRingInlineBytes bytes is in `content`; of a longer one
-/// `content` holds its length and that of the first fragment, which may be 0. A fragment's length
-/// stands first in `content`.
+/// `content` holds its length and that of the first fragment. A fragment's length stands first in
+/// `content`. An offer has the length of the message and where it lies.
 struct RingLineContent {
   MessageTag tag;
   MessageSignature signature;
@@ -51,10 +56,13 @@ struct alignas(64) RingLine {
 };
 static_assert(sizeof(RingLine) == 64);
 
-/// What the reader has done with. A line pair of its own; counts from the beginning.
+/// What the reader has done with, counted from the beginning. A line pair of its own.
 struct alignas(128) RingCredits {
   std::atomic<std::uint64_t> lines;
   std::atomic<std::uint64_t> bytes;
+  std::atomic<std::uint64_t> offers;
+  /// Set by the writer when it gives up: what it has offered may change from now on.
+  std::atomic<std::uint32_t> withdrawn;
 };
 
 /// Sizes of a ring: both powers of two.
@@ -99,6 +107,13 @@ class RingWriter {
 
   static constexpr std::uint8_t kNumbers = 255;
 
+  /// How many of the offers the reader has fetched.
+  std::uint64_t fetched_offers() const {
+    return memory_.credits->offers.load(std::memory_order_acquire);
+  }
+  /// To be called before the memory of an offer that has not been fetched is given up.
+  void withdraw_offers() { memory_.credits->withdrawn.store(1, std::memory_order_seq_cst); }
+
  private:
   bool has_line_now();
 
@@ -137,6 +152,13 @@ class RingReader {
   /// Tells the writer how far the reader has come, if that is worth while now; then true: the
   /// writer, if it sleeps, is to be woken.
   bool give_credit();
+  /// Tells the writer that one more offer has been fetched; the writer, if it sleeps, is to be
+  /// woken.
+  void finish_offer() { memory_.credits->offers.fetch_add(1, std::memory_order_seq_cst); }
+  /// True if what has been fetched just now may not be what was offered.
+  bool offers_withdrawn() const {
+    return memory_.credits->withdrawn.load(std::memory_order_seq_cst) != 0;
+  }
 
  private:
   // What stands in the line before it is written: the stamp of the round before.
