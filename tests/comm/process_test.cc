@@ -85,6 +85,38 @@ TEST(World, ConnectsSeveralTimes) {
   });
 }
 
+TEST(World, CanBeSplit) {
+  run_on_ranks(5, [](Communicator& world) {
+    auto part = world.split(world.rank() % 2, -world.rank());
+    ASSERT_TRUE(part.ok()) << part.status().to_string();
+    auto inner = (*part)->split((*part)->rank() == 0 ? -1 : 0, 0);
+    ASSERT_TRUE(inner.ok()) << inner.status().to_string();
+    std::vector<std::int32_t> ones{1};
+    ASSERT_TRUE((*part)->all_reduce(ones).ok());
+    EXPECT_EQ(ones[0], world.rank() % 2 == 0 ? 3 : 2);
+    if ((*part)->rank() == 0) {
+      EXPECT_EQ(*inner, nullptr);
+    } else {
+      ASSERT_TRUE((*inner)->start_all_reduce(ones).wait().ok());
+      EXPECT_EQ(ones[0], world.rank() % 2 == 0 ? 6 : 2);
+    }
+    ASSERT_TRUE(world.barrier().ok());
+  });
+}
+
+TEST(World, HandsOutMemoryForCollectives) {
+  run_on_ranks(3, [](Communicator& world) {
+    auto memory = world.allocate(700'001 * sizeof(float));
+    ASSERT_TRUE(memory.ok()) << memory.status().to_string();
+    const auto values = memory->as<float>();
+    for (int round = 0; round < 3; ++round) {
+      std::ranges::fill(values, static_cast<float>(world.rank() + 1));
+      ASSERT_TRUE(world.all_reduce(values).ok());
+      EXPECT_EQ(std::ranges::count(values, 6.0F), std::ssize(values));
+    }
+  });
+}
+
 TEST(World, OfOneNeedsNoLauncher) {
   const auto world = connect_world(JobEnvironment{}, nullptr);
   ASSERT_TRUE(world.ok()) << world.status().to_string();

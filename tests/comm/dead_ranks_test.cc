@@ -1,0 +1,102 @@
+// A rank that is killed or stopped while the others wait for it in calls of every kind.
+#include <csignal>
+
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/comm/communicator.h"
+#include "tests/support/forked_ranks.h"
+
+namespace dlaunch::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kWorld = 4;
+constexpr int kVictim = 2;
+
+class DeadRanks : public ::testing::TestWithParam<const char*> {
+ protected:
+  static ForkedRanks::Options options() {
+    return {.hosts = std::vector<int>(kWorld, 0),
+            .environment = {{"DLAUNCH_TRANSPORT", GetParam()}}};
+  }
+};
+
+// What every call in progress says about the victim; blocks until they have ended.
+std::string wait_in_every_kind_of_call(Communicator& world, LineChannel& test, StatusCode code,
+                                       const std::string& words) {
+  std::vector<float> bucket(1'000'003);
+  std::vector<float> small(7);
+  std::vector<double> message(5);
+  std::vector<double> blocking(1'001);
+  std::vector<std::pair<std::string, Work>> works{
+      {"asynchronous", world.start_all_reduce(bucket)},
+      {"high priority",
+       world.start_all_reduce(small, ReduceOp::kSum, Algorithm::kAuto, Priority::kHigh)},
+      {"message", world.start_recv(message, kVictim)}};
+  test.write_line("ready");
+  std::vector<std::pair<std::string, Status>> ended{{"blocking", world.all_reduce(blocking)}};
+  for (auto& [name, work] : works) ended.emplace_back(name, work.wait(10s));
+  ended.emplace_back("later", world.barrier());
+  for (const auto& [name, status] : ended) {
+    if (status.code() != code || status.to_string().find(words) == std::string::npos) {
+      return name + ": " + status.to_string();
+    }
+  }
+  return "as expected";
+}
+
+std::string wait_for_the_end(LineChannel& test) {
+  test.write_line("ready");
+  (void)test.read_line(Deadline::after(60s));
+  return "not killed";
+}
+
+void expect_ready(ForkedRanks& ranks) {
+  for (int rank = 0; rank < kWorld; ++rank) {
+    ASSERT_EQ(ranks[rank].read_line(Deadline::after(30s)), "ready") << "rank " << rank;
+  }
+}
+
+TEST_P(DeadRanks, KilledFailEveryCallInProgressOnEveryRankWithinASecond) {
+  ForkedRanks ranks(options(), [](Communicator& world, LineChannel& test) {
+    if (world.rank() == kVictim) return wait_for_the_end(test);
+    return wait_in_every_kind_of_call(world, test, StatusCode::kPeerLost, "peer 2: ");
+  });
+  ASSERT_NO_FATAL_FAILURE(expect_ready(ranks));
+  ranks.send_signal(kVictim, SIGKILL);
+  const auto killed = Clock::now();
+  for (int rank = 0; rank < kWorld; ++rank) {
+    if (rank == kVictim) continue;
+    EXPECT_EQ(ranks[rank].read_line(Deadline::after(20s)), "as expected") << "rank " << rank;
+  }
+  EXPECT_LT(Clock::now() - killed, 1s);
+}
+
+TEST_P(DeadRanks, StoppedAreNamedAtTheDeadline) {
+  ForkedRanks ranks(options(), [](Communicator& world, LineChannel& test) {
+    if (world.rank() == kVictim) return wait_for_the_end(test);
+    world.set_timeout(1500ms);
+    return wait_in_every_kind_of_call(world, test, StatusCode::kTimeout, "waiting for rank 2");
+  });
+  ASSERT_NO_FATAL_FAILURE(expect_ready(ranks));
+  ranks.send_signal(kVictim, SIGSTOP);
+  for (int rank = 0; rank < kWorld; ++rank) {
+    if (rank == kVictim) continue;
+    EXPECT_EQ(ranks[rank].read_line(Deadline::after(20s)), "as expected") << "rank " << rank;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, DeadRanks, ::testing::Values("shm", "tcp"),
+                         [](const auto& test) { return std::string(test.param); });
+
+}  // namespace
+}  // namespace dlaunch::testing
