@@ -7,7 +7,7 @@
 
 namespace dlaunch {
 
-AsyncLane::~AsyncLane() {
+void AsyncLane::stop() {
   {
     const std::scoped_lock lock(mutex_);
     stopping_ = true;
@@ -16,6 +16,12 @@ AsyncLane::~AsyncLane() {
   stop_requested_.notify_one();
   lane_.endpoint().wake();
   thread_.join();
+}
+
+AsyncLane::~AsyncLane() {
+  stop();
+  // The thread may have ended before it told the peers; a goodbye would hide the root cause.
+  if (failure_.failed()) lane_.endpoint().fail(failure_.status());
   // Whoever waits may free the buffers as soon as the outcome is there, so the endpoint goes first.
   lane_.close();
   const Status closed(StatusCode::kAborted, "the communicator was destroyed");
@@ -50,6 +56,7 @@ Work AsyncLane::submit(const std::function<std::unique_ptr<Operation>()>& prepar
 void AsyncLane::fail() {
   {
     const std::scoped_lock lock(mutex_);
+    if (stopping_) return;  // the destructor tells the peers
     if (!thread_.joinable()) return lane_.endpoint().fail(failure_.status());
   }
   lane_.endpoint().wake();  // the progress thread does the rest

@@ -36,6 +36,10 @@ class AsyncLane final : private Readiness {
   AsyncLane(const AsyncLane&) = delete;
   AsyncLane& operator=(const AsyncLane&) = delete;
 
+  /// Ends the progress thread; `on_failure` is not called any more. Before the destruction of
+  /// anything that `on_failure` refers to.
+  void stop();
+
   /// Any thread. `Call` is a CollectiveCall or a MessageCall.
   template <typename Call>
   Work start(const Call& call, std::chrono::nanoseconds timeout) {

@@ -38,6 +38,9 @@ class EndpointCommunicator final : public Communicator {
     set_timeout(options.timeout);
   }
   ~EndpointCommunicator() override {
+    // Each one's thread may be about to tell the other one of a failure.
+    async_.stop();
+    high_.stop();
     if (heap_ != nullptr) heap_->close();
   }
 
