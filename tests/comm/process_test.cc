@@ -3,7 +3,9 @@
 #include <cstdlib>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -114,6 +116,24 @@ TEST(World, HandsOutMemoryForCollectives) {
       ASSERT_TRUE(world.all_reduce(values).ok());
       EXPECT_EQ(std::ranges::count(values, 6.0F), std::ssize(values));
     }
+  });
+}
+
+TEST(World, ReducesManyBuffersAndRecordsAsOne) {
+  run_on_ranks(3, [](Communicator& world) {
+    const auto mine = static_cast<float>(world.rank() + 1);
+    std::vector<float> shorter(11, mine);
+    std::vector<float> longer(400'003, 2 * mine);
+    const std::vector<Buffer> pieces{shorter, longer};
+    ASSERT_TRUE(world.all_reduce(pieces).ok());
+    EXPECT_EQ(std::ranges::count(shorter, 6.0F), std::ssize(shorter));
+    EXPECT_EQ(std::ranges::count(longer, 12.0F), std::ssize(longer));
+
+    const auto sum = [](auto& a, const auto& b) { a[1] += b[1]; };
+    std::vector<std::array<std::int32_t, 3>> records(50'021, {7, world.rank(), 9});
+    ASSERT_TRUE(world.start_all_reduce_records(std::span(records), sum).wait().ok());
+    EXPECT_EQ(std::ranges::count(records, std::array<std::int32_t, 3>{7, 3, 9}),
+              std::ssize(records));
   });
 }
 
