@@ -79,6 +79,36 @@ TEST_F(SeveralHosts, CarryOutEveryCollectiveRight) {
   }
 }
 
+TEST_F(SeveralHosts, ShareMemoryInsideAHostAndUseTcpBetweenHosts) {
+  auto asked = options({0, 0, 1, 1, 2, 2});
+  asked.send_log = true;
+  ForkedRanks ranks(asked, [](Communicator&, LineChannel&) { return "connected"; });
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    std::string log;
+    std::string line;
+    while ((line = ranks[rank].read_line(Deadline::after(20s)).value_or("(nothing)"))
+               .rfind("log: ", 0) == 0) {
+      log += line;
+    }
+    EXPECT_EQ(line, "connected");
+    EXPECT_THAT(log, HasSubstr("rank " + std::to_string(rank) +
+                               " of 6 connected: shm with 1 rank, tcp with 4 ranks"));
+  }
+}
+
+TEST_F(SeveralHosts, CannotAllShareMemoryAndSaySoWithThePair) {
+  auto asked = options({0, 0, 1});
+  asked.environment = {{"DLAUNCH_TRANSPORT", "shm"}};
+  ForkedRanks ranks(asked, [](Communicator&, LineChannel&) { return "connected"; });
+  const std::vector<std::string> lines = lines_of(ranks, Deadline::after(20s));
+  for (const std::string& line : lines) {
+    EXPECT_THAT(line, AllOf(StartsWith("not connected: "),
+                            HasSubstr("cannot share memory: they are on different hosts")));
+  }
+  EXPECT_THAT(lines[0], HasSubstr("ranks 0 and 2"));
+  EXPECT_THAT(lines[1], HasSubstr("ranks 1 and 2"));
+}
+
 TEST_F(SeveralHosts, CarryLongVectorsBothWaysAtOnce) {
   ForkedRanks ranks(options({0, 0, 1, 1, 2, 2}), [](Communicator& world, LineChannel&) {
     std::vector<float> first(1'000'003, 1.0F);

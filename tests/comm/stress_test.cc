@@ -104,7 +104,7 @@ TEST_P(Stress, AndTheDeathOfARankAtAnyMomentIsNamedByEverySurvivorWithinASecond)
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, Stress, ::testing::Values("tcp"),
+INSTANTIATE_TEST_SUITE_P(Transports, Stress, ::testing::Values("tcp", "shm"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

@@ -22,8 +22,9 @@ constexpr std::size_t kMostPayload = 512;
 using Bytes = std::vector<std::byte>;
 
 Bytes to_bytes(std::string_view text) {
-  Bytes bytes(text.size());
-  std::memcpy(bytes.data(), text.data(), text.size());
+  Bytes bytes;
+  bytes.reserve(text.size());
+  for (const char letter : text) bytes.push_back(static_cast<std::byte>(letter));
   return bytes;
 }
 

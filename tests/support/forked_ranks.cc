@@ -12,11 +12,16 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <system_error>
 #include <thread>
 
+#include <spdlog/sinks/ostream_sink.h>
+
+#include "runtime/base/job_environment.h"
+#include "runtime/base/logging.h"
 #include "runtime/base/token.h"
 
 namespace dlaunch::testing {
@@ -56,6 +61,13 @@ void set_environment(const ForkedRanks::Options& options, int rank, const std::s
   for (const auto& [name, value] : options.environment) set_variable(name, value);
 }
 
+Logger log_into(std::ostringstream& text) {
+  auto logger = std::make_shared<spdlog::logger>(
+      "rank", std::make_shared<spdlog::sinks::ostream_sink_mt>(text));
+  logger->set_pattern("%v");
+  return logger;
+}
+
 std::string live(const ForkedRanks::Options& options, int rank, const std::string& token,
                  LineChannel& test, const ForkedRanks::Body& body) {
   try {
@@ -63,7 +75,12 @@ std::string live(const ForkedRanks::Options& options, int rank, const std::strin
     const auto store = test.read_line(Deadline::after(std::chrono::seconds(kLongestLife)));
     if (!store.has_value()) return "the test has gone";
     set_environment(options, rank, token, *store);
-    auto world = connect_world();
+    std::ostringstream log;
+    auto job = read_job_environment();
+    if (!job.ok()) return "not connected: " + job.status().to_string();
+    auto world = connect_world(*job, options.send_log ? log_into(log) : make_null_logger());
+    std::istringstream lines(log.str());
+    for (std::string line; std::getline(lines, line);) test.write_line("log: " + line);
     if (!world.ok()) return "not connected: " + world.status().to_string();
     return body(**world, test);
   } catch (const std::exception& error) {

@@ -46,6 +46,9 @@ class ForkedRanks {
                               0};  // of every rank, by number; the size of the world is its length
     std::chrono::nanoseconds timeout = std::chrono::seconds(20);  // DLAUNCH_TIMEOUT
     std::vector<std::pair<std::string, std::string>> environment = {};
+    /// What a rank's communicator logs comes over its channel, a line each after "log: ", before
+    /// the body runs.
+    bool send_log = false;
     std::string store_host = "127.0.0.1";  // where host 0 reaches itself
     /// Moves the calling thread to a host: called first in every rank, and on the thread that opens
     /// the store, which is on host 0.
