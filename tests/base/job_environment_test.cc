@@ -15,8 +15,9 @@ namespace {
 using std::chrono::milliseconds;
 
 const char* const kVariables[] = {
-    "RANK",          "WORLD_SIZE",         "LOCAL_RANK",     "LOCAL_WORLD_SIZE", "DLAUNCH_STORE",
-    "DLAUNCH_TOKEN", "DLAUNCH_TOKEN_FILE", "DLAUNCH_JOB_ID", "DLAUNCH_NODES",    "DLAUNCH_TIMEOUT"};
+    "RANK",          "WORLD_SIZE",      "LOCAL_RANK",         "LOCAL_WORLD_SIZE",
+    "DLAUNCH_STORE", "DLAUNCH_TOKEN",   "DLAUNCH_TOKEN_FILE", "DLAUNCH_JOB_ID",
+    "DLAUNCH_NODES", "DLAUNCH_TIMEOUT", "DLAUNCH_TRANSPORT"};
 
 // Reads an environment that holds these variables and no others of dlaunch's.
 Result<JobEnvironment> read(const std::map<std::string, std::string>& variables) {
@@ -65,6 +66,22 @@ TEST(JobEnvironment, HoldsWhatDlaunchSet) {
   EXPECT_EQ(job->timeout, milliseconds(1500));
 }
 
+TEST(JobEnvironment, ReadsWhatTransportIsForced) {
+  auto variables = complete();
+  EXPECT_EQ(read(variables)->transport, TransportChoice::kAuto);
+  const std::pair<const char*, TransportChoice> choices[] = {
+      {"", TransportChoice::kAuto},
+      {"auto", TransportChoice::kAuto},
+      {"tcp", TransportChoice::kTcp},
+      {"shm", TransportChoice::kSharedMemory}};
+  for (const auto& [text, choice] : choices) {
+    variables["DLAUNCH_TRANSPORT"] = text;
+    const auto job = read(variables);
+    ASSERT_TRUE(job.ok()) << job.status().to_string();
+    EXPECT_EQ(job->transport, choice) << text;
+  }
+}
+
 TEST(JobEnvironment, ReadsTheTokenFromAFile) {
   const std::string path = ::testing::TempDir() + "/job_environment_test_token";
   std::ofstream(path) << kHex << '\n';
@@ -107,6 +124,8 @@ TEST(JobEnvironment, NamesAVariableWithAnImpossibleValue) {
                                                        {"LOCAL_WORLD_SIZE", "6"},
                                                        {"LOCAL_WORLD_SIZE", "0"},
                                                        {"DLAUNCH_NODES", "0"},
+                                                       {"DLAUNCH_TRANSPORT", "TCP"},
+                                                       {"DLAUNCH_TRANSPORT", "shared"},
                                                        {"DLAUNCH_TIMEOUT", "0"},
                                                        {"DLAUNCH_TIMEOUT", "-3"},
                                                        {"DLAUNCH_TIMEOUT", "nan"},

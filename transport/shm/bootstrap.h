@@ -43,6 +43,9 @@ struct GroupIdentity {
   int slot_of(int rank_of_member) const;  // -1: no candidate
 };
 
+/// Enters this process as the member in a slot of the segment.
+void enter_group(const HostGroup& group, int slot, const MemoryProbe& probe);
+
 /// The leader's part. Lets members in from a thread of its own until it is destroyed. One thread
 /// at a time.
 class GroupLeader {

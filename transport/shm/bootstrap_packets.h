@@ -2,7 +2,9 @@
 // version says, of one build. Internal to the bootstrap.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "runtime/base/token.h"
 
@@ -38,5 +40,14 @@ struct BootstrapJoined {
 struct BootstrapVerdict {
   std::uint32_t readable;
 };
+
+template <typename Packet>
+std::span<const std::byte> bytes_of(const Packet& packet) {
+  return std::as_bytes(std::span(&packet, 1));
+}
+template <typename Packet>
+std::span<std::byte> bytes_of(Packet& packet) {
+  return std::as_writable_bytes(std::span(&packet, 1));
+}
 
 }  // namespace dlaunch

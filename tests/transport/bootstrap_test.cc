@@ -1,0 +1,99 @@
+// How ranks of a host come to share memory (transport/shm/bootstrap.h), and who does not.
+#include "transport/shm/bootstrap.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/transport/fabric.h"
+
+namespace dlaunch {
+namespace {
+
+using testing::HasSubstr;
+
+class Bootstrap : public testing::Test {
+ protected:
+  Bootstrap() {
+    LocalSocket listener = LocalSocket::listen().value_or_throw();
+    name_ = listener.name().value_or_throw();
+    leader_ = GroupLeader::start(std::move(listener), identity(1), probe_).value_or_throw();
+  }
+
+  GroupIdentity identity(int rank) const {
+    return {.token = token_,
+            .job = 5,
+            .rank = rank,
+            .world_size = 10,
+            .lanes = 300,  // more doorbells than one packet carries
+            .candidates = {1, 4, 7}};
+  }
+  Result<JoinedGroup> join(const GroupIdentity& identity) {
+    return join_group(name_, identity, probe_, Deadline::after(kTestTimeout));
+  }
+
+  std::string token_ = make_token();
+  MemoryProbe probe_{MemoryProbe::kTimedBytes};
+  std::string name_;
+  std::unique_ptr<GroupLeader> leader_;
+};
+
+TEST_F(Bootstrap, GivesAMemberTheMemoryAndAllDoorbells) {
+  const Result<JoinedGroup> joined = join(identity(4));
+  ASSERT_OK(joined.status());
+  EXPECT_TRUE(joined->readable);  // it is the same process
+  const HostGroup& member = joined->group;
+  EXPECT_EQ(member.doorbells.size(), 900U);
+  const HostGroup leader = std::move(*leader_).finish();
+  EXPECT_EQ(leader.record(1).pid.load(), ::getpid());
+  EXPECT_EQ(leader.record(2).pid.load(), 0);
+  EXPECT_NE(leader.memory.data(), member.memory.data());
+  leader.at<std::uint64_t>(leader.layout.heaps_at) = 77;
+  EXPECT_EQ(member.at<std::uint64_t>(member.layout.heaps_at), 77U);
+}
+
+TEST_F(Bootstrap, LetsInNobodyWhoDoesNotBelong) {
+  GroupIdentity liar = identity(4);
+  liar.token = make_token();
+  GroupIdentity outsider = identity(4);
+  outsider.rank = 5;
+  GroupIdentity other_job = identity(4);
+  other_job.job = 6;
+  GroupIdentity other_lanes = identity(4);
+  other_lanes.lanes = 2;
+  GroupIdentity leader_again = identity(1);
+  for (const GroupIdentity& each : {liar, outsider, other_job, other_lanes, leader_again}) {
+    const Status refused = join(each).status();
+    EXPECT_EQ(refused.code(), StatusCode::kUnavailable) << refused.to_string();
+  }
+  EXPECT_OK(join(identity(4)).status());
+  EXPECT_FALSE(join(identity(4)).ok());  // a second one
+  EXPECT_OK(join(identity(7)).status());
+}
+
+TEST_F(Bootstrap, IsNotHeldUpByStrangers) {
+  std::vector<LocalSocket> strangers;
+  const Deadline deadline = Deadline::after(kTestTimeout);
+  const std::vector<std::byte> garbage(33, std::byte{1});
+  for (int i = 0; i < 40; ++i) {
+    strangers.push_back(LocalSocket::connect(name_).value_or_throw());  // says nothing
+    if (i % 2 == 0) {
+      EXPECT_OK(strangers.back().send(garbage, {}, deadline));
+    }
+    if (i % 3 == 0) strangers.back().close();
+  }
+  EXPECT_OK(join(identity(4)).status());
+}
+
+TEST_F(Bootstrap, GivesUpWhereNobodyAnswers) {
+  const Status nobody =
+      join_group("no such name", identity(4), probe_, Deadline::after(kTestTimeout)).status();
+  EXPECT_THAT(nobody.to_string(), HasSubstr("Connection refused"));
+  const LocalSocket silent = LocalSocket::listen().value_or_throw();
+  const auto soon = Deadline::after(std::chrono::milliseconds(50));
+  const Status waited =
+      join_group(silent.name().value_or_throw(), identity(4), probe_, soon).status();
+  EXPECT_EQ(waited.code(), StatusCode::kTimeout);
+}
+
+}  // namespace
+}  // namespace dlaunch
