@@ -208,7 +208,7 @@ void all_reduce(Path& path, const CollectiveShape& shape, const TopologySummary&
     case Algorithm::kTree:
       if (in_order) {
         tree_collect(path, n);
-        if (p > 2) path.copy(n);
+        if (p > 3) path.copy(n);  // on the way of a rank that is neither root nor leaf
         path.reduce((p - 1) * n);
       } else {
         tree_pass(path, n, true);
@@ -223,7 +223,9 @@ void all_reduce(Path& path, const CollectiveShape& shape, const TopologySummary&
       if (in_order) {
         bruck_exchange(path, n);
         path.reduce((p - 1) / p * n);
-        return folds(path) ? bruck_collect(path, n / p) : doubling(path, n);
+        if (!folds(path)) return doubling(path, n);
+        path.copy(n);
+        return bruck_collect(path, n / p);
       }
       fold_in(path, n, true);
       halving(path, n);
@@ -281,7 +283,7 @@ void reduce(Path& path, const CollectiveShape& shape) {
   }
   if (!in_order) return tree_pass(path, n, true);
   tree_collect(path, n);
-  if (p > 2) path.copy(n);
+  if (p > 3) path.copy(n);  // on the way of a rank that is neither root nor leaf
   path.reduce((p - 1) * n);
 }
 

@@ -71,5 +71,15 @@ TEST(PathCost, IsWhatThePlansOfAPowerOfTwoTake) {
   }
 }
 
+TEST(PathCost, IsNearWhatThePlansOfOtherNumbersTake) {
+  for (const int world : {3, 5, 6, 7, 9, 12, 17}) {
+    for_every_algorithm(world, [](const PlanRequest& request, const SimulatedCosts& costs) {
+      const double want = simulated(request, costs);
+      EXPECT_GE(formula(request, costs), 0.75 * want);
+      EXPECT_LE(formula(request, costs), 2 * want);  // ceil(log2 p) is more than a path of 3
+    });
+  }
+}
+
 }  // namespace
 }  // namespace dlaunch::testing
