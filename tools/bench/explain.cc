@@ -35,9 +35,8 @@ void print_prediction(const Prediction& prediction) {
 
 }  // namespace
 
-void explain(const Options& options) {
-  const CostModel model =
-      options.model_path.empty() ? CostModel{} : read_cost_model(options.model_path);
+void explain(const Options& options, const std::string& model_path) {
+  const CostModel model = model_path.empty() ? CostModel{} : read_cost_model(model_path);
   const CollectiveQuery query{.kind = options.kind,
                               .bytes = options.bytes,
                               .dtype = options.dtype,
@@ -49,8 +48,7 @@ void explain(const Options& options) {
               std::string(to_string(options.kind)).c_str(), options.bytes,
               std::string(to_string(options.dtype)).c_str(), options.hosts, options.ranks_per_host,
               options.cores, query.topology.shared_memory ? "shared memory in a host" : "TCP only");
-  std::printf("cost model: %s\n",
-              options.model_path.empty() ? "built in" : options.model_path.c_str());
+  std::printf("cost model: %s\n", model_path.empty() ? "built in" : model_path.c_str());
   if (choice == Algorithm::kAuto) {
     std::printf("there is one algorithm only\n");
   } else {

@@ -54,12 +54,12 @@ int measure(const Options& options, const JobEnvironment& job) {
 }
 
 int run(const Options& options, int argc, char** argv) {
-  if (options.subject == Subject::kExplain) {
-    explain(options);
-    return kExitOk;
-  }
   const auto job = read_job_environment();
   if (!job.ok()) return fail(job.status().to_string(), kExitUsage);
+  if (options.subject == Subject::kExplain) {
+    explain(options, options.model_path.empty() ? job->cost_model : options.model_path);
+    return kExitOk;
+  }
   if (!job->launched()) {
     relaunch_under_dlaunch(options.nproc, argc, argv);
     return fail(std::string("cannot start dlaunch: ") + std::strerror(errno), kExitFailure);

@@ -185,7 +185,8 @@ void add_explain(CLI::App& app, Options& options) {
       ->capture_default_str();
   sub->add_option("--cores", options.cores, "Of a host (default: of this one)")
       ->check(CLI::Range(1, 4096));
-  sub->add_option("--model", options.model_path, "A file that dbench tune wrote")
+  sub->add_option("--model", options.model_path,
+                  "A file that dbench tune wrote (default: DLAUNCH_COST_MODEL)")
       ->check(CLI::ExistingFile);
   add_transport(*sub, options);
   add_choice(*sub, "--dtype", options.dtype, std::span<const DType>(kAllDTypes),

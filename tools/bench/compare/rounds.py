@@ -44,15 +44,16 @@ class Comparison:
         return runs, settled
 
     def rounds(self, entries, operation, ranks, counts, wanted):
-        """So many settled rounds, with two more at most to make up for others."""
+        """So many settled rounds, with three more at most to make up for others."""
         entries, settled_rounds = list(entries), 0
-        for number in range(wanted + 2):
+        for number in range(wanted + 3):
             runs, settled = self.round(entries, operation, ranks, counts, number)
             self.runs += runs
             settled_rounds += settled
             if settled_rounds == wanted:
                 return
-            entries = [entry for entry in entries if not self.is_hopeless(entry.name, runs)]
+            if settled:
+                entries = [entry for entry in entries if not self.is_hopeless(entry.name, runs)]
 
     def is_hopeless(self, name, runs):
         times = {run["contender"]: {cell["count"]: cell["us"] for cell in run["cells"]} for run in runs}

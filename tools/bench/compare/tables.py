@@ -6,9 +6,12 @@ OURS = "dlaunch"
 
 
 def usable(runs):
-    """Settled runs; where a contender has none of an operation and number of ranks, all of them."""
-    settled = {(run["operation"], run["ranks"]) for run in runs if run["settled"]}
-    return [run for run in runs if run["settled"] or (run["operation"], run["ranks"]) not in settled]
+    """Settled runs; and all of a contender that has no settled one of an operation and number of ranks."""
+    def key(run):
+        return run["contender"], run["operation"], run["ranks"]
+
+    settled = {key(run) for run in runs if run["settled"]}
+    return [run for run in runs if run["settled"] or key(run) not in settled]
 
 
 def figures(runs, operation):

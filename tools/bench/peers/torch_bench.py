@@ -15,6 +15,7 @@ import statistics
 import sys
 import tempfile
 import time
+import traceback
 
 LEAST, MOST, WARMUP, LEAST_FOR_STABILITY, TOLERANCE = 5, 20000, 3, 40, 0.01
 
@@ -156,6 +157,8 @@ def main():
                 try:
                     run_rank(arguments, rank, os.path.join(folder, "meeting"))
                     code = 0
+                except Exception:  # a fork must not unwind into main()
+                    traceback.print_exc()
                 finally:
                     sys.stdout.flush()
                     os._exit(code)
