@@ -164,6 +164,11 @@ def course(runs, names, path, log):
                     colour, marker = STYLES[name]
                     axes.plot(*zip(*points), color=colour, marker=marker, label=shown.get(name, name))
             show_whole_numbers(axes, sorted({ranks for ranks, _ in table}))
+            if measure == "memory":
+                ticks = [5, 10, 20, 50, 100, 200]
+                axes.set_yticks(ticks, [str(tick) for tick in ticks])
+            elif measure == "error":
+                axes.set_ylim(bottom=0)
         panels[0][0].set_ylabel(title)
         panels[0][0].legend(frameon=False)
         figure.tight_layout()
