@@ -1,0 +1,71 @@
+#include "runtime/collective/path_cost.h"
+
+namespace dlaunch {
+
+// A short input is copied into a slot; a long one is read where it is.
+PathCost shared_cost(const CollectiveShape& shape, const TopologySummary& topology) {
+  PathCost cost;
+  if (topology.ranks == 1) return cost;
+  const double n = shape.bytes;
+  const double p = topology.ranks;
+  const double share = (p - 1) / p * n;  // all slices but one
+  cost.add(Effort::kSync, 1);
+  switch (shape.kind) {
+    case CollectiveKind::kBarrier:
+      break;
+    case CollectiveKind::kAllReduce:
+      if (shape.algorithm == Algorithm::kOneShot) {
+        cost.add(Effort::kCopiedBytes, n);
+        cost.add(Effort::kReducedBytes, (p - 1) * n);
+      } else {
+        cost.add(Effort::kSync, 1);
+        cost.add(Effort::kCopiedBytes, share);
+        cost.add(Effort::kReducedBytes, share);
+      }
+      break;
+    case CollectiveKind::kReduce:
+      cost.add(Effort::kSync, 1);
+      cost.add(Effort::kCopiedBytes, share);
+      cost.add(Effort::kReducedBytes, share);
+      break;
+    case CollectiveKind::kReduceScatter:
+      cost.add(Effort::kReducedBytes, share);
+      break;
+    case CollectiveKind::kBroadcast:
+      cost.add(Effort::kCopiedBytes, n);
+      break;
+    case CollectiveKind::kScatter:
+    case CollectiveKind::kGather:
+    case CollectiveKind::kAllGather:
+    case CollectiveKind::kAllToAll:
+      cost.add(Effort::kCopiedBytes, share);
+      break;
+  }
+  return cost;
+}
+
+std::string_view to_string(Effort effort) {
+  switch (effort) {
+    case Effort::kSync:
+      return "synchronisations";
+    case Effort::kHostLatency:
+      return "messages in a host";
+    case Effort::kHostOverhead:
+      return "further messages in a host";
+    case Effort::kHostBytes:
+      return "bytes in a host";
+    case Effort::kNetworkLatency:
+      return "messages between hosts";
+    case Effort::kNetworkOverhead:
+      return "further messages between hosts";
+    case Effort::kNetworkBytes:
+      return "bytes between hosts";
+    case Effort::kReducedBytes:
+      return "bytes reduced";
+    case Effort::kCopiedBytes:
+      return "bytes copied";
+  }
+  return "?";
+}
+
+}  // namespace dlaunch
