@@ -19,10 +19,10 @@ Status HostGroup::watch_members() {
     if (i == static_cast<std::size_t>(own)) continue;
     member.pidfd = Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, member.pid, 0)));
     if (!member.pidfd.is_open()) {
-      const bool gone = errno == ESRCH;
-      return Status::about_peer(
-          gone ? StatusCode::kPeerLost : StatusCode::kUnavailable, member.rank,
-          std::string("its process cannot be watched: pidfd_open: ") + std::strerror(errno));
+      const int error = errno;
+      const std::string why = Status::from_errno("pidfd_open", error).to_string();
+      return Status::about_peer(error == ESRCH ? StatusCode::kPeerLost : StatusCode::kUnavailable,
+                                member.rank, "its process cannot be watched: " + why);
     }
   }
   return Status();

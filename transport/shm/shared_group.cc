@@ -126,7 +126,7 @@ Status SharedGroup::read_member(int member, std::uint64_t address, std::byte* in
     if (got <= 0) {
       const StatusCode code = errno == ESRCH ? StatusCode::kPeerLost : StatusCode::kIo;
       return Status::about_peer(code, from.rank,
-                                std::string("reading its memory: ") + std::strerror(errno));
+                                Status::from_errno("reading its memory", errno).to_string());
     }
     into += got;
     address += static_cast<std::uint64_t>(got);

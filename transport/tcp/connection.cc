@@ -52,7 +52,7 @@ TcpConnection::Event TcpConnection::read() {
   if (got < 0 && would_block(errno)) return Event::kIdle;
   if (got <= 0) {
     closed_because_ = got == 0 ? "connection closed unexpectedly"
-                               : std::string("connection broken: ") + std::strerror(errno);
+                               : Status::from_errno("connection broken", errno).to_string();
     return Event::kClosed;
   }
   const auto received = static_cast<std::size_t>(got);
