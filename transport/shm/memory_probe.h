@@ -29,7 +29,8 @@ class MemoryProbe {
 
 /// True if the probe of the process `pid` can be read.
 bool probe_is_readable(pid_t pid, std::uint64_t address);
-/// True if reading it, kTimedBytes long, is at least half as fast as a copy within this process.
+/// True if reading it, kTimedBytes long, is quick enough to be better than two copies through
+/// shared memory.
 bool reading_probe_pays(pid_t pid, std::uint64_t address);
 
 }  // namespace dlaunch
