@@ -2,7 +2,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <string>
 
 #include <CLI/CLI.hpp>
@@ -62,7 +61,7 @@ int run(const Options& options, int argc, char** argv) {
   }
   if (!job->launched()) {
     relaunch_under_dlaunch(options.nproc, argc, argv);
-    return fail(std::string("cannot start dlaunch: ") + std::strerror(errno), kExitFailure);
+    return fail(Status::from_errno("cannot start dlaunch", errno).to_string(), kExitFailure);
   }
   const std::string wrong = objection(options, *job);
   return wrong.empty() ? measure(options, *job) : fail(wrong, kExitUsage);
@@ -77,7 +76,9 @@ int main(int argc, char** argv) {
   try {
     const bench::Options options = bench::parse_command_line(argc, argv, help);
     // Before there are threads, and inherited by the ranks that dlaunch starts.
-    if (!options.transport.empty()) setenv("DLAUNCH_TRANSPORT", options.transport.c_str(), 1);
+    if (!options.transport.empty()) {
+      setenv("DLAUNCH_TRANSPORT", options.transport.c_str(), 1);  // NOLINT(concurrency-mt-unsafe)
+    }
     return bench::run(options, argc, argv);
   } catch (const CLI::Success&) {
     std::fputs(help.c_str(), stdout);

@@ -167,8 +167,8 @@ def course(runs, names, path, log):
             if measure == "memory":
                 ticks = [5, 10, 20, 50, 100, 200]
                 axes.set_yticks(ticks, [str(tick) for tick in ticks])
-            elif measure == "error":
-                axes.set_ylim(bottom=0)
+        if measure == "error":
+            panels[0][0].set_ylim(bottom=0)  # once all panels, which share the axis, have their points
         panels[0][0].set_ylabel(title)
         panels[0][0].legend(frameon=False)
         figure.tight_layout()
