@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include <sched.h>
 #include <CLI/CLI.hpp>
 
+#include "launcher/binding.h"
 #include "runtime/base/exit_codes.h"
 #include "runtime/base/nearest_name.h"
 
@@ -38,14 +38,6 @@ class HelpFormatter : public CLI::Formatter {
     return "Usage: dlaunch --nproc N [options] [--] PROGRAM [ARGS...]\n";
   }
 };
-
-// Cores this process may run on, which in a container or under taskset are fewer than there are.
-int usable_cores() {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  if (sched_getaffinity(0, sizeof(cores), &cores) != 0) return 1;
-  return std::max(1, CPU_COUNT(&cores));
-}
 
 int parse_ranks(const std::string& text) {
   if (text == "auto" || text == "cpu") return usable_cores();
@@ -113,6 +105,7 @@ std::variant<JobOptions, EarlyExit> parse_command_line(int argc, const char* con
   std::string timeout;
   std::string grace = "5";
   std::string port;
+  std::string bind = "cores";
   JobOptions options;
   app.add_option("--nproc,--nproc-per-node,--nproc_per_node", ranks, "Number of ranks, auto or cpu")
       ->type_name("N");
@@ -121,6 +114,9 @@ std::variant<JobOptions, EarlyExit> parse_command_line(int argc, const char* con
   app.add_option("--grace", grace, "From SIGTERM to SIGKILL when the job is ended (default 5)")
       ->type_name("SECONDS");
   app.add_option("--port", port, "Port of the rendezvous store (default: any)")->type_name("PORT");
+  app.add_option("--bind", bind, "cores: each rank to its share of the cores (default); or none")
+      ->type_name("WHAT")
+      ->check(CLI::IsMember({"cores", "none"}));
   try {
     app.parse(argc, argv);
     options.command = app.remaining();
@@ -132,6 +128,7 @@ std::variant<JobOptions, EarlyExit> parse_command_line(int argc, const char* con
     if (ranks.empty()) return refuse("how many ranks? (--nproc N)");
     options.ranks = parse_ranks(ranks);
     options.grace = parse_seconds("--grace", grace, true);
+    options.bind_to_cores = bind == "cores";
     if (!port.empty()) options.store_port = parse_port(port);
     if (!timeout.empty()) options.timeout = parse_seconds("--timeout", timeout, false);
     if (options.command.empty()) return refuse("which program?");

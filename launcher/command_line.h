@@ -15,6 +15,7 @@ struct JobOptions {
   std::optional<std::chrono::nanoseconds> timeout;  // of the whole job
   std::chrono::nanoseconds grace = std::chrono::seconds(5);
   std::uint16_t store_port = 0;      // 0: chosen by the system
+  bool bind_to_cores = true;         // where there are enough of them
   std::vector<std::string> command;  // the program and its arguments, never empty
 };
 

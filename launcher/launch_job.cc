@@ -11,6 +11,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "launcher/binding.h"
 #include "launcher/descendants.h"
 #include "launcher/event_loop.h"
 #include "launcher/free_port.h"
@@ -96,11 +97,13 @@ std::string make_job_id() {
 }
 
 Status start_ranks(const LaunchContext& context, const JobIdentity& job, Supervisor& supervisor) {
-  const SpawnPlan plan{.path = context.program,
-                       .command = context.options.command,
-                       .signal_mask = context.signals.original,
-                       .inherited = context.inherited,
-                       .terminal_group = context.terminal_group};
+  const SpawnPlan plan{
+      .path = context.program,
+      .command = context.options.command,
+      .signal_mask = context.signals.original,
+      .inherited = context.inherited,
+      .terminal_group = context.terminal_group,
+      .cores = context.options.bind_to_cores ? core_shares(job.ranks) : std::vector<cpu_set_t>()};
   for (int rank = 0; rank < job.ranks; ++rank) {
     auto started = spawn_rank(plan, rank, rank_environment(job, rank, environ));
     if (!started.ok()) return started.status();
@@ -122,7 +125,10 @@ void write_report(const JobOutcome& outcome, OutputRelay& relay) {
 int launch_job(const LaunchContext& context) {
   raise_descriptor_limit();
   const JobOptions& options = context.options;
-  JobIdentity job{.job_id = make_job_id(), .token = make_token(), .ranks = options.ranks};
+  JobIdentity job{.job_id = make_job_id(),
+                  .token = make_token(),
+                  .ranks = options.ranks,
+                  .cores = usable_cores()};
   auto store = StoreServer::start(
       {.port = options.store_port, .token = job.token, .logger = make_logger("dlaunch")});
   if (!store.ok()) return fail(store.status().to_string());

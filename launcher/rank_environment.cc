@@ -33,6 +33,7 @@ std::vector<std::string> rank_environment(const JobIdentity& job, int rank,
       {"DLAUNCH_TOKEN", token_to_hex(job.token)},
       {"DLAUNCH_JOB_ID", job.job_id},
       {"DLAUNCH_NODES", "1"},
+      {"DLAUNCH_LOCAL_CORES", std::to_string(job.cores)},
   };
   bool threads_set = false;
   std::vector<std::string> environment;

@@ -15,6 +15,7 @@ struct JobIdentity {
   std::string store_address;  // host:port
   std::uint16_t master_port = 0;
   int ranks = 1;
+  int cores = 1;  // that all ranks of this node together may use
 };
 
 /// "NAME=value" strings for rank `rank`. `inherited` is this process's environment.

@@ -29,6 +29,7 @@ struct ChildPlan {
   int failure;  // where to write errno if exec fails
   pid_t process_group;
   pid_t launcher;
+  const cpu_set_t* cores;  // nullptr: not bound
 };
 
 // dlaunch's descriptors are close-on-exec, but Asio opens sockets on another thread that are so
@@ -53,6 +54,8 @@ void mark_close_on_exec(const ChildPlan& plan) {
   if (plan.standard_input >= 0) dup2(plan.standard_input, STDIN_FILENO);
   dup2(plan.error_output, STDERR_FILENO);
   mark_close_on_exec(plan);
+  // A rank that cannot be bound runs all the same.
+  if (plan.cores != nullptr) sched_setaffinity(0, sizeof(cpu_set_t), plan.cores);
   pthread_sigmask(SIG_SETMASK, plan.signal_mask, nullptr);
   execve(plan.path, plan.arguments, plan.environment);
   const int error = errno;
@@ -109,17 +112,19 @@ Result<Rank> spawn_rank(const SpawnPlan& plan, int rank,
   started.in_terminal_group = rank == 0 && plan.terminal_group != 0;
   const std::vector<char*> arguments = pointers(plan.command);
   const std::vector<char*> variables = pointers(environment);
-  const ChildPlan child{.path = plan.path.c_str(),
-                        .arguments = arguments.data(),
-                        .environment = variables.data(),
-                        .signal_mask = &plan.signal_mask,
-                        .inherited = plan.inherited.data(),
-                        .inherited_count = plan.inherited.size(),
-                        .standard_input = nothing.get(),
-                        .error_output = error_writing.get(),
-                        .failure = failure_writing.get(),
-                        .process_group = started.in_terminal_group ? plan.terminal_group : 0,
-                        .launcher = getpid()};
+  const ChildPlan child{
+      .path = plan.path.c_str(),
+      .arguments = arguments.data(),
+      .environment = variables.data(),
+      .signal_mask = &plan.signal_mask,
+      .inherited = plan.inherited.data(),
+      .inherited_count = plan.inherited.size(),
+      .standard_input = nothing.get(),
+      .error_output = error_writing.get(),
+      .failure = failure_writing.get(),
+      .process_group = started.in_terminal_group ? plan.terminal_group : 0,
+      .launcher = getpid(),
+      .cores = plan.cores.empty() ? nullptr : &plan.cores[static_cast<std::size_t>(rank)]};
   // vfork: no page tables to copy, and it returns once exec has succeeded or failed.
   const pid_t pid = vfork();  // NOLINT(clang-analyzer-security.insecureAPI.vfork)
   if (pid < 0) return Status::from_errno("vfork", errno);

@@ -5,6 +5,7 @@
 // descriptors that dlaunch itself inherited.
 #pragma once
 
+#include <sched.h>
 #include <signal.h>
 #include <sys/types.h>
 
@@ -36,9 +37,10 @@ class Descriptor {
 struct SpawnPlan {
   std::string path;  // of the program
   const std::vector<std::string>& command;
-  sigset_t signal_mask;        // for the ranks
-  std::vector<int> inherited;  // descriptors above 2 that the ranks keep, ascending
-  pid_t terminal_group = 0;    // see below
+  sigset_t signal_mask;          // for the ranks
+  std::vector<int> inherited;    // descriptors above 2 that the ranks keep, ascending
+  pid_t terminal_group = 0;      // see below
+  std::vector<cpu_set_t> cores;  // by rank; empty: not bound
 };
 
 struct Rank {

@@ -140,6 +140,10 @@ class Endpoint {
   /// "tcp", "shm", "loopback": how this rank reaches `peer`.
   virtual const char* transport_name(int peer) const = 0;
 
+  /// The ranks that have closed their endpoint in an orderly way, for whoever waits for something
+  /// else than their transfers. Poll() returns when one leaves.
+  virtual std::span<const int> departed() const { return {}; }
+
   /// The memory that this rank shares with others of its host, for collectives without messages;
   /// nullptr if there is none. Belongs to the endpoint and is used by the thread that drives it.
   virtual SharedGroup* shared_group() { return nullptr; }

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <optional>
 #include <sstream>
+#include <thread>
 
 #include "runtime/base/token.h"
 
@@ -98,6 +99,8 @@ Result<JobEnvironment> read_job_environment() {
   job.reduce_in_rank_order = *in_rank_order;
   job.cost_model = variable("DLAUNCH_COST_MODEL").value_or("");
 
+  job.local_cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+
   const auto store = variable("DLAUNCH_STORE");
   if (!store || store->empty()) return job;
   job.store_address = *store;
@@ -113,6 +116,9 @@ Result<JobEnvironment> read_job_environment() {
   DLAUNCH_RETURN_IF_ERROR(read("LOCAL_RANK", 0, job.local_world_size - 1, job.local_rank));
   if (variable("DLAUNCH_NODES")) {
     DLAUNCH_RETURN_IF_ERROR(read("DLAUNCH_NODES", 1, kMostRanks, job.nodes));
+  }
+  if (variable("DLAUNCH_LOCAL_CORES")) {
+    DLAUNCH_RETURN_IF_ERROR(read("DLAUNCH_LOCAL_CORES", 1, kMostRanks, job.local_cores));
   }
   job.job_id = variable("DLAUNCH_JOB_ID").value_or("");
   auto token = read_token();

@@ -7,10 +7,11 @@
 //   DLAUNCH_TOKEN_FILE   a file that holds it
 //   DLAUNCH_JOB_ID       names the job in logs and in `dlaunch status`
 //   DLAUNCH_NODES        number of nodes; sockets bind to loopback only while it is 1
-//   DLAUNCH_TIMEOUT      seconds that a wait lasts at most (default 300)
-//   DLAUNCH_TRANSPORT    auto (default), tcp or shm: see transport_choice.h
-//   DLAUNCH_REDUCE_ORDER any (default) or ranks: the order of operands in reductions
-//   DLAUNCH_COST_MODEL   file by which algorithms are chosen: see collective/cost_model.h
+//   DLAUNCH_LOCAL_CORES  cores of this node that its ranks share (default: those this process may
+//   use) DLAUNCH_TIMEOUT      seconds that a wait lasts at most (default 300) DLAUNCH_TRANSPORT
+//   auto (default), tcp or shm: see transport_choice.h DLAUNCH_REDUCE_ORDER any (default) or ranks:
+//   the order of operands in reductions DLAUNCH_COST_MODEL   file by which algorithms are chosen:
+//   see collective/cost_model.h
 #pragma once
 
 #include <chrono>
@@ -28,6 +29,7 @@ struct JobEnvironment {
   int local_rank = 0;
   int local_world_size = 1;
   int nodes = 1;
+  int local_cores = 1;        // that all ranks of this node together may use
   std::string store_address;  // "host:port"; empty in a world of one without dlaunch
   std::string token;          // the job's secret, as raw bytes
   std::string job_id;

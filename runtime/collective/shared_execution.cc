@@ -129,8 +129,10 @@ Status SharedExecution::meet(int member) {
                                              " where rank " + std::to_string(endpoint_.rank()) +
                                              " called " + describe_(assignment_.signature));
   }
-  sources_[static_cast<std::size_t>(member)] = {find(member, theirs.input),
-                                                find(member, theirs.result)};
+  if (member != group_->index()) {
+    sources_[static_cast<std::size_t>(member)] = {find(member, theirs.input),
+                                                  find(member, theirs.result)};
+  }
   if (theirs.input.place != Place::kSlot || theirs.result.place != Place::kSlot) {
     any_in_place_ = true;
   }
@@ -189,10 +191,17 @@ void SharedExecution::fill_cell() {
   own.signature = assignment_.signature;
   own.input = expose_input();
   own.result = expose_result(own.input);
-  own_in_place_ = own.input.place != Place::kSlot || own.result.place != Place::kSlot;
+  input_in_slot_ = own.input.place == Place::kSlot;
+  result_in_slot_ = own.result.place == Place::kSlot;
+  own_in_place_ = !input_in_slot_ || !result_in_slot_;
   any_in_place_ = own_in_place_;
-  sources_[static_cast<std::size_t>(group_->index())] = {find(group_->index(), own.input),
-                                                         find(group_->index(), own.result)};
+  // Its own input this member has in its cache; not so the copy in its slot.
+  sources_[static_cast<std::size_t>(group_->index())].input = {
+      reinterpret_cast<std::uintptr_t>(assignment_.input), true};
+}
+
+std::byte* SharedExecution::slot() const {
+  return group_->slot(assignment_.channel, operation(), group_->index(), assignment_.slot_unit);
 }
 
 SharedLocation SharedExecution::expose_input() const {
@@ -229,7 +238,8 @@ SharedExecution::Source SharedExecution::find(int member, const SharedLocation& 
     case Place::kSlot:
       break;
   }
-  const std::byte* slot = group_->slot(assignment_.channel, operation(), member);
+  const std::byte* slot =
+      group_->slot(assignment_.channel, operation(), member, assignment_.slot_unit);
   return {reinterpret_cast<std::uintptr_t>(slot) - bytes(step().base), true};
 }
 
@@ -288,20 +298,17 @@ std::size_t SharedExecution::portion(const SharedAction& action) const {
 Status SharedExecution::perform(const SharedAction& action, std::size_t done, std::size_t count) {
   const std::size_t from = action.from + done;
   const std::size_t into = action.into + done;
-  const Sources& own = sources_[static_cast<std::size_t>(group_->index())];
   switch (action.kind) {
-    case Kind::kExpose: {
-      auto* exposed = reinterpret_cast<std::byte*>(own.input.address + bytes(from));
-      const std::byte* input = assignment_.input + bytes(from);
-      if (exposed != input) std::memcpy(exposed, input, bytes(count));
+    case Kind::kExpose:
+      if (input_in_slot_) {
+        sequence_.writer().copy(slot() + bytes(from - step().base), assignment_.input + bytes(from),
+                                bytes(count));
+      }
       return Status();
-    }
     case Kind::kReduce:
       return reduce(output_ + bytes(into), from, count);
     case Kind::kReduceExposed:
-      return reduce(reinterpret_cast<std::byte*>(own.result.address + bytes(into)), from, count);
-    case Kind::kKeep:
-      return read(group_->index(), own.result, from, output_ + bytes(into), count);
+      return reduce_exposed(into, from, count);
     case Kind::kCopy:
       return read(action.member, sources_[static_cast<std::size_t>(action.member)].input, from,
                   output_ + bytes(into), count);
@@ -335,6 +342,20 @@ Status SharedExecution::reduce(std::byte* into, std::size_t from, std::size_t co
     operands_[member] = piece;
   }
   elements_.reduce(into, operands_, count, true);
+  return Status();
+}
+
+// The result goes to the output, which this member has in its cache, and from there to the others.
+Status SharedExecution::reduce_exposed(std::size_t into, std::size_t from, std::size_t count) {
+  if (!result_in_slot_) {
+    std::byte* result = output_ != nullptr ? output_ : result_.data();
+    return reduce(result + bytes(into), from, count);
+  }
+  std::byte* exposed = slot() + bytes(into - step().base);
+  if (output_ == nullptr) return reduce(exposed, from, count);
+  std::byte* result = output_ + bytes(into);
+  DLAUNCH_RETURN_IF_ERROR(reduce(result, from, count));
+  sequence_.writer().copy(exposed, result, bytes(count));
   return Status();
 }
 

@@ -27,6 +27,7 @@
 #include "runtime/collective/types.h"
 #include "transport/endpoint.h"
 #include "transport/shm/shared_group.h"
+#include "transport/shm/slot_writer.h"
 
 namespace dlaunch {
 
@@ -40,6 +41,7 @@ struct SharedAssignment {
   DType dtype = DType::kF32;
   ReduceOp op = ReduceOp::kSum;
   const RecordReduction* record = nullptr;  // instead of dtype and op
+  std::size_t slot_unit = 0;                // see SharedGroup::slot
   bool in_place = false;                    // what does not fit a slot is read where it is
   bool one_shot = false;        // everybody reads everything: the input goes through the slot
   bool exposes_result = false;  // others collect what this member has reduced
@@ -49,7 +51,8 @@ struct SharedAssignment {
   MessageSignature signature;
 };
 
-/// The order of operations on each channel of a group; what the executions of a lane share.
+/// What the executions of a lane share: the order of operations on each channel of the group, and
+/// what is known about its memory.
 class SharedSequence {
  public:
   struct Channel {
@@ -60,9 +63,11 @@ class SharedSequence {
   Channel& operator[](SharedGroup::Channel channel) {
     return channels_[static_cast<std::size_t>(channel)];
   }
+  SlotWriter& writer() { return writer_; }
 
  private:
   std::array<Channel, SharedGroup::kChannels> channels_;
+  SlotWriter writer_;
 };
 
 class SharedExecution final : public Readiness {
@@ -115,6 +120,7 @@ class SharedExecution final : public Readiness {
   bool its_turn() const;
   bool enter_operation();
   void fill_cell();
+  std::byte* slot() const;
   SharedLocation expose_input() const;
   SharedLocation expose_result(const SharedLocation& input);
   Source find(int member, const SharedLocation& location) const;
@@ -128,6 +134,7 @@ class SharedExecution final : public Readiness {
   Status perform(const SharedAction& action, std::size_t done, std::size_t count);
   Status read(int member, const Source& source, std::size_t at, std::byte* into, std::size_t count);
   Status reduce(std::byte* into, std::size_t from, std::size_t count);
+  Status reduce_exposed(std::size_t into, std::size_t from, std::size_t count);
   void finish();
   void end(const Status& status);
 
@@ -144,7 +151,9 @@ class SharedExecution final : public Readiness {
   std::uint32_t action_ = 0;   // of the plan, the next one
   std::size_t performed_ = 0;  // elements of that action
   std::uint64_t entered_ = 0;  // the operation whose cell has been filled
-  bool own_in_place_ = false;
+  bool input_in_slot_ = true;
+  bool result_in_slot_ = true;
+  bool own_in_place_ = false;  // not both
   bool any_in_place_ = false;
   bool done_ = true;
   Status status_;

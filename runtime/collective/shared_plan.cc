@@ -92,8 +92,6 @@ void direct_rounds(Builder& builder, const SharedShape& shape, std::size_t base,
     builder.step(round == 0 ? Wait::kEverybody : Wait::kNobody, kExposed).announce =
         kExposed + 1 + static_cast<std::uint32_t>(round);
     builder.act({.kind = Kind::kReduceExposed, .from = at, .into = at, .count = size});
-    builder.step(Wait::kNobody, 0);
-    builder.act({.kind = Kind::kKeep, .from = at, .into = at, .count = size});
   };
   const auto collect = [&](std::size_t round) {
     builder.step(Wait::kEverybody, kExposed + 1 + static_cast<std::uint32_t>(round));
@@ -248,7 +246,8 @@ void reduce(Builder& builder, const SharedShape& shape) {
   if (is_root) {
     builder.step(Wait::kEverybody, kExposed + 1);
     for (int from = 0; from < shape.members; ++from) {
-      builder.act({.kind = from == shape.member ? Kind::kKeep : Kind::kCollect,
+      if (from == shape.member) continue;
+      builder.act({.kind = Kind::kCollect,
                    .member = from,
                    .from = slices.offset(from),
                    .into = slices.offset(from),

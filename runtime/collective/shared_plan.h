@@ -33,8 +33,7 @@ struct SharedAction {
   enum class Kind : std::uint8_t {
     kExpose,         // own input [from, + count) becomes readable
     kReduce,         // own output at `into` = everybody's input at `from`, in the order of members
-    kReduceExposed,  // the same into own result, which others collect
-    kKeep,           // own output at `into` = own result at `from`
+    kReduceExposed,  // the same, and others can collect it
     kCopy,           // own output at `into` = the input of `member` at `from`
     kCollect         // own output at `into` = the result of `member` at `from`
   };

@@ -74,7 +74,6 @@ Result<Lanes> connect_lanes(const JobEnvironment& job, const Logger& logger, Sto
   if (!listener.ok()) return listener.status();
   auto address = own_address(job, listener->port());
   if (!address.ok()) return address.status();
-  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
   return connect_mesh(*std::move(listener),
                       {.rank = rank,
                        .world_size = size,
@@ -85,7 +84,7 @@ Result<Lanes> connect_lanes(const JobEnvironment& job, const Logger& logger, Sto
                        .lanes = kCommunicatorLanes,
                        .transport = job.transport,
                        .timeout = deadline.remaining(),
-                       .wait = WaitPolicy::of_host(job.local_world_size, cores),
+                       .wait = WaitPolicy::of_host(job.local_world_size, job.local_cores),
                        .describe = describe_signature,
                        .logger = logger});
 }
@@ -122,7 +121,8 @@ Result<std::unique_ptr<Communicator>> connect_ranks(const JobEnvironment& job,
       connect_lanes(job, logger, **store, job.rank, job.world_size, options.name, deadline);
   if (!lanes.ok()) return lanes.status();
   const Exchange exchange = exchange_through(**store, options.name + "/", job.rank, job.world_size);
-  auto tuning = agree_on_tuning(*lanes->front(), job.cost_model, exchange, deadline);
+  auto tuning =
+      agree_on_tuning(*lanes->front(), job.local_cores, job.cost_model, exchange, deadline);
   if (!tuning.ok()) return tuning.status();
   options.tuning = *std::move(tuning);
   const std::string transports = describe_transports(*lanes->front());

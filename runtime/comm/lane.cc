@@ -206,10 +206,25 @@ void Lane::watch(Operation& operation, bool alone) {
     operation.look_around = Deadline::at(now + standstill(operation.timeout));
     operation.look_again = kLookAgain;
   }
+  if (const auto gone = departed_one(operation)) {
+    // Its messages would tell; what is waited for in shared memory does not.
+    return give_up(operation,
+                   Status::about_peer(StatusCode::kPeerLeft, *gone, "has closed its endpoint"));
+  }
   if (operation.deadline.when() <= now) return give_up(operation, timed_out(operation));
   if (operation.is_collective() && operation.look_around.when() <= now) {
     look_around(operation, alone);
   }
+}
+
+// A rank that the operation waits for in shared memory, and that has left.
+std::optional<int> Lane::departed_one(const Operation& operation) const {
+  const std::span<const int> departed = endpoint_->departed();
+  if (departed.empty() || !operation.is_collective() || !operation.shared) return std::nullopt;
+  for (const int rank : operation.waiting_for()) {
+    if (std::ranges::find(departed, rank) != departed.end()) return rank;
+  }
+  return std::nullopt;
 }
 
 void Lane::look_around(Operation& operation, bool alone) {

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "runtime/collective/signature.h"
@@ -53,6 +54,7 @@ class Lane {
   std::unique_ptr<Operation> new_operation(std::chrono::nanoseconds timeout);
   void take_working_copy(Operation& operation, const CollectiveCall& call);
   void watch(Operation& operation, bool alone);
+  std::optional<int> departed_one(const Operation& operation) const;
   void look_around(Operation& operation, bool alone);
   void give_up(Operation& operation, const Status& why);
   Status timed_out(const Operation& operation) const;

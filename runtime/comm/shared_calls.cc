@@ -11,6 +11,8 @@ namespace {
 using Channel = SharedGroup::Channel;
 
 constexpr std::size_t kMostEntries = 64;
+// Slots are used piece by piece for what is not longer than this, where every member has a core.
+constexpr std::size_t kSlotUnit = std::size_t{64} << 10;
 // Up to here everybody reduces everything, which saves one of two meetings.
 constexpr std::size_t kOneShotBytes = 512;                           // where each has a core
 constexpr std::size_t kOneShotBytesCrowded = std::size_t{16} << 10;  // where a meeting costs more
@@ -78,6 +80,9 @@ SharedCalls::Recipe SharedCalls::make_recipe(const CollectiveCall& call, std::si
     shape.algorithm = is_short ? Algorithm::kOneShot : Algorithm::kDirect;
   }
   Recipe recipe{.algorithm = shape.algorithm, .channel = channel_for(bytes)};
+  if (recipe.channel == Channel::kLong && bytes <= kSlotUnit && group_->core_each()) {
+    recipe.slot_unit = kSlotUnit;
+  }
   shape.slot = SharedGroup::slot_bytes(recipe.channel);
   if (goes_in_pieces(call.kind) && bytes > shape.slot) {
     shape.slot = std::clamp(kAllPiecesBytes / static_cast<std::size_t>(members), kLeastPieceBytes,
@@ -133,6 +138,7 @@ SharedAssignment SharedCalls::assignment(const Recipe& recipe, const CollectiveC
                               .dtype = dtype_of_call(call),
                               .op = call.op,
                               .record = call.record,
+                              .slot_unit = recipe.slot_unit,
                               .in_place = recipe.in_place,
                               .one_shot = recipe.algorithm == Algorithm::kOneShot};
   const bool reduce = call.kind == CollectiveKind::kReduce;

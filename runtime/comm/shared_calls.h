@@ -21,6 +21,7 @@ class SharedCalls {
     Algorithm algorithm = Algorithm::kDirect;  // or kOneShot
     std::shared_ptr<const SharedPlan> plan;    // none: by messages
     SharedGroup::Channel channel = SharedGroup::Channel::kShort;
+    std::size_t slot_unit = 0;  // see SharedGroup::slot
     bool in_place = false;
     std::size_t input_count = 0;  // elements that this member exposes
     std::size_t own_offset = 0;   // bytes from the beginning of the whole vector to its own part

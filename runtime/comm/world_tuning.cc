@@ -29,12 +29,13 @@ struct Standpoint {
   }
 };
 
-Standpoint own_standpoint(const Endpoint& endpoint, const std::string& model_file) {
+Standpoint own_standpoint(const Endpoint& endpoint, int local_cores,
+                          const std::string& model_file) {
   Standpoint own;
   auto host = host_identity();
   // An unknown host is one of its own.
   own.host = host.ok() ? *std::move(host) : "rank " + std::to_string(endpoint.rank());
-  own.cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  own.cores = local_cores;
   for (int peer = 0; peer < endpoint.world_size(); ++peer) {
     if (peer != endpoint.rank() && std::strcmp(endpoint.transport_name(peer), "shm") == 0) {
       ++own.sharing;
@@ -81,10 +82,11 @@ Topology topology_of(const std::vector<Standpoint>& ranks) {
 
 }  // namespace
 
-Result<std::shared_ptr<const Tuning>> agree_on_tuning(const Endpoint& endpoint,
+Result<std::shared_ptr<const Tuning>> agree_on_tuning(const Endpoint& endpoint, int local_cores,
                                                       const std::string& model_file,
                                                       const Exchange& exchange, Deadline deadline) {
-  auto texts = exchange("tuning", own_standpoint(endpoint, model_file).encode(), deadline);
+  auto texts =
+      exchange("tuning", own_standpoint(endpoint, local_cores, model_file).encode(), deadline);
   if (!texts.ok()) return texts.status();
   std::vector<Standpoint> ranks;
   try {

@@ -14,9 +14,9 @@
 namespace dlaunch {
 
 /// All ranks call this with an endpoint of theirs that is connected, at the same place.
-/// `model_file` is read on rank 0 only; empty: the built-in model. Its errors (kInvalidArgument)
-/// are everybody's.
-Result<std::shared_ptr<const Tuning>> agree_on_tuning(const Endpoint& endpoint,
+/// `local_cores` are those that the ranks of this host share. `model_file` is read on rank 0 only;
+/// empty: the built-in model. Its errors (kInvalidArgument) are everybody's.
+Result<std::shared_ptr<const Tuning>> agree_on_tuning(const Endpoint& endpoint, int local_cores,
                                                       const std::string& model_file,
                                                       const Exchange& exchange, Deadline deadline);
 

@@ -303,7 +303,8 @@ TEST(Abort, EndsWhatIsInProgressOnEveryRankWithItsReason) {
       EXPECT_EQ(pending.wait(5s).code(), StatusCode::kIo);
       return;
     }
-    const Status status = comm.rank() == 1 ? comm.all_reduce(data) : comm.start_barrier().wait(5s);
+    const Status status =
+        comm.rank() == 1 ? comm.all_reduce(data) : comm.start_all_reduce(data).wait(5s);
     EXPECT_EQ(status.code(), StatusCode::kIo) << status.to_string();
     EXPECT_THAT(status.to_string(), HasSubstr("the disk is full"));
   });

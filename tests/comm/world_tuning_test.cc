@@ -36,7 +36,7 @@ std::vector<Agreed> agree(int world, const FileOf& file_of) {
         return store.get_all(keys, deadline);
       };
       const auto index = static_cast<std::size_t>(rank);
-      results[index] = agree_on_tuning(*endpoints[index], file_of(rank), exchange,
+      results[index] = agree_on_tuning(*endpoints[index], 2, file_of(rank), exchange,
                                        Deadline::after(std::chrono::seconds(20)));
     });
   }

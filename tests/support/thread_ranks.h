@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <map>
@@ -12,6 +13,7 @@
 #include <numeric>
 #include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -21,6 +23,13 @@
 #include "transport/loopback/loopback.h"
 
 namespace dlaunch::testing {
+
+/// With DLAUNCH_TEST_SHARED_MEMORY=1 in the environment the threads share memory as ranks of one
+/// host do, so that the same tests run over collectives in shared memory too.
+inline bool share_memory() {
+  const char* value = std::getenv("DLAUNCH_TEST_SHARED_MEMORY");
+  return value != nullptr && std::string_view(value) == "1";
+}
 
 struct ThreadRankOptions {
   /// Every wait of the communicators gives up after this.
@@ -56,7 +65,8 @@ class ThreadWorld {
       Part& part = parts_[name];
       part.members.assign(members.begin(), members.end());
       for (int lane = 0; lane < kCommunicatorLanes; ++lane) {
-        part.networks.emplace_back(static_cast<int>(members.size()), describe_signature);
+        part.networks.emplace_back(static_cast<int>(members.size()), describe_signature,
+                                   share_memory());
       }
     }
     Lanes lanes(const std::string& name, std::span<const int> members, int my_index) {

@@ -174,6 +174,7 @@ class LoopbackEndpoint final : public Endpoint {
 
   const char* transport_name(int /*peer*/) const override { return "loopback"; }
 
+  std::span<const int> departed() const override { return departed_; }
   SharedGroup* shared_group() override { return group_.has_value() ? &*group_ : nullptr; }
 
  private:
@@ -208,6 +209,8 @@ class LoopbackEndpoint final : public Endpoint {
       }
       case Mail::Kind::kGoodbye:
         left_[static_cast<std::size_t>(mail.from)] = true;
+        departed_.push_back(mail.from);
+        context_.completed = true;  // poll() returns
         inbox.fail_receives(left_status(mail.from));
         return;
       case Mail::Kind::kAbort:
@@ -244,6 +247,7 @@ class LoopbackEndpoint final : public Endpoint {
   std::optional<SharedGroup> group_;
   std::deque<Inbox> inboxes_;  // by peer
   std::vector<bool> left_;     // has said goodbye
+  std::vector<int> departed_;  // the same as a list
   FailureState failure_;
 };
 

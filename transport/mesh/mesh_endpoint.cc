@@ -328,6 +328,8 @@ void MeshEndpoint::handle(std::span<const EventSet::Event> events) {
 void MeshEndpoint::peer_left(int rank) {
   Peer& who = peer(rank);
   who.left = true;
+  departed_.push_back(rank);
+  context_.completed = true;  // poll() returns
   const Status left = left_status(rank);
   if (who.link != nullptr) who.link->fail_transfers(left);
   if (who.connection != nullptr) who.connection->fail_transfers(left);

@@ -55,6 +55,7 @@ class MeshEndpoint final : public Endpoint {
   Status failure() const override { return failure_.status(); }
   void fail(Status why) override;
   const char* transport_name(int peer) const override;
+  std::span<const int> departed() const override { return departed_; }
   SharedGroup* shared_group() override { return group_.has_value() ? &*group_ : nullptr; }
 
  private:
@@ -119,7 +120,8 @@ class MeshEndpoint final : public Endpoint {
   std::optional<SharedGroup> group_;
   std::uint64_t seen_events_ = 0;  // of lane_
   std::vector<Peer> peers_;
-  std::vector<int> awaited_;  // peers that something is awaited from, and some that it was
+  std::vector<int> departed_;  // peers that have said goodbye
+  std::vector<int> awaited_;   // peers that something is awaited from, and some that it was
   std::size_t awaited_connections_ = 0;  // those of them that are reached over TCP
   Inbox self_;
   FailureState failure_;

@@ -57,10 +57,13 @@ SharedCell& SharedGroup::cell(Channel channel, std::uint64_t operation, int memb
   return *reinterpret_cast<SharedCell*>(cells_ + index * sizeof(SharedCell));
 }
 
-std::byte* SharedGroup::slot(Channel channel, std::uint64_t operation, int member) const {
+std::byte* SharedGroup::slot(Channel channel, std::uint64_t operation, int member,
+                             std::size_t unit) const {
   const auto which = static_cast<std::size_t>(channel);
   const std::size_t index = static_cast<std::size_t>(member) * kParities + operation % kParities;
-  return slots_[which] + index * kSlotBytes[which];
+  std::byte* slot = slots_[which] + index * kSlotBytes[which];
+  if (unit == 0) return slot;
+  return slot + operation / kParities % (kSlotBytes[which] / unit) * unit;
 }
 
 std::atomic<std::uint64_t>& SharedGroup::sleepers(int word) const {

@@ -60,7 +60,7 @@ class SharedGroup {
   static constexpr int kChannels = 2;
   static constexpr int kStageBits = 20;
   /// Bytes of a slot of each channel.
-  static constexpr std::size_t kSlotBytes[kChannels] = {std::size_t{64} << 10,
+  static constexpr std::size_t kSlotBytes[kChannels] = {std::size_t{16} << 10,
                                                         std::size_t{1} << 20};
 
   struct Member {
@@ -93,7 +93,11 @@ class SharedGroup {
   bool core_each() const { return options_.core_each; }
 
   SharedCell& cell(Channel channel, std::uint64_t operation, int member) const;
-  std::byte* slot(Channel channel, std::uint64_t operation, int member) const;
+  /// The member's slot; or, with a `unit`, one of the pieces of that many bytes into which it is
+  /// cut, which operations use in turn. Two slots would do; but a line that was last in use a while
+  /// ago has left the caches of its writer and its reader for the one that they share, from where
+  /// it comes faster than out of each other's.
+  std::byte* slot(Channel channel, std::uint64_t operation, int member, std::size_t unit = 0) const;
   static constexpr std::size_t slot_bytes(Channel channel) {
     return kSlotBytes[static_cast<std::size_t>(channel)];
   }

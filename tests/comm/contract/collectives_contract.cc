@@ -1,15 +1,13 @@
-// The collectives other than all_reduce, and blocking messages, with threads as ranks.
-#include <atomic>
+// The collectives other than all_reduce, and blocking messages.
 #include <numeric>
-#include <random>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "runtime/comm/communicator.h"
+#include "tests/comm/contract/contract.h"
 #include "tests/comm/random_data.h"
-#include "tests/support/thread_ranks.h"
 
 namespace dlaunch::testing {
 namespace {
@@ -53,8 +51,8 @@ class Collectives : public ::testing::TestWithParam<int> {
 };
 
 TEST_P(Collectives, BroadcastCopiesTheRootsDataOfEveryType) {
-  const std::uint64_t seed = std::random_device{}();
-  run_threads_as_ranks(world(), [&](Communicator& comm) {
+  const std::uint64_t seed = contract_seed();
+  run_ranks(world(), [&](Communicator& comm) {
     for (int root = 0; root < world(); ++root) {
       for (const DType dtype : kAllDTypes) {
         for (const std::size_t count : counts()) {
@@ -70,7 +68,7 @@ TEST_P(Collectives, BroadcastCopiesTheRootsDataOfEveryType) {
 }
 
 TEST_P(Collectives, ScatterHandsOutEqualAndUnequalParts) {
-  run_threads_as_ranks(world(), [&](Communicator& comm) {
+  run_ranks(world(), [&](Communicator& comm) {
     for (int root = 0; root < world(); ++root) {
       for (const std::size_t each : counts()) {
         std::vector<std::int64_t> input;
@@ -90,7 +88,7 @@ TEST_P(Collectives, ScatterHandsOutEqualAndUnequalParts) {
 }
 
 TEST_P(Collectives, GatherCollectsEqualAndUnequalPartsAtTheRoot) {
-  run_threads_as_ranks(world(), [&](Communicator& comm) {
+  run_ranks(world(), [&](Communicator& comm) {
     const auto check = [&](int root, const std::vector<std::size_t>& counts, bool pass_counts) {
       const auto own = counts[static_cast<std::size_t>(comm.rank())];
       std::vector<std::int64_t> output;
@@ -115,7 +113,7 @@ TEST_P(Collectives, GatherCollectsEqualAndUnequalPartsAtTheRoot) {
 }
 
 TEST_P(Collectives, AllGatherBringsAllPartsToEveryRankAlsoInPlace) {
-  run_threads_as_ranks(world(), [&](Communicator& comm) {
+  run_ranks(world(), [&](Communicator& comm) {
     const auto expected = [&](const std::vector<std::size_t>& counts) {
       std::vector<std::int64_t> all;
       for (int rank = 0; rank < world(); ++rank) {
@@ -142,8 +140,8 @@ TEST_P(Collectives, AllGatherBringsAllPartsToEveryRankAlsoInPlace) {
 }
 
 TEST_P(Collectives, ReduceBringsTheReductionToTheRootAlsoInPlace) {
-  const std::uint64_t seed = std::random_device{}();
-  run_threads_as_ranks(world(), [&](Communicator& comm) {
+  const std::uint64_t seed = contract_seed();
+  run_ranks(world(), [&](Communicator& comm) {
     const auto check = [&]<typename T>(int root, ReduceOp op, std::size_t count, bool in_place) {
       std::vector<std::vector<T>> inputs;
       for (int rank = 0; rank < world(); ++rank) {
@@ -177,9 +175,9 @@ TEST_P(Collectives, ReduceBringsTheReductionToTheRootAlsoInPlace) {
 }
 
 TEST_P(Collectives, ReduceScatterLeavesEveryRankItsPart) {
-  const std::uint64_t seed = std::random_device{}();
+  const std::uint64_t seed = contract_seed();
   enum class Place { kElsewhere, kOwnPart, kBeginning };
-  run_threads_as_ranks(world(), [&](Communicator& comm) {
+  run_ranks(world(), [&](Communicator& comm) {
     const auto check = [&]<typename T>(ReduceOp op, const std::vector<std::size_t>& counts,
                                        bool pass_counts, Place place) {
       std::vector<std::vector<T>> inputs;
@@ -214,19 +212,8 @@ TEST_P(Collectives, ReduceScatterLeavesEveryRankItsPart) {
   });
 }
 
-TEST_P(Collectives, BarrierLetsNobodyPassBeforeAllHaveCome) {
-  std::atomic<int> arrived{0};
-  run_threads_as_ranks(world(), [&](Communicator& comm) {
-    for (int round = 1; round <= 50; ++round) {
-      ++arrived;
-      ASSERT_STATUS_OK(comm.barrier());
-      EXPECT_GE(arrived.load(), round * world());
-    }
-  });
-}
-
 TEST_P(Collectives, MessagesArriveInOrderPerTag) {
-  run_threads_as_ranks(world(), [&](Communicator& comm) {
+  run_ranks(world(), [&](Communicator& comm) {
     const int next = (comm.rank() + 1) % world();
     const int previous = (comm.rank() + world() - 1) % world();
     for (const std::uint64_t tag : {7U, 0U}) {
@@ -244,7 +231,7 @@ TEST_P(Collectives, MessagesArriveInOrderPerTag) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Worlds, Collectives, ::testing::Values(1, 2, 3, 4, 5, 8));
+INSTANTIATE_TEST_SUITE_P(Worlds, Collectives, ::testing::ValuesIn(contract_worlds()));
 
 }  // namespace
 }  // namespace dlaunch::testing
