@@ -10,7 +10,7 @@ namespace dlaunch::bench {
 namespace {
 
 constexpr int kLeastForStability = 40;
-constexpr int kMostBatches = 25;
+constexpr std::size_t kMostBatches = 200;
 
 using Clock = std::chrono::steady_clock;
 
