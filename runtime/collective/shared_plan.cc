@@ -64,6 +64,15 @@ void expose(Builder& builder, std::size_t from, std::size_t count) {
   builder.act({.kind = Kind::kExpose, .from = from, .into = from, .count = count});
 }
 
+// The same without `own`, which nobody but this member reads.
+void expose_but(Builder& builder, std::size_t from, std::size_t count, Slice own) {
+  builder.step(Wait::kNobody, 0).announce = kExposed;
+  const std::size_t behind = own.offset + own.count;
+  builder.act({.kind = Kind::kExpose, .from = from, .into = from, .count = own.offset - from});
+  builder.act(
+      {.kind = Kind::kExpose, .from = behind, .into = behind, .count = from + count - behind});
+}
+
 // The last two: says that this member has read what it needs, and waits for those who read its own.
 void release(Builder& builder, std::uint32_t stage, bool reads, bool is_read, int reader = -1) {
   if (reads) {
@@ -85,10 +94,11 @@ void direct_rounds(Builder& builder, const SharedShape& shape, std::size_t base,
                    std::size_t length, bool last) {
   const Partition slices = aligned_partition(shape.members, count, shape.element);
   const std::size_t rounds = std::max<std::size_t>(1, (slices.longest() + length - 1) / length);
-  expose(builder, base, count);
+  const Slice own{Region::kInput, base + slices.offset(shape.member), slices.count(shape.member)};
+  expose_but(builder, base, count, own);
   const auto reduce = [&](std::size_t round) {
-    const std::size_t at = base + slices.offset(shape.member) + round * length;
-    const std::size_t size = part_of(slices.count(shape.member), round, length);
+    const std::size_t at = own.offset + round * length;
+    const std::size_t size = part_of(own.count, round, length);
     builder.step(round == 0 ? Wait::kEverybody : Wait::kNobody, kExposed).announce =
         kExposed + 1 + static_cast<std::uint32_t>(round);
     builder.act({.kind = Kind::kReduceExposed, .from = at, .into = at, .count = size});
@@ -168,9 +178,9 @@ void broadcast(Builder& builder, const SharedShape& shape) {
 
 // Every member reads part `member` of everybody's input (reduced, or one after the other).
 void reduce_scatter(Builder& builder, const SharedShape& shape) {
-  expose(builder, 0, whole(shape));
-  builder.step(Wait::kEverybody, kExposed);
   const Slice own = shape.parts.slice(Region::kInput, shape.member);
+  expose_but(builder, 0, whole(shape), own);
+  builder.step(Wait::kEverybody, kExposed);
   builder.act({.kind = Kind::kReduce, .from = own.offset, .into = 0, .count = own.count});
   release(builder, kExposed + 1, true, true);
 }
@@ -239,7 +249,7 @@ void reduce(Builder& builder, const SharedShape& shape) {
   const Partition slices = aligned_partition(shape.members, whole(shape), shape.element);
   const Slice own = slices.slice(Region::kInput, shape.member);
   const bool is_root = shape.member == shape.root;
-  expose(builder, 0, whole(shape));
+  expose_but(builder, 0, whole(shape), own);
   builder.step(Wait::kEverybody, kExposed).announce = kExposed + 1;
   builder.act(
       {.kind = Kind::kReduceExposed, .from = own.offset, .into = own.offset, .count = own.count});

@@ -1,6 +1,7 @@
 #include "runtime/comm/shared_calls.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "runtime/comm/call_signature.h"
@@ -11,10 +12,11 @@ namespace {
 using Channel = SharedGroup::Channel;
 
 constexpr std::size_t kMostEntries = 64;
-// Slots are used piece by piece for what is not longer than this, where every member has a core.
-constexpr std::size_t kSlotUnit = std::size_t{64} << 10;
+// Slots are used piece by piece for what is not longer than these, where every member has a core.
+constexpr std::size_t kSlotUnits[] = {std::size_t{64} << 10, std::size_t{256} << 10};
 // Up to here everybody reduces everything, which saves one of two meetings.
-constexpr std::size_t kOneShotBytes = 512;                           // where each has a core
+// Where each has a core, by the members, all of whose inputs everybody reads.
+constexpr std::size_t kOneShotBytes = std::size_t{16} << 10;
 constexpr std::size_t kOneShotBytesCrowded = std::size_t{16} << 10;  // where a meeting costs more
 // All members' slots together stay in the cache; shorter pieces cost more meetings than they save.
 constexpr std::size_t kAllPiecesBytes = std::size_t{2} << 20;
@@ -75,13 +77,15 @@ SharedCalls::Recipe SharedCalls::make_recipe(const CollectiveCall& call, std::si
   const std::size_t longest = exposes_part(call.kind) ? shape.parts.longest() : count;
   const std::size_t bytes = longest * element;
   if (free) {
-    const std::size_t most = group_->core_each() ? kOneShotBytes : kOneShotBytesCrowded;
+    const std::size_t most = group_->core_each() ? kOneShotBytes / static_cast<std::size_t>(members)
+                                                 : kOneShotBytesCrowded;
     const bool is_short = call.kind == CollectiveKind::kAllReduce && bytes <= most;
     shape.algorithm = is_short ? Algorithm::kOneShot : Algorithm::kDirect;
   }
   Recipe recipe{.algorithm = shape.algorithm, .channel = channel_for(bytes)};
-  if (recipe.channel == Channel::kLong && bytes <= kSlotUnit && group_->core_each()) {
-    recipe.slot_unit = kSlotUnit;
+  if (recipe.channel == Channel::kLong && group_->core_each()) {
+    const auto* unit = std::ranges::lower_bound(kSlotUnits, bytes);
+    if (unit != std::end(kSlotUnits)) recipe.slot_unit = *unit;
   }
   shape.slot = SharedGroup::slot_bytes(recipe.channel);
   if (goes_in_pieces(call.kind) && bytes > shape.slot) {
