@@ -1,5 +1,5 @@
 # cmake --install: headers, libraries, programs and the package that find_package(dlaunch) finds.
-# Three export sets, because nn and testing bring dependencies that not every user has installed.
+# An export set for each part that brings dependencies which not every user has installed.
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/dlaunch)
 
@@ -18,6 +18,8 @@ get_property(libraries GLOBAL PROPERTY DLAUNCH_LIBRARIES)
 foreach(library ${libraries})
   if(library STREQUAL dlaunch_testing)
     set(export dlaunch-testing-targets)
+  elseif(library STREQUAL dlaunch_mpi)
+    set(export dlaunch-mpi-targets)
   elseif(library MATCHES "^dlaunch_nn")
     set(export dlaunch-nn-targets)
   else()

@@ -1,0 +1,277 @@
+#include "runtime/mpi/mpi_communicator.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/comm/shared_heap.h"
+#include "runtime/comm/validation.h"
+#include "runtime/mpi/mpi_notices.h"
+#include "runtime/mpi/mpi_operation.h"
+#include "runtime/mpi/mpi_progress.h"
+#include "runtime/mpi/mpi_wait.h"
+#include "transport/failure_state.h"
+
+namespace dlaunch {
+namespace {
+
+constexpr std::chrono::nanoseconds kLongestTimeout = std::chrono::hours(24 * 365);
+
+// An MPI communicator for each kind of call; the last one carries notices too.
+enum Lane { kBlocking, kAsync, kHigh, kLanes };
+using LaneComms = std::array<MPI_Comm, kLanes>;
+
+class MpiCommunicator final : public Communicator {
+ public:
+  MpiCommunicator(std::shared_ptr<MpiLibrary> library, const LaneComms& comms, int rank, int size,
+                  int tag_bound, const MpiWorldOptions& options, ReduceOrder order)
+      : library_(std::move(library)),
+        comms_(comms),
+        rank_(rank),
+        size_(size),
+        tag_bound_(tag_bound),
+        options_(options),
+        reduce_order_(order),
+        notices_(std::make_unique<MpiNotices>(comms[kHigh], rank, size)),
+        progress_(
+            *library_, failure_, [this] { listen(); }, [this](const Status& why) { fail(why); }) {
+    set_timeout(options.timeout);
+  }
+
+  ~MpiCommunicator() override {
+    progress_.stop();
+    receive_own_messages();
+    notices_.reset();
+    if (failure_.failed()) library_->abandon();
+    if (library_->abandoned()) return;  // MPI may still be using the communicators
+    for (MPI_Comm& comm : comms_) MPI_Comm_free(&comm);
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+
+  Status run(const CollectiveCall& call) override {
+    DLAUNCH_RETURN_IF_ERROR(validate(call, rank_, size_));
+    const std::scoped_lock lock(mutexes_[kBlocking]);
+    return wait_for(
+        [&](MpiOperation& operation) { begin_collective(context(kBlocking), call, operation); });
+  }
+
+  Work start(const CollectiveCall& call) override {
+    if (Status invalid = validate(call, rank_, size_); !invalid.ok()) {
+      return Work::finished(std::move(invalid));
+    }
+    const Lane lane = call.priority == Priority::kHigh ? kHigh : kAsync;
+    return start_on(
+        lane, [&](MpiOperation& operation) { begin_collective(context(lane), call, operation); });
+  }
+
+  Status send(ConstBuffer data, int peer, std::uint64_t tag) override {
+    DLAUNCH_RETURN_IF_ERROR(check_message(data, peer, tag).within("send"));
+    const std::scoped_lock lock(mutexes_[kBlocking]);
+    if (peer == rank_) return send_to_self(kBlocking, data, tag);
+    return wait_for([&](MpiOperation& operation) {
+      begin_send(context(kBlocking), data, peer, tag, operation);
+    });
+  }
+
+  Status recv(Buffer data, int peer, std::uint64_t tag) override {
+    DLAUNCH_RETURN_IF_ERROR(check_message(data, peer, tag).within("recv"));
+    const std::scoped_lock lock(mutexes_[kBlocking]);
+    return wait_for([&](MpiOperation& operation) {
+      begin_recv(context(kBlocking), data, peer, tag, operation);
+    });
+  }
+
+  Work start_send(ConstBuffer data, int peer, std::uint64_t tag) override {
+    if (Status invalid = check_message(data, peer, tag).within("send"); !invalid.ok()) {
+      return Work::finished(std::move(invalid));
+    }
+    if (peer == rank_) {
+      const std::scoped_lock lock(mutexes_[kAsync]);
+      return Work::finished(send_to_self(kAsync, data, tag));
+    }
+    return start_on(kAsync, [&](MpiOperation& operation) {
+      begin_send(context(kAsync), data, peer, tag, operation);
+    });
+  }
+
+  Work start_recv(Buffer data, int peer, std::uint64_t tag) override {
+    if (Status invalid = check_message(data, peer, tag).within("recv"); !invalid.ok()) {
+      return Work::finished(std::move(invalid));
+    }
+    return start_on(kAsync, [&](MpiOperation& operation) {
+      begin_recv(context(kAsync), data, peer, tag, operation);
+    });
+  }
+
+  Result<std::unique_ptr<Communicator>> split(int color, int key) override;
+  Result<SharedMemory> allocate(std::size_t bytes) override { return allocate_plain(bytes); }
+
+  void set_timeout(std::chrono::nanoseconds timeout) override {
+    timeout_ = std::clamp(timeout, std::chrono::nanoseconds(0), kLongestTimeout);
+  }
+  void set_reduce_order(ReduceOrder order) override { reduce_order_ = order; }
+  ReduceOrder reduce_order() const override { return reduce_order_; }
+
+  void abort(Status why) override {
+    if (why.ok()) why = Status(StatusCode::kAborted, "the communicator was aborted");
+    fail(why);
+  }
+
+ private:
+  MpiContext context(Lane lane) const {
+    return {library_.get(), comms_[lane], rank_, size_, options_.largest_count, tag_bound_};
+  }
+
+  Status check_message(ConstBuffer data, int peer, std::uint64_t tag) const {
+    DLAUNCH_RETURN_IF_ERROR(validate_message(data, peer, size_));
+    if (tag < static_cast<std::uint64_t>(tag_bound_)) return Status();
+    return Status(StatusCode::kInvalidArgument,
+                  "tag " + std::to_string(tag) +
+                      " is too large for this MPI, whose tags lie below " +
+                      std::to_string(tag_bound_));
+  }
+
+  Status failed_earlier() const {
+    return failure_.status().within("the communicator failed earlier");
+  }
+
+  // Begins an operation and tests it until it has ended. The lane's mutex is held.
+  template <typename Begin>
+  Status wait_for(const Begin& begin) {
+    if (failure_.failed()) return failed_earlier();
+    auto operation = std::make_unique<MpiOperation>();
+    begin(*operation);
+    Status status = complete(*operation);
+    if (!operation->withdraw()) library_->abandon(std::move(operation));
+    if (!status.ok()) fail(status);
+    return status;
+  }
+
+  Status complete(MpiOperation& operation) {
+    if (!operation.status.ok() || operation.test()) return result_of(operation);
+    const Deadline deadline = Deadline::after(timeout_);
+    MpiPatience patience;
+    while (!operation.test()) {
+      if (patience.look_around()) {
+        listen();
+        if (failure_.failed()) return failure_.status().within(operation.name());
+        if (deadline.expired()) {
+          return Status(StatusCode::kTimeout, "timed out").within(operation.name());
+        }
+      }
+      patience.pause();
+    }
+    return result_of(operation);
+  }
+
+  template <typename Begin>
+  Work start_on(Lane lane, const Begin& begin) {
+    const std::scoped_lock lock(mutexes_[lane]);
+    if (failure_.failed()) return Work::finished(failed_earlier());
+    auto operation = std::make_unique<MpiOperation>();
+    operation->deadline = Deadline::after(timeout_);
+    begin(*operation);
+    return progress_.submit(std::move(operation));
+  }
+
+  // MPI may wait for the receiver, which is the same thread here.
+  Status send_to_self(Lane lane, ConstBuffer data, std::uint64_t tag) {
+    if (failure_.failed()) return failed_earlier();
+    std::erase_if(to_self_[lane], [](const auto& sent) { return sent.operation->test(); });
+    auto& sent = to_self_[lane].emplace_back(tag, data.count, data.dtype);
+    begin_send(context(lane), data, rank_, tag, *sent.operation);
+    return sent.operation->status;
+  }
+
+  // What this rank sent to itself and never received would keep MPI from ending.
+  void receive_own_messages() {
+    for (const Lane lane : {kBlocking, kAsync}) {
+      for (SentToSelf& sent : to_self_[lane]) {
+        if (sent.operation->test()) continue;
+        std::vector<std::byte> into(sent.count * size_of(sent.dtype));
+        MpiOperation receive;
+        begin_recv(context(lane), {into.data(), sent.count, sent.dtype}, rank_, sent.tag, receive);
+        while (!(receive.test() && sent.operation->test())) std::this_thread::yield();
+      }
+    }
+  }
+
+  void listen() {
+    if (const auto told = notices_->receive()) failure_.set(*told);
+  }
+
+  void fail(const Status& why) {
+    if (failure_.set(why)) notices_->send(why);
+  }
+
+  struct SentToSelf {
+    SentToSelf(std::uint64_t tag, std::size_t count, DType dtype)
+        : tag(tag), count(count), dtype(dtype) {}
+    std::uint64_t tag;
+    std::size_t count;
+    DType dtype;
+    std::unique_ptr<MpiOperation> operation = std::make_unique<MpiOperation>();
+  };
+
+  const std::shared_ptr<MpiLibrary> library_;
+  LaneComms comms_;
+  const int rank_;
+  const int size_;
+  const int tag_bound_;
+  const MpiWorldOptions options_;
+  std::atomic<std::chrono::nanoseconds> timeout_{};
+  std::atomic<ReduceOrder> reduce_order_;
+  FailureState failure_;
+  std::array<std::mutex, kLanes> mutexes_;  // a lane's calls enter MPI in one order
+  std::array<std::vector<SentToSelf>, kLanes> to_self_;
+  std::unique_ptr<MpiNotices> notices_;
+  MpiProgress progress_;
+};
+
+Result<std::unique_ptr<Communicator>> MpiCommunicator::split(int color, int key) {
+  // MPI_Comm_split has no deadline, so it begins when all ranks are there.
+  DLAUNCH_RETURN_IF_ERROR(barrier().within("split"));
+  MPI_Comm part = MPI_COMM_NULL;
+  {
+    const std::scoped_lock lock(mutexes_[kBlocking]);
+    const int code =
+        MPI_Comm_split(comms_[kBlocking], color < 0 ? MPI_UNDEFINED : color, key, &part);
+    DLAUNCH_RETURN_IF_ERROR(mpi_status(code, "MPI_Comm_split").within("split"));
+  }
+  if (part == MPI_COMM_NULL) return std::unique_ptr<Communicator>();
+  MpiWorldOptions options = options_;
+  options.timeout = timeout_;
+  auto communicator = make_mpi_communicator(library_, part, options, reduce_order_);
+  MPI_Comm_free(&part);
+  return communicator;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Communicator>> make_mpi_communicator(std::shared_ptr<MpiLibrary> library,
+                                                            MPI_Comm comm,
+                                                            const MpiWorldOptions& options,
+                                                            ReduceOrder order) {
+  int rank = 0;
+  int size = 1;
+  MPI_Comm_rank(comm, &rank);
+  MPI_Comm_size(comm, &size);
+  LaneComms comms{};
+  for (MPI_Comm& lane : comms) {
+    DLAUNCH_RETURN_IF_ERROR(mpi_status(MPI_Comm_dup(comm, &lane), "MPI_Comm_dup"));
+    MPI_Comm_set_errhandler(lane, MPI_ERRORS_RETURN);
+  }
+  int* bound = nullptr;
+  int found = 0;
+  MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&bound), &found);
+  const int tag_bound = found != 0 ? *bound : 32'767;  // what the standard guarantees
+  return std::unique_ptr<Communicator>(std::make_unique<MpiCommunicator>(
+      std::move(library), comms, rank, size, tag_bound, options, order));
+}
+
+}  // namespace dlaunch
