@@ -125,31 +125,33 @@ Result<std::shared_ptr<MpiLibrary>> MpiLibrary::open() {
   DLAUNCH_RETURN_IF_ERROR(make(reduce_here<ReduceOp::kMin>, library->minimum_));
   DLAUNCH_RETURN_IF_ERROR(make(reduce_here<ReduceOp::kMax>, library->maximum_));
   DLAUNCH_RETURN_IF_ERROR(make(reduce_here<ReduceOp::kSum>, library->sum_of_bytes_));
+  DLAUNCH_RETURN_IF_ERROR(make(reduce_here<ReduceOp::kProd>, library->product_of_bytes_));
   DLAUNCH_RETURN_IF_ERROR(make(reduce_records, library->records_));
   return library;
 }
 
 MpiLibrary::~MpiLibrary() {
   if (abandoned_) return;
-  for (MPI_Op* op : {&minimum_, &maximum_, &sum_of_bytes_, &records_}) {
+  for (MPI_Op* op : {&minimum_, &maximum_, &sum_of_bytes_, &product_of_bytes_, &records_}) {
     if (*op != MPI_OP_NULL) MPI_Op_free(op);
   }
   if (initialised_here_) MPI_Finalize();
 }
 
 MPI_Op MpiLibrary::op(ReduceOp op, DType dtype) const {
+  const bool bytes = dtype == DType::kU8;
   switch (op) {
     case ReduceOp::kProd:
-      return MPI_PROD;
+      return bytes ? product_of_bytes_ : MPI_PROD;
     case ReduceOp::kMin:
-      return is_floating(dtype) ? minimum_ : MPI_MIN;
+      return bytes || is_floating(dtype) ? minimum_ : MPI_MIN;
     case ReduceOp::kMax:
-      return is_floating(dtype) ? maximum_ : MPI_MAX;
+      return bytes || is_floating(dtype) ? maximum_ : MPI_MAX;
     case ReduceOp::kSum:
     case ReduceOp::kAvg:
       break;
   }
-  return dtype == DType::kU8 ? sum_of_bytes_ : MPI_SUM;
+  return bytes ? sum_of_bytes_ : MPI_SUM;
 }
 
 void MpiLibrary::abandon(std::unique_ptr<MpiOperation> operation) {

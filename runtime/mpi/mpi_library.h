@@ -55,6 +55,7 @@ class MpiLibrary {
   MPI_Op minimum_ = MPI_OP_NULL;
   MPI_Op maximum_ = MPI_OP_NULL;
   MPI_Op sum_of_bytes_ = MPI_OP_NULL;
+  MPI_Op product_of_bytes_ = MPI_OP_NULL;
   MPI_Op records_ = MPI_OP_NULL;
   std::atomic<bool> abandoned_{false};
   std::mutex mutex_;

@@ -212,6 +212,33 @@ TEST_P(Collectives, ReduceScatterLeavesEveryRankItsPart) {
   });
 }
 
+TEST_P(Collectives, WorkOnMemoryOfTheCommunicatorsOwn) {
+  run_ranks(world(), [&](Communicator& comm) {
+    auto memory = comm.allocate(70'001 * sizeof(float));
+    ASSERT_TRUE(memory.ok()) << memory.status().to_string();
+    const auto values = memory->as<float>();
+    ASSERT_EQ(values.size(), 70'001U);
+    for (float& value : values) value = static_cast<float>(comm.rank() + 1);
+    ASSERT_STATUS_OK(comm.all_reduce(values));
+    const auto sum = static_cast<float>(world() * (world() + 1) / 2);
+    for (const float value : values) ASSERT_EQ(value, sum);
+  });
+}
+
+TEST_P(Collectives, RefusedOnOneRankFailNothing) {
+  run_ranks(world(), [&](Communicator& comm) {
+    std::vector<float> data(4, 1.0F);
+    if (comm.rank() == world() - 1) {
+      EXPECT_EQ(comm.broadcast(data, world()).code(), StatusCode::kInvalidArgument);
+      EXPECT_EQ(comm.start_broadcast(data, -2).wait().code(), StatusCode::kInvalidArgument);
+      EXPECT_EQ(comm.send(data, world()).code(), StatusCode::kInvalidArgument);
+    }
+    ASSERT_STATUS_OK(comm.all_reduce(data));
+    ASSERT_STATUS_OK(comm.start_all_reduce(data).wait());
+    EXPECT_EQ(data, std::vector<float>(4, static_cast<float>(world() * world())));
+  });
+}
+
 TEST_P(Collectives, MessagesArriveInOrderPerTag) {
   run_ranks(world(), [&](Communicator& comm) {
     const int next = (comm.rank() + 1) % world();
