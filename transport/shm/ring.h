@@ -19,6 +19,7 @@
 #include <cstring>
 
 #include "transport/endpoint.h"
+#include "transport/shm/slot_writer.h"
 
 namespace dlaunch {
 
@@ -118,6 +119,7 @@ class RingWriter {
   bool has_line_now();
 
   RingMemory memory_;
+  SlotWriter writer_;
   std::uint64_t written_lines_ = 0;
   std::uint64_t written_bytes_ = 0;
   std::uint64_t known_lines_ = 0;  // consumed, as far as the writer knows
