@@ -64,7 +64,9 @@ void SharedExecution::start(const SharedAssignment& assignment) {
 
 // --- waiting
 
+// Nobody waits for itself: a root announces nothing to itself when it has nothing to read.
 bool SharedExecution::reached(int member, std::uint32_t stage) const {
+  if (member == group_->index()) return true;
   return cell(member).progress.load(std::memory_order_acquire) >= progress_of(operation(), stage);
 }
 
@@ -176,6 +178,7 @@ std::vector<int> SharedExecution::waiting_for() const {
   const int end = entering ? group_->size() : last_to_come();
   for (int i = 0; i < end; ++i) {
     const int member = !entering && step().member >= 0 ? step().member : i;
+    if (member == group_->index()) continue;
     const SharedCell& theirs = group_->cell(assignment_.channel, number, member);
     if (theirs.progress.load(std::memory_order_acquire) < wanted) {
       ranks.push_back(group_->rank(member));
@@ -360,7 +363,7 @@ Status SharedExecution::reduce_exposed(std::size_t into, std::size_t from, std::
 }
 
 void SharedExecution::finish() {
-  if (assignment_.output_last) {
+  if (assignment_.output_last && assignment_.output_count > 0) {
     std::memcpy(assignment_.output, output_, bytes(assignment_.output_count));
   }
   end(Status());

@@ -117,6 +117,11 @@ TEST_F(RefusedCommandLine, WithAnImpossibleNumber) {
   expect({"--nproc"}, 125, "--nproc");
 }
 
+TEST_F(RefusedCommandLine, WithSomethingThatRanksCannotBeBoundTo) {
+  expect({"--nproc", "2", "--bind", "sockets", "echo"}, 125, "sockets");
+  expect({"--nproc", "2", "--bind", "", "echo"}, 125, "--bind");
+}
+
 TEST_F(RefusedCommandLine, WithAnUnknownOptionAndTheNearestOne) {
   expect({"--nporc", "2", "echo"}, 125, "--nporc; did you mean --nproc?");
   expect({"--nproc", "2", "--time-out=3", "echo"}, 125, "--time-out; did you mean --timeout?");

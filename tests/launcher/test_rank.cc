@@ -8,6 +8,7 @@
 //   pid           writes "RANK pid PID" to stdout
 //   chunks=N      writes N lines to stderr, torn into pieces of random length
 //   stdin         writes "RANK read BYTES bytes" to stdout after reading stdin to its end
+//   cores         writes "RANK may use CORE,CORE,..." to stdout
 //   count-fds     writes "RANK has N descriptors" to stdout: those above 2
 //   ignore=SIGNAL, default=SIGNAL
 //   await=SIGNAL  waits for that signal, then writes "RANK got SIGNAL" to stdout
@@ -26,6 +27,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <unistd.h>
 
 // LeakSanitizer stops the process that it looks through with signals of its own, which on a
@@ -101,6 +103,18 @@ std::string read_stdin() {
   }
 }
 
+std::string own_cores() {
+  std::string text;
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return "?";
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (!CPU_ISSET(core, &set)) continue;
+    if (!text.empty()) text += ",";
+    text += std::to_string(core);
+  }
+  return text;
+}
+
 int count_descriptors() {
   int count = 0;
   for (int descriptor = 3; descriptor < 1024; ++descriptor) {
@@ -140,6 +154,9 @@ void act(const std::string& action, const std::string& value) {
   if (action == "stdin") {
     write_all(STDOUT_FILENO,
               own_rank() + " read " + std::to_string(read_stdin().size()) + " bytes\n");
+  }
+  if (action == "cores") {
+    write_all(STDOUT_FILENO, own_rank() + " may use " + own_cores() + "\n");
   }
   if (action == "count-fds") {
     write_all(STDOUT_FILENO,
