@@ -63,8 +63,11 @@ Status mpi_status(int code, std::string_view function) {
   MPI_Error_string(code, text.data(), &length);
   MPI_Error_class(code, &kind);
   const StatusCode status = kind == MPI_ERR_TRUNCATE ? StatusCode::kMismatch : StatusCode::kIo;
-  return Status(status, std::string(function) + ": " +
-                            std::string(text.data(), static_cast<std::size_t>(length)));
+  // MPICH appends where in itself the error was met, on lines of their own.
+  std::string first_line(text.data(), static_cast<std::size_t>(length));
+  first_line = first_line.substr(0, first_line.find('\n'));
+  first_line = first_line.substr(0, first_line.find(", error stack:"));
+  return Status(status, std::string(function) + ": " + first_line);
 }
 
 MPI_Datatype mpi_type(DType dtype) {
@@ -117,6 +120,9 @@ Result<std::shared_ptr<MpiLibrary>> MpiLibrary::open() {
     const int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
     DLAUNCH_RETURN_IF_ERROR(mpi_status(code, "MPI_Init_thread"));
     library->initialised_here_ = true;
+    // MPICH asks these for errors of requests; a program's own MPI keeps its own handlers.
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
   }
   if (provided < MPI_THREAD_MULTIPLE) return too_few_threads(provided);
   const auto make = [](MPI_User_function* function, MPI_Op& op) {

@@ -35,22 +35,17 @@ MpiOperation::~MpiOperation() {
   if (record_type != MPI_DATATYPE_NULL) MPI_Type_free(&record_type);
 }
 
+// One after the other: any look lets MPI make progress with all of them, and an error of a look at
+// several would go to MPI_COMM_WORLD's error handler.
 bool MpiOperation::test() {
-  if (requests.empty()) return true;
   results.resize(requests.size());
-  int all = 0;
-  const int code =
-      MPI_Testall(static_cast<int>(requests.size()), requests.data(), &all, results.data());
-  if (code != MPI_SUCCESS) {
-    int error = code;
-    for (const MPI_Status& result : results) {
-      const bool tells = code == MPI_ERR_IN_STATUS && result.MPI_ERROR != MPI_SUCCESS &&
-                         result.MPI_ERROR != MPI_ERR_PENDING;
-      if (tells) error = result.MPI_ERROR;
-    }
-    status = mpi_status(error, "MPI_Testall");
+  while (status.ok() && ended < requests.size()) {
+    int done = 0;
+    status = mpi_status(MPI_Test(&requests[ended], &done, &results[ended]), "MPI_Test");
+    if (status.ok() && done == 0) return false;
+    ++ended;
   }
-  return all != 0 || std::ranges::none_of(requests, in_hand) || !status.ok();
+  return true;
 }
 
 bool MpiOperation::withdraw() {

@@ -40,7 +40,7 @@ struct MpiOperation {
   MpiOperation(const MpiOperation&) = delete;
   MpiOperation& operator=(const MpiOperation&) = delete;
 
-  /// True once every request has ended, well or not (`status`).
+  /// True once every request has ended well, or one has not (`status`).
   bool test();
   /// Takes back what MPI lets go of: receives whose message has not come. True if nothing is left
   /// in MPI's hands.
@@ -50,6 +50,7 @@ struct MpiOperation {
   std::function<std::string()> name;
   std::vector<MPI_Request> requests;
   std::vector<MPI_Status> results;  // of the requests, once they have ended
+  std::size_t ended = 0;            // how many have
   bool only_receives = false;
   std::function<Status()> finish;  // after all requests have ended well
 

@@ -1,0 +1,91 @@
+// A rank of a job over MPI in which something goes wrong: failing_ranks SCENARIO. Every rank that
+// still can prints a line, "rank 1: " and what its call returned, before any of them ends.
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "runtime/mpi/mpi_world.h"
+
+namespace {
+
+using namespace std::chrono_literals;
+using dlaunch::Communicator;
+using dlaunch::Status;
+using dlaunch::StatusCode;
+
+Status time_out(Communicator& world) {
+  std::vector<float> data(5);
+  if (world.rank() == 2) return world.recv(data, 0, 9);  // what nobody sends
+  world.set_timeout(300ms);
+  return world.rank() == 0 ? world.all_reduce(data) : world.start_all_reduce(data).wait();
+}
+
+Status abort(Communicator& world) {
+  std::vector<float> data(5);
+  if (world.rank() == 1) {
+    world.abort(Status(StatusCode::kIo, "the disk is full"));
+    return world.barrier();
+  }
+  return world.rank() == 0 ? world.all_reduce(data) : world.start_barrier().wait();
+}
+
+Status die(Communicator& world) {
+  if (world.rank() == 1) std::raise(SIGKILL);
+  return world.barrier();
+}
+
+// From rank 0 to rank 1.
+Status exchange_and_meet(Communicator& world, std::vector<float>& data) {
+  if (world.rank() == 1) return world.recv(data, 0);
+  if (world.rank() == 0) {
+    const Status sent = world.send(data, 1);
+    if (!sent.ok()) return sent;
+  }
+  return world.barrier();
+}
+
+Status send_too_few(Communicator& world) {
+  std::vector<float> data(world.rank() == 0 ? 3 : 5);
+  return exchange_and_meet(world, data);
+}
+
+Status send_too_many(Communicator& world) {
+  std::vector<float> data(world.rank() == 0 ? 5 : 3);
+  return exchange_and_meet(world, data);
+}
+
+Status use_a_large_tag(Communicator& world) {
+  std::vector<float> data(1);
+  return world.start_send(data, 0, ~std::uint64_t{0}).wait();
+}
+
+int run(const std::string& scenario) {
+  const std::map<std::string, std::function<Status(Communicator&)>> scenarios{
+      {"time_out", time_out},
+      {"abort", abort},
+      {"die", die},
+      {"send_too_few", send_too_few},
+      {"send_too_many", send_too_many},
+      {"use_a_large_tag", use_a_large_tag}};
+  const auto world = dlaunch::connect_mpi_world({.timeout = 10s}).value_or_throw();
+  const auto rest = world->split(0, 0).value_or_throw();  // fails on its own only
+  const Status status = scenarios.at(scenario)(*world);
+  std::printf("rank %d: %s\n", world->rank(), status.to_string().c_str());
+  std::fflush(stdout);
+  return rest->barrier().ok() ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return argc == 2 ? run(argv[1]) : 2;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 2;
+  }
+}

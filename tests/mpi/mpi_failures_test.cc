@@ -1,0 +1,68 @@
+// What becomes of a job over MPI when something goes wrong: real processes under mpiexec.
+#include <chrono>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/subprocess.h"
+
+namespace dlaunch::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+
+CompletedProcess run_three_ranks(const std::string& scenario) {
+  const Command command{
+      .arguments = {MPIEXEC, "-n", "3", built_program("mpi_failing_ranks"), scenario},
+      .environment = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+                      {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+                      {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
+                      {"OMPI_MCA_mpi_yield_when_idle", "1"},
+                      {"MPIEXEC_TIMEOUT", "25"}}};
+  CompletedProcess result = run_command(command, Deadline::after(30s));
+  EXPECT_FALSE(result.timed_out) << result.out << result.error;
+  return result;
+}
+
+TEST(MpiFailures, TimeOutNamesTheCallAndIsToldToAllRanks) {
+  const auto result = run_three_ranks("time_out");
+  EXPECT_THAT(result.out, AllOf(ContainsRegex("rank 0: .*all_reduce sum f32\\[5\\].*timed out"),
+                                ContainsRegex("rank 1: .*all_reduce sum f32\\[5\\].*timed out"),
+                                ContainsRegex("rank 2: recv f32\\[5\\] from rank 0 tag 9: .*timed "
+                                              "out \\(reported by rank [01]\\)")))
+      << result.error;
+}
+
+TEST(MpiFailures, AbortEndsTheCallsOfAllRanksWithItsReason) {
+  const auto result = run_three_ranks("abort");
+  EXPECT_THAT(result.out,
+              AllOf(ContainsRegex("rank 0: all_reduce.*the disk is full \\(reported by rank 1\\)"),
+                    ContainsRegex("rank 1: .*failed earlier: the disk is full"),
+                    ContainsRegex("rank 2: barrier.*the disk is full \\(reported by rank 1\\)")))
+      << result.error;
+}
+
+TEST(MpiFailures, DeathOfARankEndsTheJob) {
+  const auto result = run_three_ranks("die");
+  EXPECT_NE(result.exit_code, 0);
+}
+
+TEST(MpiFailures, MessagesOfAnotherLengthAreRefused) {
+  EXPECT_THAT(run_three_ranks("send_too_few").out,
+              HasSubstr("rank 1: recv f32[5] from rank 0 tag 0: peer 0: sent 3 elements"));
+  EXPECT_THAT(run_three_ranks("send_too_many").out,
+              ContainsRegex("rank 1: recv f32\\[3\\] from rank 0 tag 0: MPI_Test: .*truncated"));
+}
+
+TEST(MpiFailures, TagThatMpiCannotCarryIsRefused) {
+  const auto result = run_three_ranks("use_a_large_tag");
+  EXPECT_THAT(result.out, HasSubstr("is too large for this MPI"));
+  EXPECT_EQ(result.exit_code, 0) << "nothing failed\n" << result.out << result.error;
+}
+
+}  // namespace
+}  // namespace dlaunch::testing
