@@ -52,6 +52,7 @@ Collected bruck_collect_slices(int rank, const Partition& parts) {
     return parts.count((rank + world - (i & (distance - 1)) + i) % world);
   };
   std::vector<Slice> blocks;  // the block here that travels i ranks in all
+  blocks.reserve(static_cast<std::size_t>(world));
   for (int i = 0; i < world; ++i) {
     blocks.push_back(parts.slice(Region::kInput, (rank + i) % world));
   }
