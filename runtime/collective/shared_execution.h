@@ -6,9 +6,10 @@
 // can read it there. Each chooses for itself; the others find in its cell what it chose. What is
 // read in place is not touched by its owner until all readers have said that they are done.
 //
-// Failure is safe: nobody writes into memory of another member, and what was read in place from a
-// member that gave up is never handed out as a result, because that member does not announce the
-// stages that its readers wait for.
+// Failure: nobody writes into memory of another member. A member that gives up may change memory
+// that others still read in place. Whoever waits for it once more fails then; one that only reads
+// from it (broadcast, scatter, gather) may be through before it hears of the failure, and its next
+// call says so.
 //
 // Threads: the one that drives the endpoint.
 #pragma once
