@@ -34,11 +34,12 @@ void Elements::reduce(std::byte* into, std::span<const void* const> operands, st
 void Elements::reduce_apart(std::byte* into, std::span<const void* const> operands,
                             std::size_t count, bool complete) {
   const std::size_t bytes = count * size();
-  std::vector<std::byte> result(std::move(apart_));
+  std::vector<std::byte> result;
+  result.swap(apart_);
   if (result.size() < bytes) result.resize(bytes);
   reduce(result.data(), operands, count, complete);
   std::memcpy(into, result.data(), bytes);
-  apart_ = std::move(result);
+  apart_.swap(result);
 }
 
 void Elements::reduce_records(std::byte* into, std::span<const void* const> operands,

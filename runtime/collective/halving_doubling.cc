@@ -25,6 +25,7 @@ struct Folding {
 // The vector as cut among the places: a place owns the parts of all ranks it stands for.
 Partition by_place(const Folding& folding, const Partition& parts) {
   std::vector<std::size_t> counts;
+  counts.reserve(static_cast<std::size_t>(folding.active));
   for (int place = 0; place < folding.active; ++place) {
     counts.push_back(parts.offset(folding.first_rank(place + 1)) -
                      parts.offset(folding.first_rank(place)));

@@ -14,6 +14,7 @@ Plan scatter_all_gather_broadcast(int rank, int world, std::size_t count, int ro
   // Ranks by place: part i belongs to the i-th rank after the root.
   const int place = (rank - root + world) % world;
   std::vector<int> ranks;
+  ranks.reserve(static_cast<std::size_t>(world));
   for (int i = 0; i < world; ++i) ranks.push_back((root + i) % world);
   Plan plan = binomial_scatter(rank, parts, root);
   append(plan, ring_all_gather(place, parts),

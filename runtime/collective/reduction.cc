@@ -99,7 +99,8 @@ struct Multiply {
 // `|` rather than `||` leaves no branch in the loop.
 template <typename T>
 DLAUNCH_INLINE bool is_nan(T value) {
-  if constexpr (std::is_floating_point_v<T>) return value != value;
+  if constexpr (std::is_floating_point_v<T>)
+    return value != value;  // NOLINT(misc-redundant-expression)
   return false;
 }
 struct Minimum {
@@ -198,6 +199,7 @@ DLAUNCH_INLINE void reduce(T* into, const T* const* operands, std::size_t number
 using ReduceFunction = void (*)(void*, const void* const*, std::size_t, std::size_t, int);
 
 // One function per operation and type, each compiled for several CPUs.
+// NOLINTBEGIN(bugprone-macro-parentheses): types cannot be put in parentheses
 #define DLAUNCH_REDUCE(Op, T, name)                                                               \
   DLAUNCH_MULTIVERSION void name(void* into, const void* const* operands, std::size_t number,     \
                                  std::size_t count, int divisor) {                                \
@@ -232,6 +234,7 @@ DLAUNCH_REDUCE_ALL_TYPES(Maximum, maximum)
   }
 DLAUNCH_CONVERT(Float16, f16)
 DLAUNCH_CONVERT(BFloat16, bf16)
+// NOLINTEND(bugprone-macro-parentheses)
 
 ReduceFunction function_of(ReduceOp op, DType dtype) {
   const auto type = static_cast<std::size_t>(dtype);  // the tables are in the order of DType

@@ -220,7 +220,7 @@ Status Announcements::clarify(LaneKind lane, std::uint64_t sequence, const Statu
       const std::scoped_lock lock(mutex_);
       if (first) announce(index_of(lane), sequence, false);
       endpoint_->poll(Deadline::after(kTurn));
-      if (const Status clash = take_in(); !clash.ok()) return clash;
+      if (Status clash = take_in(); !clash.ok()) return clash;
       if (const Status failure = endpoint_->failure(); !failure.ok()) {
         return failure.code() == StatusCode::kMismatch ? failure : why;
       }

@@ -74,19 +74,20 @@ Result<Lanes> connect_lanes(const JobEnvironment& job, const Logger& logger, Sto
   if (!listener.ok()) return listener.status();
   auto address = own_address(job, listener->port());
   if (!address.ok()) return address.status();
-  return connect_mesh(*std::move(listener),
-                      {.rank = rank,
-                       .world_size = size,
-                       .address = *std::move(address),
-                       .exchange = exchange_through(store, name + "/", rank, size),
-                       .token = job.token,
-                       .job_id = job.job_id,
-                       .lanes = kCommunicatorLanes,
-                       .transport = job.transport,
-                       .timeout = deadline.remaining(),
-                       .wait = WaitPolicy::of_host(job.local_world_size, job.local_cores),
-                       .describe = describe_signature,
-                       .logger = logger});
+  MeshOptions options;
+  options.rank = rank;
+  options.world_size = size;
+  options.address = *std::move(address);
+  options.exchange = exchange_through(store, name + "/", rank, size);
+  options.token = job.token;
+  options.job_id = job.job_id;
+  options.lanes = kCommunicatorLanes;
+  options.transport = job.transport;
+  options.timeout = deadline.remaining();
+  options.wait = WaitPolicy::of_host(job.local_world_size, job.local_cores);
+  options.describe = describe_signature;
+  options.logger = logger;
+  return connect_mesh(*std::move(listener), options);
 }
 
 Result<std::unique_ptr<TcpStore>> connect_store(const JobEnvironment& job, Deadline deadline) {
