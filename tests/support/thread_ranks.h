@@ -27,6 +27,7 @@ namespace dlaunch::testing {
 /// With DLAUNCH_TEST_SHARED_MEMORY=1 in the environment the threads share memory as ranks of one
 /// host do, so that the same tests run over collectives in shared memory too.
 inline bool share_memory() {
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody changes the environment
   const char* value = std::getenv("DLAUNCH_TEST_SHARED_MEMORY");
   return value != nullptr && std::string_view(value) == "1";
 }
