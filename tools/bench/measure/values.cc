@@ -14,6 +14,7 @@ void fill_floats(float* data, std::size_t count, int rank, std::uint64_t repetit
 double error_of_float_sums(const float* sums, std::size_t count, int ranks,
                            std::uint64_t repetition) {
   std::vector<std::uint32_t> streams;
+  streams.reserve(static_cast<std::size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) streams.push_back(stream_of(rank, repetition));
   double worst = 0;
   for (std::size_t i = 0; i < count; ++i) {
