@@ -15,6 +15,7 @@ void relaunch_under_dlaunch(int nproc, int argc, char** argv) {
                                     "--nproc", std::to_string(nproc), self.string()};
   words.insert(words.end(), argv + 1, argv + argc);
   std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   execvp(arguments[0], arguments.data());
