@@ -54,8 +54,8 @@ TEST(HierarchicalPlan, ReducesLongVectorsAcrossFewHostsAndMany) {
 TEST(HierarchicalPlan, SendsBetweenHostsOnlyWhatAnAllReduceOfItsPartNeeds) {
   constexpr int kHosts = 4;
   constexpr int kEach = 3;
-  constexpr std::size_t kCount = 12 * 4096;
-  std::vector<int> hosts(kHosts * kEach);
+  constexpr std::size_t kCount = std::size_t{12} * 4096;
+  std::vector<int> hosts(std::size_t{kHosts} * kEach);
   for (std::size_t rank = 0; rank < hosts.size(); ++rank)
     hosts[rank] = static_cast<int>(rank) / kEach;
   for (int rank = 0; rank < kHosts * kEach; ++rank) {

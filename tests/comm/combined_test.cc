@@ -55,7 +55,6 @@ struct Candidate {
   float value = 0;
   std::int32_t index = 0;
   std::uint8_t padding[4] = {};
-  friend bool operator==(const Candidate&, const Candidate&) = default;
 };
 
 constexpr auto kBetter = [](Candidate& a, const Candidate& b) {

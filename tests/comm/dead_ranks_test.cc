@@ -16,7 +16,6 @@ namespace dlaunch::testing {
 namespace {
 
 using namespace std::chrono_literals;
-using ::testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kWorld = 4;

@@ -151,10 +151,10 @@ class CompareCollectives : public Dbench {
  protected:
   CompletedProcess report(const std::string& runs) const {
     std::ofstream(folder_ / "allreduce.jsonl") << runs << std::flush;
-    return run_command(
-        {.arguments = {"/usr/bin/env", "python3", SOURCE_ROOT "/tools/bench/compare_collectives",
-                       "allreduce", "--report", "--out", folder_.string()}},
-        Deadline::after(kLimit));
+    return run_command({.arguments = {"/usr/bin/env", "python3",
+                                      std::string(SOURCE_ROOT) + "/tools/bench/compare_collectives",
+                                      "allreduce", "--report", "--out", folder_.string()}},
+                       Deadline::after(kLimit));
   }
   static std::string run_line(const std::string& contender, int round, double us,
                               bool settled = true) {

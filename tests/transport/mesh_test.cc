@@ -222,12 +222,15 @@ TEST(Mesh, PassesMessagesThatLieInTheSharedHeap) {
 }
 
 TEST(Mesh, UsesNoProcessorWhileItWaits) {
+  std::vector<std::byte> data(8);
+  std::vector<Transfer> receives;  // in flight until the endpoints are gone
+  for (int rank = 0; rank < 3; ++rank) {
+    receives.push_back(make_transfer((rank + 1) % 3, {.sequence = 1}, data));
+  }
   auto world = connect(std::vector<RankOptions>(3));
   Fabric fabric = lane_of(world, 0);
-  fabric.run([](int rank, Endpoint& endpoint) {
-    std::vector<std::byte> data(8);
-    Transfer receive = make_transfer((rank + 1) % 3, {.sequence = 1}, data);
-    endpoint.start_recv(receive);
+  fabric.run([&](int rank, Endpoint& endpoint) {
+    endpoint.start_recv(receives[static_cast<std::size_t>(rank)]);
     rusage before{};
     rusage after{};
     ::getrusage(RUSAGE_THREAD, &before);

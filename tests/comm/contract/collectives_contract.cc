@@ -220,7 +220,7 @@ TEST_P(Collectives, WorkOnMemoryOfTheCommunicatorsOwn) {
     ASSERT_EQ(values.size(), 70'001U);
     for (float& value : values) value = static_cast<float>(comm.rank() + 1);
     ASSERT_STATUS_OK(comm.all_reduce(values));
-    const auto sum = static_cast<float>(world() * (world() + 1) / 2);
+    const auto sum = 0.5F * static_cast<float>(world() * (world() + 1));
     for (const float value : values) ASSERT_EQ(value, sum);
   });
 }
