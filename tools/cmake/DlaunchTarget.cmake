@@ -17,7 +17,8 @@ target_compile_options(dlaunch_settings INTERFACE
   -Wno-missing-field-initializers
   $<$<BOOL:${PROJECT_IS_TOP_LEVEL}>:-Werror>)
 if(DLAUNCH_SANITIZE)
-  target_compile_options(dlaunch_settings INTERFACE -fsanitize=${DLAUNCH_SANITIZE})
+  target_compile_options(dlaunch_settings INTERFACE -fsanitize=${DLAUNCH_SANITIZE}
+    -Wno-maybe-uninitialized)  # GCC gives false alarms in instrumented code
   target_link_options(dlaunch_settings INTERFACE -fsanitize=${DLAUNCH_SANITIZE})
   if(DLAUNCH_SANITIZE MATCHES "undefined")
     target_compile_options(dlaunch_settings INTERFACE -fno-sanitize-recover=undefined)
