@@ -2,8 +2,8 @@
 #include <cmath>
 
 #include "nn/cpu/kernels.h"
-#include "runtime/base/multiversion.h"
 #include "nn/cpu/parallel.h"
+#include "runtime/base/multiversion.h"
 
 namespace dlaunch::nn::cpu {
 namespace {

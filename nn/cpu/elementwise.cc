@@ -1,8 +1,8 @@
 // Loops over arrays. The *_range functions are compiled for several instruction sets; the functions
 // behind the interface split the work among threads.
 #include "nn/cpu/kernels.h"
-#include "runtime/base/multiversion.h"
 #include "nn/cpu/parallel.h"
+#include "runtime/base/multiversion.h"
 
 namespace dlaunch::nn::cpu {
 namespace {

@@ -4,8 +4,8 @@
 #include <limits>
 
 #include "nn/cpu/kernels.h"
-#include "runtime/base/multiversion.h"
 #include "nn/cpu/parallel.h"
+#include "runtime/base/multiversion.h"
 
 namespace dlaunch::nn::cpu {
 namespace {
