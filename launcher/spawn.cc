@@ -93,10 +93,6 @@ Status exec_error(const std::string& path, int error) {
 
 }  // namespace
 
-Descriptor::~Descriptor() {
-  if (value_ >= 0) close(value_);
-}
-
 Result<Rank> spawn_rank(const SpawnPlan& plan, int rank,
                         const std::vector<std::string>& environment) {
   Rank started;

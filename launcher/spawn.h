@@ -10,28 +10,12 @@
 #include <sys/types.h>
 
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "runtime/base/descriptor.h"
 #include "runtime/base/status.h"
 
 namespace dlaunch {
-
-/// A descriptor that is closed with this object.
-class Descriptor {
- public:
-  explicit Descriptor(int value = -1) : value_(value) {}
-  ~Descriptor();
-  Descriptor(Descriptor&& other) noexcept : value_(std::exchange(other.value_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(value_, other.value_);
-    return *this;
-  }
-  int get() const { return value_; }
-
- private:
-  int value_;
-};
 
 /// The same for all ranks of a job. The vectors of strings outlive the call only.
 struct SpawnPlan {

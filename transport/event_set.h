@@ -8,8 +8,8 @@
 #include <span>
 
 #include "runtime/base/deadline.h"
+#include "runtime/base/descriptor.h"
 #include "runtime/base/status.h"
-#include "transport/descriptor.h"
 
 namespace dlaunch {
 

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "nn/core/error.h"
+#include "runtime/base/round_up.h"
 
 namespace dlaunch::nn::cpu {
 namespace {
@@ -17,10 +18,6 @@ namespace {
 constexpr std::size_t kAlignment = 64;  // a cache line, an AVX-512 register
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kSegment = std::size_t{8} << 20;  // smallest request to the system
-
-std::size_t round_up(std::size_t bytes, std::size_t unit) {
-  return (bytes + unit - 1) / unit * unit;
-}
 
 }  // namespace
 

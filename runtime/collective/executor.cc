@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "runtime/collective/scratch.h"
+
 namespace dlaunch {
 namespace {
 
@@ -13,12 +15,6 @@ bool overlap(const std::byte* a, std::size_t a_bytes, const std::byte* b, std::s
   const auto a_begin = reinterpret_cast<std::uintptr_t>(a);
   const auto b_begin = reinterpret_cast<std::uintptr_t>(b);
   return a_begin < b_begin + b_bytes && b_begin < a_begin + a_bytes;
-}
-
-// A scratch vector's length in bytes may differ from run to run; its memory only grows.
-std::byte* at_least(std::vector<std::byte>& memory, std::size_t bytes) {
-  if (memory.size() < bytes) memory.resize(bytes);
-  return memory.data();
 }
 
 }  // namespace

@@ -7,6 +7,9 @@
 #include <string>
 #include <utility>
 
+#include "runtime/base/pause.h"
+#include "runtime/collective/scratch.h"
+
 namespace dlaunch {
 namespace {
 
@@ -25,17 +28,6 @@ constexpr std::size_t kLeastPieceBytes = std::size_t{16} << 10;
 // Looks at a cell before the owner is asked to wait in another way.
 constexpr int kSpins = 200;
 constexpr int kYields = 20;
-
-inline void pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
-
-std::byte* at_least(std::vector<std::byte>& memory, std::size_t bytes) {
-  if (memory.size() < bytes) memory.resize(bytes);
-  return memory.data();
-}
 
 constexpr std::uint64_t progress_of(std::uint64_t operation, std::uint32_t stage) {
   return (operation << SharedGroup::kStageBits) + stage;
@@ -64,10 +56,32 @@ void SharedExecution::start(const SharedAssignment& assignment) {
 
 // --- waiting
 
+// What is waited for: before an operation is entered, everybody in the one before it; then whatever
+// the step says.
+
+// How many members are waited for.
+int SharedExecution::members_to_come() const {
+  if (entering()) {
+    return sequence_[assignment_.channel].met < operation() - 1 ? group_->size() : 0;
+  }
+  const SharedStep& now = step();
+  if (now.wait == Wait::kNobody) return 0;
+  if (now.wait == Wait::kReaders && !own_in_place_) return 0;
+  return now.member >= 0 ? 1 : group_->size();
+}
+
+// The first of them, the second, ...
+int SharedExecution::member_to_come(int which) const {
+  return !entering() && step().member >= 0 ? step().member : which;
+}
+
 // Nobody waits for itself: a root announces nothing to itself when it has nothing to read.
-bool SharedExecution::reached(int member, std::uint32_t stage) const {
+bool SharedExecution::has_come(int member) const {
   if (member == group_->index()) return true;
-  return cell(member).progress.load(std::memory_order_acquire) >= progress_of(operation(), stage);
+  const std::uint64_t number = entering() ? operation() - 1 : operation();
+  const std::uint32_t stage = entering() ? kExposed : step().stage;
+  const SharedCell& theirs = group_->cell(assignment_.channel, number, member);
+  return theirs.progress.load(std::memory_order_acquire) >= progress_of(number, stage);
 }
 
 bool SharedExecution::its_turn() const {
@@ -77,18 +91,13 @@ bool SharedExecution::its_turn() const {
 // Before the cell and slot of an operation are written, everybody must be through with the one
 // before the last, which used the same.
 bool SharedExecution::enter_operation() {
-  SharedSequence::Channel& channel = sequence_[assignment_.channel];
-  const std::uint64_t before = operation() - 1;
-  if (channel.met < before) {
-    for (; cursor_ < group_->size(); ++cursor_) {
-      const SharedCell& previous = group_->cell(assignment_.channel, before, cursor_);
-      if (previous.progress.load(std::memory_order_acquire) < progress_of(before, kExposed)) {
-        return false;
-      }
-    }
-    channel.met = before;
-    cursor_ = 0;
+  const int end = members_to_come();
+  for (; cursor_ < end; ++cursor_) {
+    if (!has_come(cursor_)) return false;
   }
+  cursor_ = 0;
+  SharedSequence::Channel& channel = sequence_[assignment_.channel];
+  channel.met = std::max(channel.met, operation() - 1);
   entered_ = operation();
   fill_cell();
   return true;
@@ -97,10 +106,10 @@ bool SharedExecution::enter_operation() {
 // Whether the current step may go on; looks no further than the first member that is missing.
 bool SharedExecution::wait_over() {
   const SharedStep& now = step();
-  const int end = last_to_come();
+  const int end = members_to_come();
   for (; cursor_ < end; ++cursor_) {
-    const int member = now.member >= 0 ? now.member : cursor_;
-    if (!reached(member, now.stage)) return false;
+    const int member = member_to_come(cursor_);
+    if (!has_come(member)) return false;
     if (now.stage != kExposed) continue;
     if (Status met = meet(member); !met.ok()) {
       this->end(met);
@@ -112,14 +121,6 @@ bool SharedExecution::wait_over() {
     sequence_[assignment_.channel].met = operation();
   }
   return true;
-}
-
-// How many members the current step waits for.
-int SharedExecution::last_to_come() const {
-  const SharedStep& now = step();
-  if (now.wait == Wait::kNobody) return 0;
-  if (now.wait == Wait::kReaders && !own_in_place_) return 0;
-  return now.member >= 0 ? 1 : group_->size();
 }
 
 // A member has exposed its input: is it in the same operation, and where is the input?
@@ -142,23 +143,15 @@ Status SharedExecution::meet(int member) {
 }
 
 bool SharedExecution::ready() const {
-  if (done_) return false;
-  if (!its_turn()) return false;
-  if (entered_ != operation()) {
-    const std::uint64_t before = operation() - 1;
-    return sequence_[assignment_.channel].met >= before || cursor_ >= group_->size() ||
-           group_->cell(assignment_.channel, before, cursor_)
-                   .progress.load(std::memory_order_acquire) >= progress_of(before, kExposed);
-  }
-  if (cursor_ >= last_to_come()) return true;
-  return reached(step().member >= 0 ? step().member : cursor_, step().stage);
+  if (done_ || !its_turn()) return false;
+  return cursor_ >= members_to_come() || has_come(member_to_come(cursor_));
 }
 
 bool SharedExecution::linger() const {
   if (group_->core_each()) {
     for (int spin = 0; spin < kSpins; ++spin) {
       if (ready()) return true;
-      pause();
+      pause_briefly();
     }
     return false;
   }
@@ -172,17 +165,9 @@ bool SharedExecution::linger() const {
 std::vector<int> SharedExecution::waiting_for() const {
   std::vector<int> ranks;
   if (done_ || !its_turn()) return ranks;
-  const bool entering = entered_ != operation();
-  const std::uint64_t number = entering ? operation() - 1 : operation();
-  const std::uint64_t wanted = progress_of(number, entering ? kExposed : step().stage);
-  const int end = entering ? group_->size() : last_to_come();
+  const int end = members_to_come();
   for (int i = 0; i < end; ++i) {
-    const int member = !entering && step().member >= 0 ? step().member : i;
-    if (member == group_->index()) continue;
-    const SharedCell& theirs = group_->cell(assignment_.channel, number, member);
-    if (theirs.progress.load(std::memory_order_acquire) < wanted) {
-      ranks.push_back(group_->rank(member));
-    }
+    if (!has_come(member_to_come(i))) ranks.push_back(group_->rank(member_to_come(i)));
   }
   return ranks;
 }
@@ -258,7 +243,7 @@ bool SharedExecution::advance() {
   bool progress = false;
   while (!done_) {
     if (!its_turn()) return progress;
-    if (entered_ != operation() && !enter_operation()) return progress;
+    if (entering() && !enter_operation()) return progress;
     if (!wait_over()) return progress || done_;
     progress = true;
     if (!act()) return true;  // others get their turn

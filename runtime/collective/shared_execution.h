@@ -115,7 +115,10 @@ class SharedExecution final : public Readiness {
   SharedCell& cell(int member) const {
     return group_->cell(assignment_.channel, operation(), member);
   }
-  bool reached(int member, std::uint32_t stage) const;
+  bool entering() const { return entered_ != operation(); }
+  int members_to_come() const;
+  int member_to_come(int which) const;
+  bool has_come(int member) const;
   std::size_t bytes(std::size_t elements) const { return elements * elements_.size(); }
 
   bool its_turn() const;
@@ -126,7 +129,6 @@ class SharedExecution final : public Readiness {
   SharedLocation expose_result(const SharedLocation& input);
   Source find(int member, const SharedLocation& location) const;
   bool wait_over();
-  int last_to_come() const;
   Status meet(int member);
   void announce();
 

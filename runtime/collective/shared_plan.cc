@@ -15,8 +15,6 @@ constexpr std::size_t kRoundBytes = std::size_t{256} << 10;
 
 class Builder {
  public:
-  explicit Builder(const SharedShape& shape) : shape_(shape) {}
-
   SharedStep& step(Wait wait, std::uint32_t stage, int member = -1) {
     close();
     SharedStep& added = plan_.steps.emplace_back();
@@ -52,7 +50,6 @@ class Builder {
     }
   }
 
-  const SharedShape& shape_;
   SharedPlan plan_;
   std::uint32_t operation_ = 0;
   std::size_t base_ = 0;
@@ -294,7 +291,7 @@ bool has_shared_plan(const SharedShape& shape) {
 }
 
 SharedPlan shared_plan(const SharedShape& shape) {
-  Builder builder(shape);
+  Builder builder;
   switch (shape.kind) {
     case CollectiveKind::kBarrier:
       builder.step(Wait::kNobody, 0).announce = kExposed;

@@ -257,6 +257,23 @@ TEST_P(EndpointFailure, DeliversWhatWasSentBeforeALeave) {
   });
 }
 
+TEST_P(EndpointFailure, ALeaveDoesNotUndoWhatTheLeaverHasReceived) {
+  // Long enough to be fetched from the sender's memory, where the transport does that.
+  constexpr std::size_t kBytes = 200'003;
+  for (int round = 0; round < 50; ++round) {
+    Fabric fabric = make(2);
+    fabric.run([&](int rank, Endpoint& endpoint) {
+      std::vector<std::byte> data(kBytes);
+      if (rank == 0) {
+        EXPECT_OK(send(endpoint, 1, kTag, data));
+      } else {
+        EXPECT_OK(recv(endpoint, 0, kTag, data));
+        fabric.endpoints[1].reset();
+      }
+    });
+  }
+}
+
 TEST_P(EndpointFailure, LeavesWhileMessagesForItAreUnread) {
   // Unread bytes make a closing socket reset the connection; what was sent must survive that.
   Fabric fabric = make(2);

@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "runtime/base/pause.h"
+
 namespace dlaunch {
 namespace {
 
@@ -20,12 +22,6 @@ constexpr int kLooksPerClock = 16;
 
 Status left_status(int peer) {
   return Status::about_peer(StatusCode::kPeerLeft, peer, "has closed its endpoint");
-}
-
-void pause_briefly() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#endif
 }
 
 }  // namespace

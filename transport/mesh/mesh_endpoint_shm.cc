@@ -11,8 +11,9 @@ void MeshEndpoint::read(ShmLink& link) {
   if (!failure_.failed() && !peer(link.peer()).left) member_lost(link.peer());
 }
 
-// Nothing more comes: all that is there.
+// Nothing more comes from a peer that has gone: takes in all that it sent, and what it fetched.
 void MeshEndpoint::read_to_the_end(ShmLink& link) {
+  link.complete_fetched();
   while (!failure_.failed() && link.has_input()) {
     const Status taken = link.read();
     if (taken.ok() && !link.is_withdrawn()) continue;

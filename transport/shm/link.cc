@@ -42,14 +42,17 @@ void ShmLink::send(Transfer& transfer) {
   if (first_ + 1 == queue_.size()) flush();
 }
 
-void ShmLink::flush() {
-  if (!offered_.empty()) {
-    for (const std::uint64_t now = out_.fetched_offers(); fetched_ < now && !offered_.empty();
-         ++fetched_) {
-      context_.complete(*offered_.front(), Status());
-      offered_.pop_front();
-    }
+void ShmLink::complete_fetched() {
+  if (offered_.empty()) return;
+  for (const std::uint64_t now = out_.fetched_offers(); fetched_ < now && !offered_.empty();
+       ++fetched_) {
+    context_.complete(*offered_.front(), Status());
+    offered_.pop_front();
   }
+}
+
+void ShmLink::flush() {
+  complete_fetched();
   while (has_queue()) {
     Outgoing& outgoing = queue_[first_];
     Transfer& transfer = *outgoing.transfer;

@@ -28,7 +28,9 @@ class ShmLink {
 
   /// Sends as much as the ring takes; the rest is queued.
   void send(Transfer& transfer);
-  /// Goes on with queued sends.
+  /// Completes the sends that the peer has fetched.
+  void complete_fetched();
+  /// The same, and goes on with queued sends.
   void flush();
   bool has_sends() const { return first_ < queue_.size() || !offered_.empty(); }
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "runtime/base/deadline.h"
+#include "runtime/base/descriptor.h"
 #include "runtime/base/status.h"
-#include "transport/descriptor.h"
 
 namespace dlaunch {
 

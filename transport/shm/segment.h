@@ -14,8 +14,8 @@
 #include <optional>
 #include <vector>
 
+#include "runtime/base/descriptor.h"
 #include "runtime/base/status.h"
-#include "transport/descriptor.h"
 #include "transport/shm/mapping.h"
 #include "transport/shm/segment_layout.h"
 #include "transport/shm/segment_records.h"

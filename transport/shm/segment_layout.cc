@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "runtime/base/round_up.h"
 #include "transport/shm/segment_records.h"
 #include "transport/shm/shared_group.h"
 
@@ -12,10 +13,6 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
-
-constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) {
-  return (bytes + unit - 1) / unit * unit;
-}
 
 std::size_t count(int number) {
   return static_cast<std::size_t>(number);

@@ -8,15 +8,13 @@
 #include <string>
 #include <utility>
 
+#include "runtime/base/round_up.h"
+
 namespace dlaunch {
 namespace {
 
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kParities = 2;
-
-constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) {
-  return (bytes + unit - 1) / unit * unit;
-}
 
 // The memory: who sleeps, a bit each | cells by channel, parity, member | slots likewise.
 std::size_t asleep_bytes(std::size_t members) {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/descriptor.h"
+#include "runtime/base/descriptor.h"
 #include "transport/inbox.h"
 #include "transport/tcp/frame.h"
 #include "transport/tcp/frame_receiver.h"

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "runtime/base/deadline.h"
+#include "runtime/base/descriptor.h"
 #include "runtime/base/logging.h"
 #include "runtime/base/status.h"
-#include "transport/descriptor.h"
 #include "transport/tcp/listener.h"
 
 namespace dlaunch {

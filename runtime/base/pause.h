@@ -1,0 +1,13 @@
+// pause_briefly: tells the CPU that this thread looks at memory over and over, so that it leaves
+// more to a thread on the same core. Tens of nanoseconds; any thread.
+#pragma once
+
+namespace dlaunch {
+
+inline void pause_briefly() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace dlaunch
