@@ -147,6 +147,15 @@ class Endpoint {
   /// The memory that this rank shares with others of its host, for collectives without messages;
   /// nullptr if there is none. Belongs to the endpoint and is used by the thread that drives it.
   virtual SharedGroup* shared_group() { return nullptr; }
+
+  /// For those who read members' memory: failure(), after a look at what the members say of
+  /// themselves. A member that gives up says so before its caller may write over that memory, so
+  /// if this is ok, what was read before it is sound.
+  virtual Status group_failure() { return failure(); }
+
+  /// A member's memory cannot be read any more; `why` is about that rank. Fails the endpoint, with
+  /// what the member itself says, or with its death, if either comes within a second.
+  virtual void fail_unreadable(const Status& why) { fail(why); }
 };
 
 }  // namespace dlaunch

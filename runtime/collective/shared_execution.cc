@@ -132,12 +132,11 @@ Status SharedExecution::meet(int member) {
                                              " where rank " + std::to_string(endpoint_.rank()) +
                                              " called " + describe_(assignment_.signature));
   }
+  const bool in_place = theirs.input.place != Place::kSlot || theirs.result.place != Place::kSlot;
+  any_in_place_ = any_in_place_ || in_place;
   if (member != group_->index()) {
     sources_[static_cast<std::size_t>(member)] = {find(member, theirs.input),
-                                                  find(member, theirs.result)};
-  }
-  if (theirs.input.place != Place::kSlot || theirs.result.place != Place::kSlot) {
-    any_in_place_ = true;
+                                                  find(member, theirs.result), in_place};
   }
   return Status();
 }
@@ -183,6 +182,7 @@ void SharedExecution::fill_cell() {
   result_in_slot_ = own.result.place == Place::kSlot;
   own_in_place_ = !input_in_slot_ || !result_in_slot_;
   any_in_place_ = own_in_place_;
+  for (Sources& each : sources_) each.in_place = false;
   // Its own input this member has in its cache; not so the copy in its slot.
   sources_[static_cast<std::size_t>(group_->index())].input = {
       reinterpret_cast<std::uintptr_t>(assignment_.input), true};
@@ -231,10 +231,29 @@ SharedExecution::Source SharedExecution::find(int member, const SharedLocation& 
   return {reinterpret_cast<std::uintptr_t>(slot) - bytes(step().base), true};
 }
 
-void SharedExecution::announce() {
+// A member that gives up or leaves before the others have read its memory may write over it. What
+// has been read up to now is what it was, if this is ok.
+Status SharedExecution::sources_failure() const {
+  if (!any_in_place_) return Status();
+  DLAUNCH_RETURN_IF_ERROR(endpoint_.group_failure());
+  for (const int rank : endpoint_.departed()) {
+    for (std::size_t member = 0; member < sources_.size(); ++member) {
+      if (group_->rank(static_cast<int>(member)) == rank && sources_[member].in_place) {
+        return Status::about_peer(StatusCode::kPeerLeft, rank, "has closed its endpoint");
+      }
+    }
+  }
+  return Status();
+}
+
+// Those whose memory has been read stay until this rank has announced that: so it looks at them
+// before.
+Status SharedExecution::announce() {
   const SharedStep& now = step();
-  if (now.announce == 0 || (now.announce_only_in_place && !any_in_place_)) return;
+  if (now.announce == 0 || (now.announce_only_in_place && !any_in_place_)) return Status();
+  DLAUNCH_RETURN_IF_ERROR(sources_failure());
   group_->announce(cell(group_->index()), progress_of(operation(), now.announce));
+  return Status();
 }
 
 // --- progress
@@ -248,7 +267,10 @@ bool SharedExecution::advance() {
     progress = true;
     if (!act()) return true;  // others get their turn
     if (done_) return true;
-    announce();
+    if (Status lost = announce(); !lost.ok()) {
+      end(lost);
+      return true;
+    }
     if (++step_ == assignment_.plan->steps.size()) finish();
   }
   return progress;
@@ -263,7 +285,8 @@ bool SharedExecution::act() {
       if (budget == 0) return false;
       const std::size_t count = std::min(action.count - performed_, portion(action));
       if (Status status = perform(action, performed_, count); !status.ok()) {
-        end(status);
+        endpoint_.fail_unreadable(status);
+        end(endpoint_.failure());
         return true;
       }
       performed_ += count;

@@ -108,6 +108,7 @@ class SharedExecution final : public Readiness {
   struct Sources {
     Source input;
     Source result;
+    bool in_place = false;  // one of them is not in a slot
   };
 
   const SharedStep& step() const { return assignment_.plan->steps[step_]; }
@@ -130,7 +131,8 @@ class SharedExecution final : public Readiness {
   Source find(int member, const SharedLocation& location) const;
   bool wait_over();
   Status meet(int member);
-  void announce();
+  Status sources_failure() const;
+  Status announce();
 
   bool act();
   std::size_t portion(const SharedAction& action) const;

@@ -57,6 +57,8 @@ class MeshEndpoint final : public Endpoint {
   const char* transport_name(int peer) const override;
   std::span<const int> departed() const override { return departed_; }
   SharedGroup* shared_group() override { return group_.has_value() ? &*group_ : nullptr; }
+  Status group_failure() override;
+  void fail_unreadable(const Status& why) override;
 
  private:
   // What an event is about; the number is a rank, or a member of the group.

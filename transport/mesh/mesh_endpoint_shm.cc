@@ -1,14 +1,44 @@
 // MeshEndpoint: its peers in shared memory.
+#include <poll.h>
+
 #include "transport/mesh/mesh_endpoint.h"
 
 namespace dlaunch {
+namespace {
+
+// A process that is killed loses its memory first, and is seen to be dead only then.
+constexpr std::chrono::seconds kDying{1};
+constexpr std::chrono::milliseconds kBetweenLooks{5};
+
+}  // namespace
 
 void MeshEndpoint::read(ShmLink& link) {
   const Status taken = link.read();
   if (taken.ok()) return;
-  if (taken.code() != StatusCode::kPeerLost) return fail_about(link.peer(), taken);
-  look_at_members();  // it may have said why
-  if (!failure_.failed() && !peer(link.peer()).left) member_lost(link.peer());
+  if (taken.code() == StatusCode::kPeerLost) return fail_unreadable(taken);
+  fail_about(link.peer(), taken);
+}
+
+Status MeshEndpoint::group_failure() {
+  if (lane_.has_value() && lane_->events() != seen_events_) look_at_members();
+  return failure_.status();
+}
+
+void MeshEndpoint::fail_unreadable(const Status& why) {
+  const int rank = why.peer().value_or(context_.rank);
+  const HostGroup::Member* member = nullptr;
+  for (const HostGroup::Member& each : lane_->group().members) {
+    if (each.rank == rank) member = &each;
+  }
+  for (const Deadline end = Deadline::after(kDying); !end.expired();) {
+    look_at_members();
+    if (failure_.failed()) return;
+    pollfd death{.fd = member->pidfd.get(), .events = POLLIN, .revents = 0};
+    if (::poll(&death, 1, static_cast<int>(kBetweenLooks.count())) > 0) {
+      return member_died(static_cast<int>(member - lane_->group().members.data()));
+    }
+  }
+  fail(why);
 }
 
 // Nothing more comes from a peer that has gone: takes in all that it sent, and what it fetched.

@@ -125,7 +125,9 @@ Status SharedGroup::read_member(int member, std::uint64_t address, std::byte* in
     const iovec remote{reinterpret_cast<void*>(address), bytes};
     const ssize_t got = process_vm_readv(from.pid, &local, 1, &remote, 1, 0);
     if (got <= 0) {
-      const StatusCode code = errno == ESRCH ? StatusCode::kPeerLost : StatusCode::kIo;
+      // Of a process that is being killed the memory goes first.
+      const bool gone = errno == ESRCH || errno == EFAULT;
+      const StatusCode code = gone ? StatusCode::kPeerLost : StatusCode::kIo;
       return Status::about_peer(code, from.rank,
                                 Status::from_errno("reading its memory", errno).to_string());
     }

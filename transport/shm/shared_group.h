@@ -113,8 +113,8 @@ class SharedGroup {
   std::optional<std::size_t> heap_position(const void* data, std::size_t bytes) const;
   std::span<std::byte> heap(int member) const;
 
-  /// Copies from a member's address space (process_vm_readv). kPeerLost if it is gone, kIo if it
-  /// cannot be read.
+  /// Copies from a member's address space (process_vm_readv). kPeerLost if that is gone, in whole
+  /// or where it is read, kIo if it may not be read.
   Status read_member(int member, std::uint64_t address, std::byte* into, std::size_t bytes) const;
 
   /// This rank is about to sleep, and looks once more whether it has to; or it is awake again.

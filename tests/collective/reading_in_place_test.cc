@@ -1,0 +1,155 @@
+// Collectives that read a member's memory where it lies, when that member gives up, leaves or loses
+// its memory halfway: what was read is never taken for its data.
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/collective/shared_execution.h"
+#include "tests/transport/fabric.h"
+#include "transport/mesh/mesh.h"
+
+namespace dlaunch {
+namespace {
+
+using testing::HasSubstr;
+
+// Longer than a slot and than what is read at a time.
+constexpr std::size_t kBytes = std::size_t{16} << 20;
+constexpr int kRoot = 0;
+constexpr int kReader = 1;
+
+std::string describe(const MessageSignature& /*signature*/) {
+  return "a broadcast";
+}
+
+// A broadcast between two ranks of this process, of which each step is taken here.
+class HalfReadBroadcast : public testing::Test {
+ protected:
+  HalfReadBroadcast() { into_.resize(kBytes); }
+
+  // Begins, and stops where the reader has read a part.
+  void begin(std::byte* data) {
+    std::memset(data, 1, kBytes);
+    start(kRoot, data);
+    start(kReader, into_.data());
+    while (into_.front() == std::byte{0}) {
+      root_.advance();
+      reader_.advance();
+      ASSERT_FALSE(reader_.done()) << "read at once: the broadcast is too short for this test";
+    }
+  }
+
+  void root_gives_up() {
+    const Status why(StatusCode::kTimeout, "waited too long");
+    root_.cancel(why);
+    fabric_[kRoot].fail(why);
+  }
+
+  Status reader_goes_on() {
+    const Deadline deadline = Deadline::after(kTestTimeout);
+    while (!reader_.done() && !deadline.expired()) reader_.advance();
+    return reader_.done() ? reader_.status() : Status(StatusCode::kTimeout, "never ended");
+  }
+
+  std::vector<std::byte> into_;
+
+  SharedGroup& group(int rank) { return *fabric_[rank].shared_group(); }
+
+  Fabric fabric_ =
+      make_mesh_fabric(2, {.transport = TransportChoice::kSharedMemory, .hosts = 1, .wait = {}});
+
+ private:
+  void start(int rank, std::byte* data) {
+    const SharedShape shape{.kind = CollectiveKind::kBroadcast,
+                            .member = rank,
+                            .members = 2,
+                            .root = kRoot,
+                            .element = 1,
+                            .slot = SharedGroup::slot_bytes(SharedGroup::Channel::kLong),
+                            .readable = true,
+                            .parts = aligned_partition(2, kBytes, 1)};
+    (rank == kRoot ? root_ : reader_)
+        .start({.channel = SharedGroup::Channel::kLong,
+                .plan = std::make_shared<SharedPlan>(shared_plan(shape)),
+                .input = data,
+                .input_count = rank == kRoot ? kBytes : 0,
+                .output = data,
+                .dtype = DType::kU8,
+                .in_place = true});
+  }
+
+  SharedSequence sequences_[2];
+  SharedExecution root_{fabric_[kRoot], sequences_[kRoot], describe};
+  SharedExecution reader_{fabric_[kReader], sequences_[kReader], describe};
+};
+
+TEST_F(HalfReadBroadcast, EndsForBothIfNobodyInterferes) {
+  std::byte* data = group(kRoot).heap(kRoot).data();
+  begin(data);
+  EXPECT_OK(reader_goes_on());
+  EXPECT_EQ(std::ranges::count(into_, std::byte{1}), static_cast<std::ptrdiff_t>(kBytes));
+}
+
+TEST_F(HalfReadBroadcast, IsAnErrorOnceTheRootHasGivenUp) {
+  std::byte* data = group(kRoot).heap(kRoot).data();
+  begin(data);
+  root_gives_up();
+  std::memset(data, 2, kBytes);
+  const Status status = reader_goes_on();
+  EXPECT_EQ(status.code(), StatusCode::kTimeout);
+  EXPECT_THAT(status.to_string(), HasSubstr("waited too long"));
+}
+
+TEST_F(HalfReadBroadcast, IsAnErrorOnceTheRootHasLeft) {
+  std::byte* data = group(kRoot).heap(kRoot).data();
+  begin(data);
+  std::memset(data, 2, kBytes);
+  fabric_.endpoints[kRoot].reset();
+  const Status status = reader_goes_on();
+  EXPECT_EQ(status.code(), StatusCode::kPeerLeft);
+  EXPECT_EQ(status.peer(), kRoot);
+}
+
+class PrivateMemory {
+ public:
+  PrivateMemory()
+      : data_(static_cast<std::byte*>(
+            ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {}
+  ~PrivateMemory() { ::munmap(data_, kBytes); }
+  PrivateMemory(const PrivateMemory&) = delete;
+  PrivateMemory& operator=(const PrivateMemory&) = delete;
+  std::byte* data() { return data_; }
+
+ private:
+  std::byte* data_;
+};
+
+TEST_F(HalfReadBroadcast, SaysWhyTheRootGaveUpThoughItsMemoryIsGone) {
+  if (!group(kReader).members_readable()) GTEST_SKIP() << "process_vm_readv is not permitted";
+  auto memory = std::make_unique<PrivateMemory>();
+  begin(memory->data());
+  root_gives_up();
+  memory.reset();
+  EXPECT_THAT(reader_goes_on().to_string(), HasSubstr("waited too long"));
+}
+
+TEST_F(HalfReadBroadcast, NamesTheRootThatTakesItsMemoryAway) {
+  if (!group(kReader).members_readable()) GTEST_SKIP() << "process_vm_readv is not permitted";
+  auto memory = std::make_unique<PrivateMemory>();
+  begin(memory->data());
+  memory.reset();
+  const Status status = reader_goes_on();
+  EXPECT_EQ(status.code(), StatusCode::kPeerLost);
+  EXPECT_EQ(status.peer(), kRoot);
+  EXPECT_THAT(status.to_string(), HasSubstr("reading its memory: Bad address"));
+}
+
+}  // namespace
+}  // namespace dlaunch
