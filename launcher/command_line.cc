@@ -1,16 +1,14 @@
 #include "launcher/command_line.h"
 
-#include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <memory>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 
 #include "launcher/binding.h"
+#include "launcher/options/option_group.h"
+#include "launcher/options/values.h"
 #include "runtime/base/exit_codes.h"
 #include "runtime/base/nearest_name.h"
 
@@ -18,60 +16,63 @@ namespace dlaunch {
 namespace {
 
 constexpr int kMostRanks = 4096;
-constexpr double kLongestSeconds = 366.0 * 24 * 3600;
 
 constexpr const char* kFooter =
-    "Examples:\n"
-    "  dlaunch --nproc 4 ./prog --its-own-option     four ranks of ./prog\n"
-    "  dlaunch --nproc auto dtrain config.json       as many ranks as there are cores\n"
-    "  dlaunch --nproc 2 --timeout 60 -- ./test -v   ended after a minute\n"
-    "\n"
-    "stdout is the ranks' own, untouched. stderr has '[rank N] ' before each line. stdin goes to\n"
-    "rank 0. The first rank that fails ends the job and gives the exit code (128 + signal if "
-    "killed);\n"
-    "124: --timeout passed, 125: dlaunch itself failed, 126 and 127: the program cannot be run or\n"
-    "does not exist.";
+    "stdout is the ranks' own, untouched. stderr has '[rank N] ' before each line.\n"
+    "The first rank that fails ends the job and gives the exit code, 128 + signal if\n"
+    "it was killed; 124: --timeout passed, 125: dlaunch itself failed, 126 and 127:\n"
+    "the program cannot be run or does not exist. Examples:\n"
+    "  dlaunch --nproc 4 ./prog --its-own-option\n"
+    "  dlaunch --nproc 2 --timeout 60 -- ./test -v\n";
 
+// One line for each option: "  --name VALUE  what it does".
 class HelpFormatter : public CLI::Formatter {
  public:
   std::string make_usage(const CLI::App*, std::string) const override {
     return "Usage: dlaunch --nproc N [options] [--] PROGRAM [ARGS...]\n";
   }
+  std::string make_group(std::string heading, bool positional,
+                         std::vector<const CLI::Option*> options) const override {
+    std::string text = heading + ":\n";
+    for (const CLI::Option* option : options) text += make_option(option, positional);
+    return text;
+  }
+  std::string make_option_name(const CLI::Option* option, bool) const override {
+    std::string name = "--" + option->get_lnames().front();
+    for (const std::string& letter : option->get_snames()) name.insert(0, "-" + letter + ", ");
+    return name;
+  }
+  std::string make_help(const CLI::App* app, std::string name,
+                        CLI::AppFormatMode mode) const override {
+    const std::string text = CLI::Formatter::make_help(app, std::move(name), mode);
+    return CLI::detail::find_and_replace(text, "\n\n", "\n");
+  }
 };
 
 int parse_ranks(const std::string& text) {
   if (text == "auto" || text == "cpu") return usable_cores();
-  int ranks = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, ranks);
-  if (error != std::errc() || stop != end || ranks < 1 || ranks > kMostRanks) {
-    throw CLI::ValidationError("--nproc", "'" + text + "' is not a number of ranks from 1 to " +
-                                              std::to_string(kMostRanks) + ", 'auto' or 'cpu'");
+  const auto ranks = parse_integer(text, 1, kMostRanks);
+  if (!ranks) {
+    throw BadValue("'" + text + "' is not a number of ranks from 1 to " +
+                   std::to_string(kMostRanks) + ", 'auto' or 'cpu'");
   }
-  return ranks;
+  return *ranks;
 }
 
-std::uint16_t parse_port(const std::string& text) {
-  std::uint16_t port = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, port);
-  if (error != std::errc() || stop != end || port == 0) {
-    throw CLI::ValidationError("--port", "'" + text + "' is not a port from 1 to 65535");
-  }
-  return port;
+void add_job_options(CLI::App& app, JobOptions& options) {
+  const OptionGroup group(app, "Job");
+  group.add("--nproc,--nproc-per-node", "N", "Number of ranks on this node, auto or cpu",
+            [&](const std::string& text) { options.ranks = parse_ranks(text); });
 }
 
-std::chrono::nanoseconds parse_seconds(const char* option, const std::string& text,
-                                       bool zero_allowed) {
-  double seconds = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, seconds);
-  if (error != std::errc() || stop != end || !(seconds >= 0) || seconds > kLongestSeconds ||
-      (seconds == 0 && !zero_allowed)) {
-    throw CLI::ValidationError(
-        option, "'" + text + "' is not a number of seconds" + (zero_allowed ? "" : " above 0"));
-  }
-  return std::chrono::nanoseconds(std::llround(seconds * 1e9));
+void describe_dlaunch(CLI::App& app) {
+  app.formatter(std::make_shared<HelpFormatter>());
+  app.get_formatter()->column_width(27);
+  app.footer(kFooter);
+  app.set_version_flag("--version", "dlaunch " DLAUNCH_VERSION, "Show the version and exit")
+      ->group("Other");
+  app.set_help_flag("-h,--help", "Show this and exit")->group("Other");
+  app.prefix_command();
 }
 
 std::string unknown_option(const CLI::App& app, const std::string& given) {
@@ -93,45 +94,15 @@ EarlyExit refuse(const std::string& why) {
 }  // namespace
 
 std::variant<JobOptions, EarlyExit> parse_command_line(int argc, const char* const* argv) {
-  CLI::App app("Starts N ranks of a program, watches them, and leaves nothing behind.", "dlaunch");
-  app.formatter(std::make_shared<HelpFormatter>());
-  app.footer(kFooter);
-  app.set_version_flag("--version", "dlaunch " DLAUNCH_VERSION);
-  app.set_help_flag("-h,--help", "Show this and exit");
-  app.prefix_command();
-  app.get_formatter()->column_width(38);
-
-  std::string ranks;
-  std::string timeout;
-  std::string grace = "5";
-  std::string port;
-  std::string bind = "cores";
   JobOptions options;
-  app.add_option("--nproc,--nproc-per-node,--nproc_per_node", ranks, "Number of ranks, auto or cpu")
-      ->type_name("N");
-  app.add_option("--timeout", timeout, "End the job after this time (exit code 124)")
-      ->type_name("SECONDS");
-  app.add_option("--grace", grace, "From SIGTERM to SIGKILL when the job is ended (default 5)")
-      ->type_name("SECONDS");
-  app.add_option("--port", port, "Port of the rendezvous store (default: any)")->type_name("PORT");
-  app.add_option("--bind", bind, "cores: each rank to its share of the cores (default); or none")
-      ->type_name("WHAT")
-      ->check(CLI::IsMember({"cores", "none"}));
+  CLI::App app("", "dlaunch");
+  add_job_options(app, options);
+  add_supervision_options(app, options.supervision);
+  add_node_options(app, options.nodes);
+  add_placement_options(app, options.placement);
+  describe_dlaunch(app);
   try {
     app.parse(argc, argv);
-    options.command = app.remaining();
-    if (!options.command.empty() && options.command.front() == "--") {
-      options.command.erase(options.command.begin());
-    } else if (!options.command.empty() && options.command.front().starts_with("-")) {
-      return refuse(unknown_option(app, options.command.front()));
-    }
-    if (ranks.empty()) return refuse("how many ranks? (--nproc N)");
-    options.ranks = parse_ranks(ranks);
-    options.grace = parse_seconds("--grace", grace, true);
-    options.bind_to_cores = bind == "cores";
-    if (!port.empty()) options.store_port = parse_port(port);
-    if (!timeout.empty()) options.timeout = parse_seconds("--timeout", timeout, false);
-    if (options.command.empty()) return refuse("which program?");
   } catch (const CLI::CallForHelp&) {
     return EarlyExit{kExitOk, app.help()};
   } catch (const CLI::CallForVersion& version) {
@@ -139,6 +110,14 @@ std::variant<JobOptions, EarlyExit> parse_command_line(int argc, const char* con
   } catch (const CLI::ParseError& error) {
     return refuse(error.what());
   }
+  options.command = app.remaining();
+  if (!options.command.empty() && options.command.front() == "--") {
+    options.command.erase(options.command.begin());
+  } else if (!options.command.empty() && options.command.front().starts_with("-")) {
+    return refuse(unknown_option(app, options.command.front()));
+  }
+  if (options.ranks == 0) return refuse("how many ranks? (--nproc N)");
+  if (options.command.empty()) return refuse("which program?");
   return options;
 }
 

@@ -1,22 +1,23 @@
-// What the user asked for: dlaunch's command line as a value.
+// What the user asked for: dlaunch's command line as a value. Each group of options is a pair of
+// files in launcher/options.
 #pragma once
 
-#include <chrono>
-#include <cstdint>
-#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "launcher/options/node_options.h"
+#include "launcher/options/placement_options.h"
+#include "launcher/options/supervision_options.h"
+
 namespace dlaunch {
 
 struct JobOptions {
-  int ranks = 0;
-  std::optional<std::chrono::nanoseconds> timeout;  // of the whole job
-  std::chrono::nanoseconds grace = std::chrono::seconds(5);
-  std::uint16_t store_port = 0;      // 0: chosen by the system
-  bool bind_to_cores = true;         // where there are enough of them
+  int ranks = 0;                     // of this node
   std::vector<std::string> command;  // the program and its arguments, never empty
+  SupervisionOptions supervision;
+  NodeOptions nodes;
+  PlacementOptions placement;
 };
 
 /// There is nothing to launch: print `text` (to stderr if `exit_code` is not 0) and exit.

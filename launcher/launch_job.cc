@@ -97,13 +97,14 @@ std::string make_job_id() {
 }
 
 Status start_ranks(const LaunchContext& context, const JobIdentity& job, Supervisor& supervisor) {
-  const SpawnPlan plan{
-      .path = context.program,
-      .command = context.options.command,
-      .signal_mask = context.signals.original,
-      .inherited = context.inherited,
-      .terminal_group = context.terminal_group,
-      .cores = context.options.bind_to_cores ? core_shares(job.ranks) : std::vector<cpu_set_t>()};
+  const SpawnPlan plan{.path = context.program,
+                       .command = context.options.command,
+                       .signal_mask = context.signals.original,
+                       .inherited = context.inherited,
+                       .terminal_group = context.terminal_group,
+                       .cores = context.options.placement.bind == PlacementOptions::Bind::kCore
+                                    ? core_shares(job.ranks)
+                                    : std::vector<cpu_set_t>()};
   for (int rank = 0; rank < job.ranks; ++rank) {
     auto started = spawn_rank(plan, rank, rank_environment(job, rank, environ));
     if (!started.ok()) return started.status();
@@ -130,7 +131,7 @@ int launch_job(const LaunchContext& context) {
                   .ranks = options.ranks,
                   .cores = usable_cores()};
   auto store = StoreServer::start(
-      {.port = options.store_port, .token = job.token, .logger = make_logger("dlaunch")});
+      {.port = options.nodes.store_port, .token = job.token, .logger = make_logger("dlaunch")});
   if (!store.ok()) return fail(store.status().to_string());
   job.store_address = "127.0.0.1:" + std::to_string((*store)->port());
   const auto master_port = find_free_port();
@@ -139,7 +140,7 @@ int launch_job(const LaunchContext& context) {
 
   EventLoop loop;
   OutputRelay relay(loop, STDERR_FILENO);
-  Supervisor supervisor(loop, relay, options);
+  Supervisor supervisor(loop, relay, options.supervision);
   const SignalSource signals(loop, supervisor, context.signals.handled);
   bool guard_gone = false;
   loop.add(context.guard_pipe, EPOLLIN, [&] {

@@ -23,7 +23,7 @@ bool is_echo(const RankOutcome& rank) {
 
 }  // namespace
 
-Supervisor::Supervisor(EventLoop& loop, OutputRelay& relay, const JobOptions& options)
+Supervisor::Supervisor(EventLoop& loop, OutputRelay& relay, const SupervisionOptions& options)
     : loop_(loop), relay_(relay), options_(options) {
   if (!options.timeout) return;
   outcome_.limit = *options.timeout;

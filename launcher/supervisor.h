@@ -11,8 +11,8 @@
 #include <optional>
 #include <vector>
 
-#include "launcher/command_line.h"
 #include "launcher/event_loop.h"
+#include "launcher/options/supervision_options.h"
 #include "launcher/outcome.h"
 #include "launcher/output_relay.h"
 #include "launcher/spawn.h"
@@ -21,7 +21,7 @@ namespace dlaunch {
 
 class Supervisor {
  public:
-  Supervisor(EventLoop& loop, OutputRelay& relay, const JobOptions& options);
+  Supervisor(EventLoop& loop, OutputRelay& relay, const SupervisionOptions& options);
   ~Supervisor();
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
@@ -53,7 +53,7 @@ class Supervisor {
 
   EventLoop& loop_;
   OutputRelay& relay_;
-  const JobOptions& options_;
+  const SupervisionOptions& options_;
   const EventLoop::Clock::time_point start_ = EventLoop::Clock::now();
   std::vector<Rank> ranks_;
   JobOutcome outcome_;

@@ -63,7 +63,7 @@ class Binding : public ::testing::Test {
 TEST_F(Binding, GivesEachRankAnEqualShareOfTheCoresForItself) {
   const int most = std::min(4, static_cast<int>(usable_.size()));
   for (int ranks = 2; ranks <= most; ++ranks) {
-    for (const Strings& options : {Strings{}, Strings{"--bind", "cores"}}) {
+    for (const Strings& options : {Strings{}, Strings{"--bind", "core"}}) {
       Cores given;
       for (const Cores& cores : cores_of_ranks(ranks, options)) {
         EXPECT_EQ(cores.size(), usable_.size() / static_cast<std::size_t>(ranks));
@@ -93,7 +93,7 @@ TEST_F(Binding, GivesUpWhereThereAreMoreRanksThanCores) {
 // The runtime compares ranks with the cores that all of them share, and must not be misled by the
 // share of one; the thread count is what it is without binding.
 TEST_F(Binding, TellsRanksHowManyCoresTheyShare) {
-  for (const char* what : {"cores", "none"}) {
+  for (const char* what : {"core", "none"}) {
     Command command = ranks_that({"only=1", "env=DLAUNCH_LOCAL_CORES", "env=OMP_NUM_THREADS"},
                                  Strings{"--nproc", "2", "--bind", what});
     command.unset = {"OMP_NUM_THREADS"};
