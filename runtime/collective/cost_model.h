@@ -6,7 +6,7 @@
 //   {"shared_memory":  {"sync_us": 0.2, "turn_us": 0.65},
 //    "memory":         {"copy_gb_per_s": 12, "reduce_gb_per_s": 12},
 //    "shared_messages": {"latency_us": 0.4, "overhead_us": 0.2, "gb_per_s": 6},
-//    "tcp_in_host":     {"latency_us": 15, "overhead_us": 5, "gb_per_s": 2},
+//    "tcp_in_host":     {"latency_us": 11, "overhead_us": 9, "gb_per_s": 2},
 //    "tcp":             {"latency_us": 30, "overhead_us": 5, "gb_per_s": 1.2}}
 //
 // All ranks of a world must use the same model, or they would choose different algorithms.
@@ -33,7 +33,7 @@ struct CostModel {
   double copy_per_byte = 1 / 12e9;                      // read and written once
   double reduce_per_byte = 1 / 12e9;                    // of an operand that is added
   MessageCost shared_message{0.4e-6, 0.2e-6, 1 / 6e9};  // between ranks that share memory
-  MessageCost host_message{15e-6, 5e-6, 1 / 2e9};       // TCP inside a host
+  MessageCost host_message{11e-6, 9e-6, 1 / 2e9};       // TCP inside a host
   MessageCost network_message{30e-6, 5e-6, 1 / 1.2e9};  // TCP between hosts
 };
 

@@ -50,6 +50,10 @@ struct Prediction {
 /// kAuto for a collective that has one algorithm only. Allocates nothing.
 Algorithm choose(const CollectiveQuery& query, const CostModel& model);
 
+/// The same where all ranks work directly in memory that they share; never kAuto.
+Algorithm choose_in_shared_memory(CollectiveKind kind, std::size_t bytes, int ranks,
+                                  bool core_each);
+
 /// All algorithms of the collective, the quickest first.
 std::vector<Prediction> predict(const CollectiveQuery& query, const CostModel& model);
 

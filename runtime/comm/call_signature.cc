@@ -67,6 +67,10 @@ DType dtype_of_call(const CollectiveCall& call) {
   }
 }
 
+std::size_t element_bytes(const CollectiveCall& call) {
+  return call.record != nullptr ? call.record->bytes : size_of(dtype_of_call(call));
+}
+
 std::size_t total_count(const CollectiveCall& call, int size) {
   std::size_t total = 0;
   if (call.kind == CollectiveKind::kBarrier) return 0;

@@ -16,6 +16,9 @@ bool reduces(CollectiveKind kind);
 /// The type of the elements that the call moves; u8 for a barrier.
 DType dtype_of_call(const CollectiveCall& call);
 
+/// Bytes of an element, or of a record.
+std::size_t element_bytes(const CollectiveCall& call);
+
 /// Elements (or records) of the whole operation, the same number on every rank; 0 for an all_to_all
 /// with unequal parts, of which each rank knows only its own.
 std::size_t total_count(const CollectiveCall& call, int size);

@@ -102,12 +102,13 @@ std::unique_ptr<Operation> Lane::prepare(const CollectiveCall& asked,
                                          std::chrono::nanoseconds timeout) {
   std::unique_ptr<Operation> operation = new_operation(timeout);
   CollectiveCall call = asked;
-  const SharedCalls::Recipe* recipe = shared_calls_.recipe_for(asked);
+  const CallShape shape = CallShape::of(asked, world_);
+  const SharedCalls::Recipe* recipe = shared_calls_.recipe_for(shape, asked);
   operation->shared = recipe != nullptr;
   if (operation->shared) {
     call.algorithm = recipe->algorithm;
   } else {
-    PlanCache::Planned planned = plans_.plan_for(asked);
+    PlanCache::Planned planned = plans_.plan_for(shape, asked);
     call.algorithm = planned.algorithm;
     operation->plan = std::move(planned.plan);
   }

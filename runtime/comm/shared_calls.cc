@@ -2,34 +2,19 @@
 
 #include <algorithm>
 #include <iterator>
-#include <utility>
 
-#include "runtime/comm/call_signature.h"
+#include "runtime/collective/selection.h"
 
 namespace dlaunch {
 namespace {
 
 using Channel = SharedGroup::Channel;
 
-constexpr std::size_t kMostEntries = 64;
 // Slots are used piece by piece for what is not longer than these, where every member has a core.
 constexpr std::size_t kSlotUnits[] = {std::size_t{64} << 10, std::size_t{256} << 10};
-// Up to here everybody reduces everything, which saves one of two meetings.
-// Where each has a core, by the members, all of whose inputs everybody reads.
-constexpr std::size_t kOneShotBytes = std::size_t{16} << 10;
-constexpr std::size_t kOneShotBytesCrowded = std::size_t{16} << 10;  // where a meeting costs more
 // All members' slots together stay in the cache; shorter pieces cost more meetings than they save.
 constexpr std::size_t kAllPiecesBytes = std::size_t{2} << 20;
 constexpr std::size_t kLeastPieceBytes = std::size_t{128} << 10;
-
-std::size_t element_of(const CollectiveCall& call) {
-  return call.record != nullptr ? call.record->bytes : size_of(dtype_of_call(call));
-}
-
-// Elements of the whole vector.
-std::size_t count_of(const CollectiveCall& call, int members) {
-  return call.kind == CollectiveKind::kAllToAll ? call.input.count : total_count(call, members);
-}
 
 bool exposes_part(CollectiveKind kind) {
   return kind == CollectiveKind::kGather || kind == CollectiveKind::kAllGather;
@@ -58,29 +43,27 @@ Partition parts_of(const CollectiveCall& call, int members, std::size_t count) {
 
 }  // namespace
 
-SharedCalls::Recipe SharedCalls::make_recipe(const CollectiveCall& call, std::size_t count,
-                                             std::size_t element) const {
-  const bool one_shot = call.algorithm == Algorithm::kOneShot;
-  const bool free = call.algorithm == Algorithm::kAuto;
-  if (!free && !one_shot && call.algorithm != Algorithm::kDirect) return {};
-  if (one_shot && call.kind != CollectiveKind::kAllReduce) return {};
+SharedCalls::Recipe SharedCalls::make_recipe(const CallShape& asked,
+                                             const CollectiveCall& call) const {
+  const bool one_shot = asked.algorithm == Algorithm::kOneShot;
+  const bool free = asked.algorithm == Algorithm::kAuto;
+  const std::size_t element = asked.element;
+  if (!free && !one_shot && asked.algorithm != Algorithm::kDirect) return {};
+  if (one_shot && asked.kind != CollectiveKind::kAllReduce) return {};
   if (element > SharedGroup::slot_bytes(Channel::kShort)) return {};  // huge records
   const int members = group_->size();
   const int member = group_->index();
-  SharedShape shape{.kind = call.kind,
-                    .algorithm = call.algorithm,
+  SharedShape shape{.kind = asked.kind,
+                    .algorithm = asked.algorithm,
                     .member = member,
                     .members = members,
-                    .root = call.root,
+                    .root = asked.root,
                     .element = element,
-                    .parts = parts_of(call, members, count)};
-  const std::size_t longest = exposes_part(call.kind) ? shape.parts.longest() : count;
+                    .parts = parts_of(call, members, asked.count)};
+  const std::size_t longest = exposes_part(asked.kind) ? shape.parts.longest() : asked.count;
   const std::size_t bytes = longest * element;
   if (free) {
-    const std::size_t most = group_->core_each() ? kOneShotBytes / static_cast<std::size_t>(members)
-                                                 : kOneShotBytesCrowded;
-    const bool is_short = call.kind == CollectiveKind::kAllReduce && bytes <= most;
-    shape.algorithm = is_short ? Algorithm::kOneShot : Algorithm::kDirect;
+    shape.algorithm = choose_in_shared_memory(asked.kind, bytes, members, group_->core_each());
   }
   Recipe recipe{.algorithm = shape.algorithm, .channel = channel_for(bytes)};
   if (recipe.channel == Channel::kLong && group_->core_each()) {
@@ -96,7 +79,7 @@ SharedCalls::Recipe SharedCalls::make_recipe(const CollectiveCall& call, std::si
   if (!has_shared_plan(shape)) return {};
   recipe.plan = std::make_shared<const SharedPlan>(shared_plan(shape));
   recipe.in_place = shape.readable;
-  recipe.input_count = exposes_part(call.kind) ? shape.parts.count(member) : count;
+  recipe.input_count = exposes_part(asked.kind) ? shape.parts.count(member) : asked.count;
   recipe.own_offset = shape.parts.offset(member) * element;
   const bool only_root_exposes =
       call.kind == CollectiveKind::kBroadcast || call.kind == CollectiveKind::kScatter;
@@ -104,33 +87,11 @@ SharedCalls::Recipe SharedCalls::make_recipe(const CollectiveCall& call, std::si
   return recipe;
 }
 
-const SharedCalls::Recipe* SharedCalls::recipe_for(const CollectiveCall& call) {
+const SharedCalls::Recipe* SharedCalls::recipe_for(const CallShape& shape,
+                                                   const CollectiveCall& call) {
   if (group_ == nullptr || !call.recv_counts.empty()) return nullptr;  // nobody knows all counts
-  const std::size_t element = element_of(call);
-  const std::size_t count = count_of(call, group_->size());
-  for (const Entry& entry : entries_) {
-    if (entry.count == count && entry.kind == call.kind && entry.asked == call.algorithm &&
-        entry.root == call.root && entry.element == element &&
-        std::ranges::equal(entry.counts, call.counts)) {
-      return entry.recipe.plan == nullptr ? nullptr : &entry.recipe;
-    }
-  }
-  Entry made{.kind = call.kind,
-             .asked = call.algorithm,
-             .root = call.root,
-             .count = count,
-             .element = element,
-             .counts = {call.counts.begin(), call.counts.end()},
-             .recipe = make_recipe(call, count, element)};
-  if (entries_.size() < kMostEntries) {
-    entries_.push_back(std::move(made));
-    oldest_ = 0;
-    return entries_.back().recipe.plan == nullptr ? nullptr : &entries_.back().recipe;
-  }
-  Entry& replaced = entries_[oldest_];
-  oldest_ = (oldest_ + 1) % kMostEntries;
-  replaced = std::move(made);
-  return replaced.recipe.plan == nullptr ? nullptr : &replaced.recipe;
+  const Recipe& recipe = recipes_.get(shape, call, [&] { return make_recipe(shape, call); });
+  return recipe.plan == nullptr ? nullptr : &recipe;
 }
 
 SharedAssignment SharedCalls::assignment(const Recipe& recipe, const CollectiveCall& call) const {
@@ -141,7 +102,6 @@ SharedAssignment SharedCalls::assignment(const Recipe& recipe, const CollectiveC
                               .output = static_cast<std::byte*>(call.output.data),
                               .dtype = dtype_of_call(call),
                               .op = call.op,
-                              .record = call.record,
                               .slot_unit = recipe.slot_unit,
                               .in_place = recipe.in_place,
                               .one_shot = recipe.algorithm == Algorithm::kOneShot};
@@ -152,8 +112,7 @@ SharedAssignment SharedCalls::assignment(const Recipe& recipe, const CollectiveC
   if (call.kind == CollectiveKind::kReduceScatter) {
     // The result may go to the beginning of the input, which others still read.
     assignment.output_last = assignment.output == assignment.input && recipe.own_offset != 0;
-    assignment.output_count =
-        call.record != nullptr ? call.output.bytes() / call.record->bytes : call.output.count;
+    assignment.output_count = call.output.bytes() / element_bytes(call);
   }
   return assignment;
 }

@@ -5,10 +5,10 @@
 
 #include <cstddef>
 #include <memory>
-#include <vector>
 
 #include "runtime/collective/shared_execution.h"
 #include "runtime/collective/shared_plan.h"
+#include "runtime/comm/call_shape.h"
 #include "runtime/comm/collective_call.h"
 #include "transport/shm/shared_group.h"
 
@@ -31,30 +31,19 @@ class SharedCalls {
   /// ranks of the world as members.
   explicit SharedCalls(const SharedGroup* group) : group_(group) {}
 
-  /// The recipe for `call`, which is valid, good until the next call of recipe_for(). nullptr if it
-  /// goes by messages: because the caller asks for another algorithm, because there is no shared
-  /// memory, or because it does not fit. The same on every rank.
-  const Recipe* recipe_for(const CollectiveCall& call);
+  /// The recipe for `call`, which is valid and has this shape, good until the next call of
+  /// recipe_for(). nullptr if it goes by messages: because the caller asks for another algorithm,
+  /// because there is no shared memory, or because it does not fit. The same on every rank.
+  const Recipe* recipe_for(const CallShape& shape, const CollectiveCall& call);
 
   /// What SharedExecution needs, but for the signature.
   SharedAssignment assignment(const Recipe& recipe, const CollectiveCall& call) const;
 
  private:
-  struct Entry {
-    CollectiveKind kind = CollectiveKind::kBarrier;
-    Algorithm asked = Algorithm::kAuto;
-    int root = -1;
-    std::size_t count = 0;
-    std::size_t element = 0;
-    std::vector<std::size_t> counts;
-    Recipe recipe;
-  };
-
-  Recipe make_recipe(const CollectiveCall& call, std::size_t count, std::size_t element) const;
+  Recipe make_recipe(const CallShape& asked, const CollectiveCall& call) const;
 
   const SharedGroup* group_;
-  std::vector<Entry> entries_;
-  std::size_t oldest_ = 0;  // the entry that gives way next
+  ShapeCache<Recipe> recipes_;
 };
 
 }  // namespace dlaunch
