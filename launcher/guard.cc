@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "launcher/descendants.h"
-#include "launcher/report.h"
+#include "launcher/signals.h"
 #include "runtime/base/exit_codes.h"
 
 namespace dlaunch {

@@ -1,23 +1,29 @@
 #include "launcher/launch_job.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <memory>
-#include <system_error>
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <optional>
+#include <utility>
 
 #include <sys/epoll.h>
 #include <sys/resource.h>
-#include <sys/signalfd.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "launcher/binding.h"
 #include "launcher/descendants.h"
 #include "launcher/event_loop.h"
 #include "launcher/free_port.h"
+#include "launcher/json_report.h"
+#include "launcher/memory_account.h"
 #include "launcher/output_relay.h"
+#include "launcher/probable_cause.h"
 #include "launcher/rank_environment.h"
 #include "launcher/report.h"
+#include "launcher/restart_policy.h"
+#include "launcher/signal_source.h"
 #include "launcher/spawn.h"
 #include "launcher/supervisor.h"
 #include "runtime/base/exit_codes.h"
@@ -40,11 +46,6 @@ void raise_descriptor_limit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-int fail(const std::string& why, int exit_code = kLauncherFailure) {
-  std::fprintf(stderr, "dlaunch: %s\n", why.c_str());
-  return exit_code;
-}
-
 int exit_code_of(const Status& spawn_error) {
   switch (spawn_error.code()) {
     case StatusCode::kNotFound:
@@ -56,115 +57,222 @@ int exit_code_of(const Status& spawn_error) {
   }
 }
 
-// Reads signals from a signalfd and hands them to the supervisor.
-class SignalSource {
- public:
-  SignalSource(EventLoop& loop, Supervisor& supervisor, const sigset_t& signals)
-      : loop_(loop),
-        supervisor_(supervisor),
-        descriptor_(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK)) {
-    if (descriptor_.get() < 0) {
-      throw std::system_error(errno, std::generic_category(), "signalfd");
-    }
-    loop_.add(descriptor_.get(), EPOLLIN, [this] { read_signals(); });
-  }
-  ~SignalSource() { loop_.remove(descriptor_.get()); }
-  SignalSource(const SignalSource&) = delete;
-  SignalSource& operator=(const SignalSource&) = delete;
-
- private:
-  void read_signals() {
-    signalfd_siginfo info{};
-    while (read(descriptor_.get(), &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))) {
-      const int signal = static_cast<int>(info.ssi_signo);
-      if (signal == SIGCHLD) {
-        // After the other events of this round, so that ranks are seen in the order they ended.
-        loop_.call_at(EventLoop::Clock::now(), [this] { supervisor_.reap_children(); });
-      } else {
-        // The guard, which passes signals on, attaches whether the terminal has sent it.
-        supervisor_.handle_signal(signal, info.ssi_code == SI_QUEUE && info.ssi_int != 0);
-      }
-    }
-  }
-
-  EventLoop& loop_;
-  Supervisor& supervisor_;
-  Descriptor descriptor_;
-};
-
 std::string make_job_id() {
   return token_to_hex(make_token()).substr(0, 12);
 }
 
-Status start_ranks(const LaunchContext& context, const JobIdentity& job, Supervisor& supervisor) {
-  const SpawnPlan plan{.path = context.program,
-                       .command = context.options.command,
-                       .signal_mask = context.signals.original,
-                       .inherited = context.inherited,
-                       .terminal_group = context.terminal_group,
-                       .cores = context.options.placement.bind == PlacementOptions::Bind::kCore
+std::string host_name() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
+}
+
+// The story of the failure that ended the attempt.
+FailureRecord record_of(const AttemptOutcome& attempt, const std::string& host,
+                        MemoryAccount& memory) {
+  const RankOutcome& rank = attempt.ranks[*attempt.first_failed];
+  const bool signalled = WIFSIGNALED(rank.wait_status);
+  const auto when = rank.ended_at.time_since_epoch();
+  return {.rank = rank.rank,
+          .host = host,
+          .pid = rank.pid,
+          .attempt = attempt.number,
+          .when_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(when).count(),
+          .after_seconds = std::chrono::duration<double>(rank.lifetime).count(),
+          .exit_code = signalled ? 0 : WEXITSTATUS(rank.wait_status),
+          .signal = signalled ? WTERMSIG(rank.wait_status) : 0,
+          .core_dumped = signalled && WCOREDUMP(rank.wait_status),
+          .probable_cause = probable_cause({.wait_status = rank.wait_status,
+                                            .last_lines = rank.last_lines,
+                                            .kernel_account = memory.about(rank.pid),
+                                            .speaks_our_protocol = rank.ready.has_value()}),
+          .last_lines = rank.last_lines};
+}
+
+// A job from its start to its end. Its members are called by the event loop's thread.
+class Job {
+ public:
+  explicit Job(const LaunchContext& context);
+  ~Job() { loop_.remove(context_.guard_pipe); }
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  int run();
+
+ private:
+  Status run_attempt(int number);
+  Status start_ranks(const JobIdentity& job, Supervisor& supervisor);
+  void close_attempt(AttemptOutcome attempt);
+  bool restart();
+  int finish(const Status& launched);
+
+  void on_signal(int signal, bool seen_by_terminal_group);
+  void on_guard_gone();
+
+  const LaunchContext& context_;
+  const JobOptions& options_;
+  std::optional<EventLoop::Clock::time_point> deadline_;  // --timeout
+  MemoryAccount memory_;
+  EventLoop loop_;
+  OutputRelay relay_{loop_, STDERR_FILENO};
+  RestartPolicy restarts_;
+  JobOutcome outcome_;
+  std::optional<ReportFile> report_;
+  Supervisor* supervisor_ = nullptr;  // of the attempt that is running
+  bool stopped_ = false;              // no further attempt, whatever happens
+  bool guard_gone_ = false;
+  bool all_ended_ = true;
+  SignalSource signals_;
+};
+
+Job::Job(const LaunchContext& context)
+    : context_(context),
+      options_(context.options),
+      restarts_(
+          {.most = options_.supervision.max_restarts, .delay = options_.supervision.restart_delay}),
+      signals_(loop_, context.signals.handled,
+               {.on_signal = [this](int signal, bool seen) { on_signal(signal, seen); },
+                .on_child =
+                    [this] {
+                      if (supervisor_ != nullptr) supervisor_->reap_children();
+                    }}) {
+  if (options_.supervision.timeout)
+    deadline_ = EventLoop::Clock::now() + *options_.supervision.timeout;
+  outcome_.job_id = make_job_id();
+  outcome_.host = host_name();
+  outcome_.command = options_.command;
+  outcome_.max_restarts = options_.supervision.max_restarts;
+  loop_.add(context.guard_pipe, EPOLLIN, [this] { on_guard_gone(); });
+}
+
+int Job::run() {
+  if (!options_.supervision.report.empty()) {
+    auto report = ReportFile::open(options_.supervision.report);
+    if (!report.ok()) return finish(report.status());
+    report_ = *std::move(report);
+  }
+  int number = 0;
+  Status launched = run_attempt(number);
+  while (launched.ok() && restart()) launched = run_attempt(++number);
+  return finish(launched);
+}
+
+// Every attempt has a store and a secret of its own, so that nothing of an earlier one gets in.
+Status Job::run_attempt(int number) {
+  JobIdentity job{.job_id = outcome_.job_id,
+                  .token = make_token(),
+                  .ranks = options_.ranks,
+                  .restarts = number,
+                  .max_restarts = options_.supervision.max_restarts,
+                  .cores = usable_cores()};
+  auto store = StoreServer::start(
+      {.port = options_.nodes.store_port, .token = job.token, .logger = make_logger("dlaunch")});
+  if (!store.ok()) return store.status();
+  job.store_address = "127.0.0.1:" + std::to_string((*store)->port());
+  const auto master_port = find_free_port();
+  if (!master_port) return Status(StatusCode::kIo, "no free port for MASTER_PORT");
+  job.master_port = *master_port;
+
+  Supervisor supervisor(
+      loop_, relay_,
+      {.attempt = number, .job_deadline = deadline_, .grace = options_.supervision.grace});
+  supervisor_ = &supervisor;
+  Status started = start_ranks(job, supervisor);
+  if (started.ok()) supervisor.run();
+  supervisor_ = nullptr;
+  all_ended_ = kill_all_descendants(kLeftoverLimit);
+  for (int rank = 0; rank < options_.ranks; ++rank) relay_.drain(rank);
+  if (started.ok()) close_attempt(supervisor.outcome());
+  return started;
+}
+
+Status Job::start_ranks(const JobIdentity& job, Supervisor& supervisor) {
+  const SpawnPlan plan{.path = context_.program,
+                       .command = options_.command,
+                       .signal_mask = context_.signals.original,
+                       .inherited = context_.inherited,
+                       .terminal_group = context_.terminal_group,
+                       .cores = options_.placement.bind == PlacementOptions::Bind::kCore
                                     ? core_shares(job.ranks)
                                     : std::vector<cpu_set_t>()};
   for (int rank = 0; rank < job.ranks; ++rank) {
     auto started = spawn_rank(plan, rank, rank_environment(job, rank, environ));
     if (!started.ok()) return started.status();
-    supervisor.add(*std::move(started));
+    supervisor.add(rank, *std::move(started));
   }
   return {};
 }
 
-void write_report(const JobOutcome& outcome, OutputRelay& relay) {
-  std::vector<std::string> last_lines;
-  if (outcome.first_failed && !relay.shown_last(*outcome.first_failed)) {
-    last_lines = relay.last_lines(*outcome.first_failed);
+// Completes what is known of an attempt that has ended, and tells the user.
+void Job::close_attempt(AttemptOutcome attempt) {
+  using Cause = AttemptOutcome::Cause;
+  attempt.got_ready = attempt.duration >= options_.supervision.ready_after;
+  attempt.limit = options_.supervision.timeout.value_or(std::chrono::nanoseconds());
+  for (RankOutcome& rank : attempt.ranks) rank.last_lines = relay_.last_lines(rank.rank);
+  if (attempt.cause == Cause::kRankFailed) {
+    attempt.failure = record_of(attempt, outcome_.host, memory_);
   }
-  for (const std::string& line : make_report(outcome, last_lines)) relay.write_line(line);
+  if (!guard_gone_) {
+    const bool shown = attempt.failure && relay_.shown_last(attempt.failure->rank);
+    for (const std::string& line : make_report(attempt, !shown)) relay_.write_line(line);
+  }
+  outcome_.attempts.push_back(std::move(attempt));
+}
+
+// Waits for the time of the next attempt; false if there is to be none.
+bool Job::restart() {
+  const AttemptOutcome& last = outcome_.attempts.back();
+  if (stopped_ || guard_gone_ || !all_ended_) return false;
+  const auto decision = restarts_.after(last);
+  if (!decision.line.empty()) relay_.write_line(decision.line);
+  if (!decision.restart) return false;
+  const auto resume = EventLoop::Clock::now() + decision.delay;
+  if (deadline_ && resume >= *deadline_) {
+    relay_.write_line("dlaunch: no restart: --timeout will have passed");
+    return false;
+  }
+  bool over = false;
+  const auto timer = loop_.call_at(resume, [&] { over = true; });
+  while (!over && !stopped_) loop_.run_once();
+  loop_.cancel(timer);
+  return !stopped_;
+}
+
+int Job::finish(const Status& launched) {
+  std::string error = launched.ok() ? "" : launched.to_string();
+  if (guard_gone_) error = "its guarding process was killed; all ranks were ended";
+  if (!all_ended_) relay_.write_line("dlaunch: some processes of the job could not be killed");
+  int exit_code = launched.ok() ? outcome_.attempts.back().exit_code() : exit_code_of(launched);
+  if (guard_gone_) exit_code = kLauncherFailure;
+  if (!error.empty()) relay_.write_line("dlaunch: " + error);
+  if (report_) {
+    const Status written = report_->write(json_report(outcome_, exit_code, error));
+    if (!written.ok()) {
+      relay_.write_line("dlaunch: " + written.to_string());
+      if (exit_code == kExitOk) exit_code = kLauncherFailure;
+    }
+  }
+  relay_.flush(kFlushLimit);
+  return exit_code;
+}
+
+void Job::on_signal(int signal, bool seen_by_terminal_group) {
+  const bool ends = signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
+  stopped_ = stopped_ || ends;
+  if (supervisor_ != nullptr) supervisor_->handle_signal(signal, seen_by_terminal_group);
+}
+
+void Job::on_guard_gone() {
+  loop_.remove(context_.guard_pipe);
+  guard_gone_ = true;
+  stopped_ = true;
+  if (supervisor_ != nullptr) supervisor_->abandon();
 }
 
 }  // namespace
 
 int launch_job(const LaunchContext& context) {
   raise_descriptor_limit();
-  const JobOptions& options = context.options;
-  JobIdentity job{.job_id = make_job_id(),
-                  .token = make_token(),
-                  .ranks = options.ranks,
-                  .cores = usable_cores()};
-  auto store = StoreServer::start(
-      {.port = options.nodes.store_port, .token = job.token, .logger = make_logger("dlaunch")});
-  if (!store.ok()) return fail(store.status().to_string());
-  job.store_address = "127.0.0.1:" + std::to_string((*store)->port());
-  const auto master_port = find_free_port();
-  if (!master_port) return fail("no free port for MASTER_PORT");
-  job.master_port = *master_port;
-
-  EventLoop loop;
-  OutputRelay relay(loop, STDERR_FILENO);
-  Supervisor supervisor(loop, relay, options.supervision);
-  const SignalSource signals(loop, supervisor, context.signals.handled);
-  bool guard_gone = false;
-  loop.add(context.guard_pipe, EPOLLIN, [&] {
-    guard_gone = true;
-    loop.remove(context.guard_pipe);
-    supervisor.abandon();
-  });
-
-  const Status started = start_ranks(context, job, supervisor);
-  if (!started.ok()) {
-    kill_all_descendants(kLeftoverLimit);
-    return fail(started.to_string(), exit_code_of(started));
-  }
-  supervisor.run();
-  const bool all_ended = kill_all_descendants(kLeftoverLimit);
-  for (int rank = 0; rank < options.ranks; ++rank) relay.drain(rank);
-  if (guard_gone) {
-    relay.write_line("dlaunch: its guarding process was killed; all ranks were ended");
-  } else {
-    write_report(supervisor.outcome(), relay);
-  }
-  if (!all_ended) relay.write_line("dlaunch: some processes of the job could not be killed");
-  relay.flush(kFlushLimit);
-  return guard_gone ? kLauncherFailure : supervisor.outcome().exit_code();
+  return Job(context).run();
 }
 
 }  // namespace dlaunch

@@ -42,7 +42,7 @@ OutputRelay::~OutputRelay() {
 }
 
 void OutputRelay::add(int rank, int pipe) {
-  sources_[rank].pipe = pipe;
+  sources_[rank] = {.pipe = pipe, .partial = {}, .last = {}};
   if (!paused_) loop_.add(pipe, EPOLLIN, [this, rank] { read_available(rank); });
 }
 
@@ -99,6 +99,12 @@ void OutputRelay::drain(int rank) {
   }
   if (!source.partial.empty()) emit(rank, source, std::exchange(source.partial, {}));
   write_pending();
+}
+
+void OutputRelay::release(int rank) {
+  if (Source& source = sources_[rank]; source.pipe >= 0) {
+    loop_.remove(std::exchange(source.pipe, -1));
+  }
 }
 
 void OutputRelay::emit(int rank, Source& source, std::string_view line) {

@@ -25,12 +25,16 @@ class OutputRelay {
   OutputRelay(const OutputRelay&) = delete;
   OutputRelay& operator=(const OutputRelay&) = delete;
 
-  /// Starts to read a rank's pipe (non-blocking, owned by the caller, who keeps it until drain()).
+  /// Starts to read a rank's pipe (non-blocking, owned by the caller, who keeps it until
+  /// release()).
   void add(int rank, int pipe);
 
   /// Relays all that the rank's pipe holds now, a last line without newline included. For when the
   /// rank has ended; its children may still hold the pipe open, and what they write comes later.
   void drain(int rank);
+
+  /// Reads the rank's pipe no more. What was kept of it stays until the next add().
+  void release(int rank);
 
   /// Writes a line of dlaunch's own.
   void write_line(std::string_view line);

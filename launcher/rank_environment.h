@@ -15,6 +15,8 @@ struct JobIdentity {
   std::string store_address;  // host:port
   std::uint16_t master_port = 0;
   int ranks = 1;
+  int restarts = 0;  // before this attempt
+  int max_restarts = 0;
   int cores = 1;  // that all ranks of this node together may use
 };
 

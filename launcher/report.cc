@@ -1,27 +1,20 @@
 #include "launcher/report.h"
 
 #include <cstdio>
-#include <cstring>
 #include <map>
+#include <optional>
 
 #include <sys/wait.h>
 
-#include "runtime/base/exit_codes.h"
+#include "launcher/signals.h"
 
 namespace dlaunch {
 namespace {
 
-std::string seconds(std::chrono::nanoseconds time) {
-  char text[32];
-  const double value = std::chrono::duration<double>(time).count();
-  std::snprintf(text, sizeof(text), value < 9.995 ? "%.2f s" : "%.0f s", value);
-  return text;
-}
-
-std::string how_it_failed(int status) {
-  if (WIFEXITED(status)) return "failed with exit code " + std::to_string(WEXITSTATUS(status));
-  return "was killed by " + signal_name(WTERMSIG(status)) +
-         (WCOREDUMP(status) ? " (core dumped)" : "");
+std::string how_it_failed(const FailureRecord& failure) {
+  if (failure.signal == 0) return "failed with exit code " + std::to_string(failure.exit_code);
+  return "was killed by " + signal_name(failure.signal) +
+         (failure.core_dumped ? " (core dumped)" : "");
 }
 
 std::string how_it_ended(const RankOutcome& rank) {
@@ -47,12 +40,15 @@ std::string ranges(const std::vector<int>& numbers) {
   return text;
 }
 
-// "0-2 ended by SIGTERM; 3 finished", without the rank the report is about.
-std::string how_ranks_ended(const JobOutcome& outcome, std::optional<int> except) {
+// "0-2 ended by SIGTERM; 3 finished", without the rank the report is about. What followed from its
+// failure is called collateral.
+std::string how_ranks_ended(const AttemptOutcome& outcome, std::optional<std::size_t> except) {
   std::map<std::string, std::vector<int>> groups;
   for (std::size_t i = 0; i < outcome.ranks.size(); ++i) {
-    const int rank = static_cast<int>(i);
-    if (rank != except) groups[how_it_ended(outcome.ranks[i])].push_back(rank);
+    const RankOutcome& rank = outcome.ranks[i];
+    if (i == except) continue;
+    const bool collateral = except && (rank.running || rank.failed());
+    groups[how_it_ended(rank) + (collateral ? " (collateral)" : "")].push_back(rank.rank);
   }
   std::string text;
   for (const auto& [how, ranks] : groups) {
@@ -63,47 +59,54 @@ std::string how_ranks_ended(const JobOutcome& outcome, std::optional<int> except
   return text;
 }
 
+std::chrono::nanoseconds from_seconds(double value) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(value));
+}
+
+void report_failure(const AttemptOutcome& outcome, bool repeat_last_lines,
+                    std::vector<std::string>& lines) {
+  const FailureRecord& failure = *outcome.failure;
+  lines.push_back("dlaunch: rank " + std::to_string(failure.rank) + " (pid " +
+                  std::to_string(failure.pid) + " on " + failure.host + ") " +
+                  how_it_failed(failure) + " after " +
+                  seconds(from_seconds(failure.after_seconds)));
+  if (!failure.probable_cause.empty()) {
+    lines.push_back("dlaunch: probable cause: " + failure.probable_cause);
+  }
+  if (repeat_last_lines && !failure.last_lines.empty()) {
+    lines.emplace_back("dlaunch: its last lines on stderr:");
+    for (const std::string& line : failure.last_lines) lines.push_back("  | " + line);
+  }
+  if (outcome.ranks.size() > 1) {
+    lines.push_back("dlaunch: the other ranks: " + how_ranks_ended(outcome, outcome.first_failed));
+  }
+}
+
 }  // namespace
 
-std::string signal_name(int signal) {
-  const char* name = sigabbrev_np(signal);
-  return name != nullptr ? std::string("SIG") + name : "signal " + std::to_string(signal);
+std::string seconds(std::chrono::nanoseconds time) {
+  char text[32];
+  const double value = std::chrono::duration<double>(time).count();
+  std::snprintf(text, sizeof(text), value < 9.995 ? "%.2f s" : "%.0f s", value);
+  return text;
 }
 
-int JobOutcome::exit_code() const {
-  if (cause == Cause::kTimeout) return kLauncherTimeout;
-  if (!first_failed) return kExitOk;
-  const int status = ranks[static_cast<std::size_t>(*first_failed)].wait_status;
-  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-}
-
-std::vector<std::string> make_report(const JobOutcome& outcome,
-                                     const std::vector<std::string>& last_lines) {
+std::vector<std::string> make_report(const AttemptOutcome& outcome, bool repeat_last_lines) {
   std::vector<std::string> lines;
   switch (outcome.cause) {
-    case JobOutcome::Cause::kNone:
+    case AttemptOutcome::Cause::kNone:
       break;
-    case JobOutcome::Cause::kTimeout:
+    case AttemptOutcome::Cause::kTimeout:
       lines.push_back("dlaunch: ended after --timeout " + seconds(outcome.limit) +
                       "; ranks: " + how_ranks_ended(outcome, std::nullopt));
       break;
-    case JobOutcome::Cause::kSignal:
+    case AttemptOutcome::Cause::kSignal:
       lines.push_back("dlaunch: ended by " + signal_name(outcome.signal) +
                       "; ranks: " + how_ranks_ended(outcome, std::nullopt));
       break;
-    case JobOutcome::Cause::kRankFailed: {
-      const int rank = *outcome.first_failed;
-      const RankOutcome& failed = outcome.ranks[static_cast<std::size_t>(rank)];
-      lines.push_back("dlaunch: rank " + std::to_string(rank) + " (pid " +
-                      std::to_string(failed.pid) + ") " + how_it_failed(failed.wait_status) +
-                      " after " + seconds(failed.lifetime));
-      if (!last_lines.empty()) lines.emplace_back("dlaunch: its last lines on stderr:");
-      for (const std::string& line : last_lines) lines.push_back("  | " + line);
-      if (outcome.ranks.size() > 1) {
-        lines.push_back("dlaunch: the other ranks: " + how_ranks_ended(outcome, rank));
-      }
+    case AttemptOutcome::Cause::kRankFailed:
+      report_failure(outcome, repeat_last_lines, lines);
       break;
-    }
   }
   return lines;
 }

@@ -1,6 +1,7 @@
-// The short report that dlaunch writes to stderr when a job did not simply succeed.
+// The short report that dlaunch writes to stderr when an attempt did not simply succeed.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -8,12 +9,11 @@
 
 namespace dlaunch {
 
-/// The report's lines; none if all went well. `last_lines` are the failed rank's last lines on
-/// stderr, empty if the user has them before his eyes.
-std::vector<std::string> make_report(const JobOutcome& outcome,
-                                     const std::vector<std::string>& last_lines);
+/// The report's lines; none if all went well. `repeat_last_lines`: the failed rank's last lines on
+/// stderr belong to it, because the user has them no longer before his eyes.
+std::vector<std::string> make_report(const AttemptOutcome& outcome, bool repeat_last_lines);
 
-/// "SIGSEGV".
-std::string signal_name(int signal);
+/// "1.50 s", "35 s".
+std::string seconds(std::chrono::nanoseconds time);
 
 }  // namespace dlaunch

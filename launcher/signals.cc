@@ -1,5 +1,6 @@
 #include "launcher/signals.h"
 
+#include <cstring>
 #include <initializer_list>
 
 namespace dlaunch {
@@ -20,6 +21,11 @@ SignalSetup block_signals() {
   sigaddset(&blocked, SIGTTOU);
   pthread_sigmask(SIG_BLOCK, &blocked, &setup.original);
   return setup;
+}
+
+std::string signal_name(int signal) {
+  const char* name = sigabbrev_np(signal);
+  return name != nullptr ? std::string("SIG") + name : "signal " + std::to_string(signal);
 }
 
 }  // namespace dlaunch

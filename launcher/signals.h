@@ -3,6 +3,8 @@
 
 #include <signal.h>
 
+#include <string>
+
 namespace dlaunch {
 
 /// Blocks the signals that dlaunch waits for instead of being interrupted by, and those that would
@@ -12,5 +14,8 @@ struct SignalSetup {
   sigset_t original;  // the mask that dlaunch was started with, which the ranks get
 };
 SignalSetup block_signals();
+
+/// "SIGSEGV".
+std::string signal_name(int signal);
 
 }  // namespace dlaunch

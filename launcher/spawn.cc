@@ -121,11 +121,13 @@ Result<Rank> spawn_rank(const SpawnPlan& plan, int rank,
       .process_group = started.in_terminal_group ? plan.terminal_group : 0,
       .launcher = getpid(),
       .cores = plan.cores.empty() ? nullptr : &plan.cores[static_cast<std::size_t>(rank)]};
+  started.spawned = std::chrono::steady_clock::now();
   // vfork: no page tables to copy, and it returns once exec has succeeded or failed.
   const pid_t pid = vfork();  // NOLINT(clang-analyzer-security.insecureAPI.vfork)
   if (pid < 0) return Status::from_errno("vfork", errno);
   if (pid == 0) become_rank(child);  // NOLINT(clang-analyzer-unix.Vfork): system calls only
   started.pid = pid;
+  started.executed = std::chrono::steady_clock::now();
   started.end = Descriptor(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
 
   failure_writing = Descriptor();

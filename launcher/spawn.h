@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <sys/types.h>
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,8 @@ struct Rank {
   Descriptor end;           // pidfd: readable once the rank has ended
   Descriptor error_output;  // reading end of its stderr, non-blocking
   bool in_terminal_group = false;
+  std::chrono::steady_clock::time_point spawned;
+  std::chrono::steady_clock::time_point executed;  // exec of the program succeeded
 };
 
 /// Starts rank `rank`, which reads stdin if it is rank 0 and /dev/null otherwise. To read from a

@@ -1,5 +1,5 @@
-// Supervisor: watches the ranks of a job until all have ended, and ends the job when one fails,
-// when its time is up or when the user says so. Belongs to the event loop's thread.
+// Supervisor: watches the ranks of one attempt until all have ended, and ends them when one fails,
+// when the job's time is up or when the user says so. Belongs to the event loop's thread.
 //
 //   running --(failure, timeout, signal)--> SIGTERM (or the user's signal) to all
 //           --(grace period, second SIGINT)--> SIGKILL to all
@@ -7,12 +7,14 @@
 // Signals go to a rank's whole process group.
 #pragma once
 
+#include <sys/resource.h>
+
 #include <chrono>
+#include <cstddef>
 #include <optional>
 #include <vector>
 
 #include "launcher/event_loop.h"
-#include "launcher/options/supervision_options.h"
 #include "launcher/outcome.h"
 #include "launcher/output_relay.h"
 #include "launcher/spawn.h"
@@ -21,13 +23,19 @@ namespace dlaunch {
 
 class Supervisor {
  public:
-  Supervisor(EventLoop& loop, OutputRelay& relay, const SupervisionOptions& options);
+  struct Options {
+    int attempt = 0;
+    std::optional<EventLoop::Clock::time_point> job_deadline;
+    std::chrono::nanoseconds grace = std::chrono::seconds(5);
+  };
+
+  Supervisor(EventLoop& loop, OutputRelay& relay, const Options& options);
   ~Supervisor();
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
-  /// Takes charge of the next rank.
-  void add(Rank rank);
+  /// Takes charge of the process of rank `rank`.
+  void add(int rank, Rank process);
 
   /// Returns when all ranks have ended, or some would not even after SIGKILL.
   void run();
@@ -42,25 +50,29 @@ class Supervisor {
   /// Ends the run at once, without a signal to anybody: the guard has gone.
   void abandon() { abandoned_ = true; }
 
-  const JobOutcome& outcome() const { return outcome_; }
+  EventLoop::Clock::time_point start() const { return start_; }
+  const AttemptOutcome& outcome() const { return outcome_; }
 
  private:
-  void rank_ended(std::size_t index, int wait_status);
+  bool reap(pid_t pid);
+  void rank_ended(std::size_t index, int wait_status, const rusage& usage);
   void judge_failure(std::size_t index);
-  void end_job(JobOutcome::Cause cause, int signal, bool seen_by_terminal_group);
-  void kill_job();
+  void end_attempt(AttemptOutcome::Cause cause, int signal, bool seen_by_terminal_group);
+  void kill_ranks();
   void send_to_ranks(int signal, bool seen_by_terminal_group);
+  void call_at(EventLoop::Clock::time_point when, EventLoop::Callback callback);
 
   EventLoop& loop_;
   OutputRelay& relay_;
-  const SupervisionOptions& options_;
+  const Options options_;
   const EventLoop::Clock::time_point start_ = EventLoop::Clock::now();
   std::vector<Rank> ranks_;
-  JobOutcome outcome_;
+  AttemptOutcome outcome_;
   std::size_t running_ = 0;
   bool ending_ = false;
   bool abandoned_ = false;
   std::optional<EventLoop::TimerId> judgement_;  // see judge_failure
+  std::vector<EventLoop::TimerId> timers_;       // that refer to this object
 };
 
 }  // namespace dlaunch

@@ -4,6 +4,17 @@
 #include "launcher/options/values.h"
 
 namespace dlaunch {
+namespace {
+
+constexpr int kMostRestarts = 1'000'000;
+
+int parse_restarts(const std::string& text) {
+  const auto restarts = parse_integer(text, 0, kMostRestarts);
+  if (!restarts) throw BadValue("'" + text + "' is not a number of restarts");
+  return *restarts;
+}
+
+}  // namespace
 
 void add_supervision_options(CLI::App& app, SupervisionOptions& options) {
   const OptionGroup group(app, "Supervision");
@@ -12,6 +23,17 @@ void add_supervision_options(CLI::App& app, SupervisionOptions& options) {
       [&](const std::string& text) { options.timeout = parse_seconds(text, Zero::kRefused); });
   group.add("--grace", "SECONDS", "From SIGTERM to SIGKILL when a job is ended (default 5)",
             [&](const std::string& text) { options.grace = parse_seconds(text, Zero::kAllowed); });
+  group.add("--max-restarts", "N", "Restarts of all ranks when one fails (default 0)",
+            [&](const std::string& text) { options.max_restarts = parse_restarts(text); });
+  group.add("--restart-delay", "SECONDS", "Before the first restart; doubles (default 1)",
+            [&](const std::string& text) {
+              options.restart_delay = parse_seconds(text, Zero::kAllowed);
+            });
+  group.add(
+      "--ready-after", "SECONDS", "When a job counts as ready to be restarted (10)",
+      [&](const std::string& text) { options.ready_after = parse_seconds(text, Zero::kAllowed); });
+  group.add("--report", "FILE", "Write what became of every rank there, as JSON",
+            [&](const std::string& text) { options.report = text; });
 }
 
 }  // namespace dlaunch

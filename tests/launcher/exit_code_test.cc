@@ -27,9 +27,11 @@ TEST(ExitCode, IsZeroWithoutAReportWhenAllRanksSucceed) {
 TEST(ExitCode, IsThatOfTheRankThatFailedFirst) {
   const auto result = run_command(ranks_that({"only=2", "exit=7", "only=all", "pause"}, 4));
   EXPECT_EQ(result.exit_code, 7);
-  EXPECT_THAT(result.error,
-              MatchesRegex("dlaunch: rank 2 \\(pid [0-9]+\\) failed with exit code 7 after "
-                           "[0-9.]+ s\ndlaunch: the other ranks: 0, 1, 3 ended by SIGTERM\n"));
+  EXPECT_THAT(
+      result.error,
+      MatchesRegex("dlaunch: rank 2 \\(pid [0-9]+ on [^ ]+\\) failed with exit code 7 after "
+                   "[0-9.]+ s\ndlaunch: the other ranks: 0, 1, 3 ended by SIGTERM "
+                   "\\(collateral\\)\n"));
 }
 
 TEST(ExitCode, Is128PlusTheSignalThatKilledARank) {
@@ -74,8 +76,9 @@ TEST(Report, DoesNotRepeatLinesThatAreStillTheLast) {
   const auto result = run_command(ranks_that({"err=what went wrong", "exit=3"}, 1));
   EXPECT_THAT(
       result.error,
-      MatchesRegex("\\[rank 0\\] what went wrong\n"
-                   "dlaunch: rank 0 \\(pid [0-9]+\\) failed with exit code 3 after .* s\n"));
+      MatchesRegex(
+          "\\[rank 0\\] what went wrong\n"
+          "dlaunch: rank 0 \\(pid [0-9]+ on [^ ]+\\) failed with exit code 3 after .* s\n"));
 }
 
 TEST(Timeout, EndsTheJobWith124) {

@@ -14,20 +14,28 @@
 //   await=SIGNAL  waits for that signal, then writes "RANK got SIGNAL" to stdout
 //   family        starts a child in a session of its own, which starts another one; both stay
 //   raise=SIGNAL, exit=CODE
+//   fail-before=N exits with 3 in the attempts before number N
+//   assert, throw=TEXT, abort   end it in these ways
+//   hog=MIB       uses so much memory; limit=MIB: may use no more address space than that
 //   pause         waits for a signal that ends it
 //
 // SIGALRM ends it, and its family, after a minute.
+#undef NDEBUG  // assert() asserts in every build
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <random>
+#include <stdexcept>
 #include <string>
+#include <vector>
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 // LeakSanitizer stops the process that it looks through with signals of its own, which on a
@@ -134,6 +142,33 @@ void await(int signal) {
   write_all(STDOUT_FILENO, own_rank() + " got " + std::to_string(got) + "\n");
 }
 
+int own_attempt() {
+  const char* count = std::getenv("TORCHELASTIC_RESTART_COUNT");  // NOLINT(concurrency-mt-unsafe)
+  return count == nullptr ? 0 : std::atoi(count);
+}
+
+// Ways of coming to grief.
+void fail(const std::string& action, const std::string& value) {
+  constexpr rlim_t kMebibyte = rlim_t{1} << 20;
+  const int number = std::atoi(value.c_str());
+  if (action == "raise") std::raise(number);
+  if (action == "exit") std::_Exit(number);
+  if (action == "fail-before" && own_attempt() < number) std::_Exit(3);
+  if (action == "assert") assert(number == 42);
+  if (action == "throw") throw std::runtime_error(value);
+  if (action == "abort") std::abort();
+  if (action == "limit") {
+    const rlimit limit{static_cast<rlim_t>(number) * kMebibyte,
+                       static_cast<rlim_t>(number) * kMebibyte};
+    if (setrlimit(RLIMIT_AS, &limit) != 0) std::_Exit(99);
+  }
+  if (action == "hog") {
+    std::vector<std::vector<char>> memory;
+    for (int i = 0; i < number; ++i) memory.emplace_back(kMebibyte, 'x');
+    write_all(STDERR_FILENO, std::to_string(memory.size()) + " MiB taken\n");
+  }
+}
+
 void act(const std::string& action, const std::string& value) {
   const int number = std::atoi(value.c_str());
   if (action == "out") write_all(STDOUT_FILENO, with_rank(value) + "\n");
@@ -166,8 +201,7 @@ void act(const std::string& action, const std::string& value) {
   if (action == "default") std::signal(number, SIG_DFL);
   if (action == "await") await(number);
   if (action == "family") start_family();
-  if (action == "raise") std::raise(number);
-  if (action == "exit") std::_Exit(number);
+  fail(action, value);
   while (action == "pause") pause();
 }
 
@@ -175,6 +209,8 @@ void act(const std::string& action, const std::string& value) {
 
 int main(int argc, char** argv) {
   alarm(60);
+  const rlimit no_core{0, 0};
+  setrlimit(RLIMIT_CORE, &no_core);
   bool mine = true;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];

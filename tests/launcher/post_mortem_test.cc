@@ -1,0 +1,164 @@
+// What dlaunch says about a failure that the program itself said nothing about, or said it in words
+// that are found among its last lines.
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+
+#include <unistd.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/launcher/launcher_runs.h"
+
+namespace dlaunch::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::Not;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+
+// dlaunch's own lines of a job in which rank 1 does `actions` while the other one waits.
+std::string story_of(Strings actions, int exit_code) {
+  actions.insert(actions.begin(), "only=1");
+  actions.insert(actions.end(), {"only=0", "pause"});
+  const auto result = run_command(ranks_that(actions, 2));
+  EXPECT_EQ(result.exit_code, exit_code) << result.error;
+  EXPECT_THAT(result.error, HasSubstr("dlaunch: rank 1 (pid "));
+  EXPECT_THAT(result.error,
+              HasSubstr("dlaunch: the other ranks: 0 ended by SIGTERM (collateral)\n"));
+  return result.error;
+}
+
+std::string by_signal(int number) {
+  return "raise=" + std::to_string(number);
+}
+
+TEST(PostMortem, NamesTheHost) {
+  char host[256] = {};
+  gethostname(host, sizeof host - 1);
+  EXPECT_THAT(story_of({"exit=3"}, 3), HasSubstr(" on " + std::string(host) + ") failed"));
+}
+
+TEST(PostMortem, RecognisesASegmentationFault) {
+  // A sanitizer's handler would make an exit code of it.
+  const auto story = story_of({"default=" + std::to_string(SIGSEGV), by_signal(SIGSEGV)}, 139);
+  EXPECT_THAT(story, HasSubstr("was killed by SIGSEGV"));
+  EXPECT_THAT(story, HasSubstr("dlaunch: probable cause: a segmentation fault"));
+}
+
+TEST(PostMortem, QuotesAFailedAssertion) {
+  EXPECT_THAT(story_of({"assert"}, 134),
+              MatchesRegex(".*\ndlaunch: probable cause: an assertion failed: [^\n]*test_rank.cc:"
+                           "[0-9]+: [^\n]*number == 42[^\n]*\n.*"));
+}
+
+TEST(PostMortem, QuotesAnExceptionThatNobodyCaught) {
+  EXPECT_THAT(story_of({"throw=the file is upside down"}, 134),
+              HasSubstr("dlaunch: probable cause: an exception that nobody caught: "
+                        "std::runtime_error: the file is upside down\n"));
+}
+
+TEST(PostMortem, RecognisesAnAbort) {
+  EXPECT_THAT(story_of({"abort"}, 134), HasSubstr("dlaunch: probable cause: it called abort()\n"));
+}
+
+TEST(PostMortem, RecognisesARefusedAllocation) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers need all of the address space";
+  EXPECT_THAT(story_of({"limit=200", "hog=1000"}, 134),
+              HasSubstr("dlaunch: probable cause: out of memory: an allocation was refused"));
+}
+
+TEST(PostMortem, DoesNotKnowWhoKilledARank) {
+  EXPECT_THAT(story_of({by_signal(SIGKILL)}, 137),
+              HasSubstr("dlaunch: probable cause: killed from outside"));
+}
+
+TEST(PostMortem, SaysNothingOfACodeThatItDoesNotKnow) {
+  EXPECT_THAT(story_of({"err=something", "exit=4"}, 4), Not(HasSubstr("probable cause")));
+}
+
+TEST(PostMortem, FindsTheSignalBehindAShell) {
+  const auto result =
+      run_command({.arguments = {built_program("dlaunch"), "--nproc", "1", "/bin/sh", "-c",
+                                 "sh -c 'kill -SEGV $$'; exit $?"}});
+  EXPECT_EQ(result.exit_code, 139);
+  EXPECT_THAT(result.error, HasSubstr("failed with exit code 139"));
+  EXPECT_THAT(result.error, HasSubstr("probable cause: a segmentation fault"));
+}
+
+TEST(PostMortem, QuotesAPythonException) {
+  const std::string python =
+      run_command({.arguments = {"/bin/sh", "-c", "command -v python3"}}).out;
+  if (python.empty()) GTEST_SKIP() << "there is no python3";
+  const std::string script =
+      "import os, time\n"
+      "def load(name):\n"
+      "    raise ValueError('cannot load ' + name)\n"
+      "load('weights') if os.environ['RANK'] == '1' else time.sleep(60)\n";
+  const auto result = run_command(
+      {.arguments = {built_program("dlaunch"), "--nproc", "2", "python3", "-c", script}});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.error, HasSubstr("dlaunch: rank 1 "));
+  EXPECT_THAT(result.error, HasSubstr("dlaunch: probable cause: a Python exception: "
+                                      "ValueError: cannot load weights\n"));
+}
+
+// A memory cgroup of 64 MiB, if this process may make one.
+class SmallCgroup {
+ public:
+  SmallCgroup() {
+    const std::string name = "/dlaunch-test-" + std::to_string(getpid());
+    for (const char* root : {"/sys/fs/cgroup/memory", "/sys/fs/cgroup"}) {
+      std::error_code error;
+      if (!std::filesystem::create_directory(root + name, error)) continue;
+      path_ = root + name;
+      for (const char* limit : {"/memory.limit_in_bytes", "/memory.max"}) {
+        if (std::filesystem::exists(path_ + limit)) {
+          limited_ = static_cast<bool>(std::ofstream(path_ + limit) << (64 << 20) << std::flush);
+        }
+      }
+      for (const char* swap : {"/memory.swappiness", "/memory.swap.max"}) {
+        if (std::filesystem::exists(path_ + swap)) std::ofstream(path_ + swap) << 0;
+      }
+      return;
+    }
+  }
+  ~SmallCgroup() {
+    if (!path_.empty()) rmdir(path_.c_str());
+  }
+  SmallCgroup(const SmallCgroup&) = delete;
+  SmallCgroup& operator=(const SmallCgroup&) = delete;
+
+  bool usable() const { return limited_; }
+  std::string members() const { return path_ + "/cgroup.procs"; }
+
+ private:
+  std::string path_;
+  bool limited_ = false;
+};
+
+TEST(PostMortem, HasTheKernelsWordForWantOfMemory) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers need more memory than the cgroup of this test has";
+  const SmallCgroup cgroup;
+  if (!cgroup.usable()) GTEST_SKIP() << "this user may not make a memory cgroup";
+  const auto command = ranks_that({"only=1", "hog=500", "only=0", "pause"}, 2);
+  Command inside{
+      .arguments = {"/bin/sh", "-c", "echo $$ > " + cgroup.members() + " && exec \"$@\"", "sh"}};
+  inside.arguments.insert(inside.arguments.end(), command.arguments.begin(),
+                          command.arguments.end());
+  const auto result = run_command(inside);
+  EXPECT_EQ(result.exit_code, 137);
+  EXPECT_THAT(result.error, HasSubstr("dlaunch: rank 1 "));
+  EXPECT_THAT(result.error, HasSubstr("dlaunch: probable cause: out of memory: the kernel"));
+}
+
+}  // namespace
+}  // namespace dlaunch::testing

@@ -1,0 +1,160 @@
+// --report: everything about a job as JSON.
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include <unistd.h>
+#include <nlohmann/json.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "launcher/failure.h"
+#include "tests/launcher/launcher_runs.h"
+
+namespace dlaunch::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+
+class ReportFile : public ::testing::Test {
+ protected:
+  ReportFile() {
+    char folder[] = "/tmp/dlaunch-report-XXXXXX";
+    folder_ = mkdtemp(folder);
+  }
+  ~ReportFile() override { std::filesystem::remove_all(folder_); }
+
+  std::string path() const { return folder_ + "/report.json"; }
+  nlohmann::json content() const { return nlohmann::json::parse(std::ifstream(path())); }
+
+  std::string folder_;
+};
+
+TEST_F(ReportFile, TellsOfEveryRankOfASuccessfulJob) {
+  const auto result =
+      run_command(ranks_that({"hog=30", "err=hello"}, {"--nproc", "3", "--report", path()}));
+  EXPECT_EQ(result.exit_code, 0) << result.error;
+  const auto report = content();
+  EXPECT_EQ(report["format"], 1);
+  EXPECT_EQ(report["exit_code"], 0);
+  EXPECT_TRUE(report["first_failure"].is_null());
+  EXPECT_EQ(report["command"].back(), "err=hello");
+  ASSERT_EQ(report["attempts"].size(), 1U);
+  const auto& ranks = report["attempts"][0]["ranks"];
+  ASSERT_EQ(ranks.size(), 3U);
+  for (int i = 0; i < 3; ++i) {
+    const auto& rank = ranks[static_cast<std::size_t>(i)];
+    EXPECT_EQ(rank["rank"], i);
+    EXPECT_EQ(rank["role"], "finished");
+    EXPECT_EQ(rank["exit_code"], 0);
+    EXPECT_TRUE(rank["signal"].is_null());
+    EXPECT_GT(rank["peak_memory_bytes"].get<double>(), 30e6);
+    EXPECT_LT(rank["peak_memory_bytes"].get<double>(), 30e9);
+    EXPECT_GT(rank["user_seconds"].get<double>() + rank["system_seconds"].get<double>(), 0);
+    const auto& start_up = rank["start_up"];
+    EXPECT_LE(start_up["spawned"].get<double>(), start_up["executed"].get<double>());
+    EXPECT_LE(start_up["executed"].get<double>(), rank["seconds"].get<double>());
+    EXPECT_EQ(rank["last_lines"].back(), "hello");
+  }
+}
+
+TEST_F(ReportFile, MarksTheFirstFailureAndItsCollateral) {
+  const auto result = run_command(
+      ranks_that({"only=2", "exit=0", "only=1", "err=it broke", "exit=7", "only=all", "pause"},
+                 {"--nproc", "3", "--report", path()}));
+  EXPECT_EQ(result.exit_code, 7);
+  const auto report = content();
+  EXPECT_EQ(report["exit_code"], 7);
+  EXPECT_EQ(report["first_failure"]["rank"], 1);
+  EXPECT_EQ(report["first_failure"]["exit_code"], 7);
+  EXPECT_EQ(report["first_failure"]["last_lines"], nlohmann::json({"it broke"}));
+  const auto& ranks = report["attempts"][0]["ranks"];
+  EXPECT_EQ(ranks[0]["role"], "collateral");
+  EXPECT_EQ(ranks[0]["signal_name"], "SIGTERM");
+  EXPECT_EQ(ranks[0]["told_to_end"], true);
+  EXPECT_EQ(ranks[1]["role"], "first failure");
+}
+
+TEST_F(ReportFile, HasEveryAttempt) {
+  const auto result = run_command(
+      ranks_that({"fail-before=2"}, {"--nproc", "2", "--max-restarts", "2", "--ready-after", "0",
+                                     "--restart-delay", "0", "--report", path()}));
+  EXPECT_EQ(result.exit_code, 0);
+  const auto report = content();
+  EXPECT_EQ(report["restarts"]["used"], 2);
+  EXPECT_EQ(report["restarts"]["allowed"], 2);
+  ASSERT_EQ(report["attempts"].size(), 3U);
+  EXPECT_EQ(report["attempts"][0]["ended_by"], "rank failed");
+  EXPECT_EQ(report["attempts"][2]["ended_by"], "finished");
+  EXPECT_TRUE(report["first_failure"].is_null());  // of the last attempt
+}
+
+TEST_F(ReportFile, TellsOfTimeoutsAndSignals) {
+  run_command(ranks_that({"pause"}, {"--nproc", "2", "--timeout", "0.1", "--report", path()}));
+  EXPECT_EQ(content()["attempts"][0]["ended_by"], "timeout");
+  EXPECT_EQ(content()["exit_code"], 124);
+  EXPECT_EQ(content()["attempts"][0]["ranks"][1]["role"], "ended");
+
+  Subprocess job(ranks_that({"out=up", "pause"}, {"--nproc", "1", "--report", path()}));
+  ASSERT_TRUE(job.wait_for_output("up\n", soon()));
+  job.send_signal(SIGHUP);
+  job.finish(soon());
+  EXPECT_EQ(content()["attempts"][0]["ended_by"], "signal");
+  EXPECT_EQ(content()["attempts"][0]["signal_name"], "SIGHUP");
+}
+
+TEST_F(ReportFile, IsJsonWhateverARankWrites) {
+  run_command(
+      ranks_that({"err=\xff\xfe \"quoted\" \x01", "exit=3"}, {"--nproc", "1", "--report", path()}));
+  EXPECT_THAT(content()["first_failure"]["last_lines"][0].get<std::string>(),
+              HasSubstr("\"quoted\" \x01"));
+}
+
+TEST_F(ReportFile, ThatCannotBeWrittenIsOneLineBeforeAnythingStarts) {
+  const auto result = run_command(
+      ranks_that({"out=started"}, {"--nproc", "2", "--report", folder_ + "/no/such/report"}));
+  EXPECT_EQ(result.exit_code, 125);
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.error, MatchesRegex("dlaunch: report /tmp/[^\n]*/no/such/report: No such file "
+                                         "or directory\n"));
+}
+
+TEST_F(ReportFile, OnAFullDiskIsOneLineAndAnExitCodeUnlessTheJobHadOne) {
+  if (access("/dev/full", W_OK) != 0) GTEST_SKIP() << "there is no /dev/full";
+  auto result = run_command(ranks_that({"exit=0"}, {"--nproc", "2", "--report", "/dev/full"}));
+  EXPECT_EQ(result.exit_code, 125);
+  EXPECT_EQ(result.error, "dlaunch: report /dev/full: No space left on device\n");
+  result = run_command(ranks_that({"exit=3"}, {"--nproc", "1", "--report", "/dev/full"}));
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.error, HasSubstr("dlaunch: report /dev/full: No space left on device\n"));
+}
+
+TEST(FailureRecord, SurvivesTheWayToAnotherNode) {
+  const FailureRecord by_signal{.rank = 7,
+                                .host = "far",
+                                .pid = 4711,
+                                .attempt = 2,
+                                .when_ns = 1'700'000'000'123'456'789,
+                                .after_seconds = 1.5,
+                                .signal = SIGSEGV,
+                                .core_dumped = true,
+                                .probable_cause = "a segmentation fault",
+                                .last_lines = {"one", "two \"quoted\""}};
+  FailureRecord by_code = by_signal;
+  by_code.signal = 0;
+  by_code.exit_code = 3;
+  by_code.probable_cause = "";
+  for (const FailureRecord& record : {by_signal, by_code}) {
+    const auto parsed = parse_failure(serialize(record));
+    ASSERT_TRUE(parsed.ok()) << parsed.status().to_string();
+    EXPECT_EQ(*parsed, record);
+  }
+  EXPECT_EQ(parse_failure("{\"rank\": 1}").status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(parse_failure("nonsense").status().code(), StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace dlaunch::testing
