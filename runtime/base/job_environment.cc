@@ -3,12 +3,11 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
-#include <fstream>
 #include <optional>
-#include <sstream>
 #include <thread>
 
 #include "runtime/base/token.h"
+#include "runtime/base/token_file.h"
 
 namespace dlaunch {
 namespace {
@@ -45,13 +44,8 @@ Result<std::string> read_token() {
   }
   const auto path = variable("DLAUNCH_TOKEN_FILE");
   if (!path) return invalid("DLAUNCH_TOKEN", "not set, and neither is DLAUNCH_TOKEN_FILE");
-  std::ifstream file(*path);
-  std::stringstream content;
-  if (!file || !(content << file.rdbuf())) {
-    return invalid("DLAUNCH_TOKEN_FILE", "cannot read '" + *path + "'");
-  }
-  auto token = token_from_hex(content.str());
-  if (!token.ok()) return token.status().within("token file '" + *path + "'");
+  auto token = read_token_file(*path);
+  if (!token.ok()) return token.status().within("environment variable DLAUNCH_TOKEN_FILE");
   return token;
 }
 
@@ -104,6 +98,7 @@ Result<JobEnvironment> read_job_environment() {
   const auto store = variable("DLAUNCH_STORE");
   if (!store || store->empty()) return job;
   job.store_address = *store;
+  job.store_prefix = variable("DLAUNCH_STORE_PREFIX").value_or("");
 
   const auto read = [](const char* name, int low, int high, int& into) -> Status {
     auto value = read_integer(name, low, high);

@@ -3,6 +3,7 @@
 //   RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE   as torchrun sets them
 //   MASTER_ADDR, MASTER_PORT                          a free port for programs that bind their own
 //   DLAUNCH_STORE        host:port of the rendezvous store
+//   DLAUNCH_STORE_PREFIX begins all keys of this attempt of the job (default: none)
 //   DLAUNCH_TOKEN        the job's secret, hexadecimal; or
 //   DLAUNCH_TOKEN_FILE   a file that holds it
 //   DLAUNCH_JOB_ID       names the job in logs and in `dlaunch status`
@@ -31,6 +32,7 @@ struct JobEnvironment {
   int nodes = 1;
   int local_cores = 1;        // that all ranks of this node together may use
   std::string store_address;  // "host:port"; empty in a world of one without dlaunch
+  std::string store_prefix;   // of all keys
   std::string token;          // the job's secret, as raw bytes
   std::string job_id;
   std::chrono::nanoseconds timeout = kDefaultTimeout;

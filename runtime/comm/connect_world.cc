@@ -91,7 +91,7 @@ Result<Lanes> connect_lanes(const JobEnvironment& job, const Logger& logger, Sto
 }
 
 Result<std::unique_ptr<TcpStore>> connect_store(const JobEnvironment& job, Deadline deadline) {
-  auto store = TcpStore::connect(job.store_address, job.token, deadline);
+  auto store = TcpStore::connect(job.store_address, job.token, deadline, job.store_prefix);
   if (!store.ok()) return store.status().within("rendezvous store at " + job.store_address);
   return store;
 }

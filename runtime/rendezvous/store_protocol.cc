@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <charconv>
 #include <cstring>
 
 namespace dlaunch::store_protocol {
@@ -10,6 +11,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the store writes little endian");
 
 constexpr std::size_t kLengthBytes = sizeof(std::uint32_t);
+constexpr std::size_t kMostKeptBytes = std::size_t{1} << 20;
 constexpr std::size_t kFixedBytes =
     sizeof(std::uint8_t) + sizeof(std::uint64_t) + sizeof(std::int64_t) + sizeof(std::uint32_t);
 
@@ -29,8 +31,8 @@ bool take_integer(std::string_view& bytes, Integer& value) {
   return true;
 }
 
-Status malformed(const char* what) {
-  return Status(StatusCode::kProtocol, std::string("malformed store message: ") + what);
+Status malformed(const std::string& what) {
+  return Status(StatusCode::kProtocol, "malformed store message: " + what);
 }
 
 Status invalid(std::string what) {
@@ -86,29 +88,79 @@ Status check_key(std::string_view key) {
                  std::to_string(key.size()));
 }
 
+Status check_value(std::string_view key, std::size_t bytes) {
+  if (bytes <= kMostValueBytes) return {};
+  return invalid("the value of '" + std::string(key) + "' has " + std::to_string(bytes) +
+                 " bytes, at most " + std::to_string(kMostValueBytes) + " are allowed");
+}
+
+Result<std::uint64_t> parse_revision(std::string_view text) {
+  std::uint64_t revision = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, revision);
+  if (error != std::errc() || stop != end) return invalid("a watch without a revision");
+  return revision;
+}
+
+namespace {
+
+Status check_prefix(std::string_view prefix) {
+  if (prefix.size() <= kMostKeyBytes) return {};
+  return invalid("a prefix has at most " + std::to_string(kMostKeyBytes) + " bytes, this one " +
+                 std::to_string(prefix.size()));
+}
+
+Status expect_parts(const Message& request, std::size_t count) {
+  if (request.parts.size() == count) return {};
+  return invalid("operation " + std::to_string(request.code) + " with " +
+                 std::to_string(request.parts.size()) + " parts");
+}
+
+Status check_keys(const Message& request) {
+  if (request.parts.size() > kMostParts - 1) return invalid("more than 65535 keys at once");
+  for (const std::string& key : request.parts) DLAUNCH_RETURN_IF_ERROR(check_key(key));
+  return {};
+}
+
+Status check_pair(const Message& request) {
+  DLAUNCH_RETURN_IF_ERROR(check_key(request.parts[0]));
+  return check_value(request.parts[0], request.parts[1].size());
+}
+
+}  // namespace
+
 Status check_request(const Message& request) {
-  const auto expect_parts = [&](std::size_t count) {
-    if (request.parts.size() == count) return Status();
-    return invalid("operation " + std::to_string(request.code) + " with " +
-                   std::to_string(request.parts.size()) + " parts");
-  };
   switch (static_cast<Operation>(request.code)) {
     case Operation::kSet:
-      DLAUNCH_RETURN_IF_ERROR(expect_parts(2));
-      if (request.parts[1].size() > kMostValueBytes) {
-        return invalid("a value has at most " + std::to_string(kMostValueBytes) +
-                       " bytes, this one " + std::to_string(request.parts[1].size()));
-      }
-      return check_key(request.parts[0]);
+    case Operation::kSetOwned:
+    case Operation::kAppend:
+      DLAUNCH_RETURN_IF_ERROR(expect_parts(request, 2));
+      return check_pair(request);
+    case Operation::kCompareAndSet:
+      if (request.number != 0 && request.number != 1) return invalid("neither with nor without");
+      DLAUNCH_RETURN_IF_ERROR(expect_parts(request, request.number == 1 ? 3 : 2));
+      return check_pair(request);
     case Operation::kGetAll:
-      if (request.parts.size() > kMostParts) return invalid("more than 65536 keys at once");
       if (request.number < 0) return invalid("a negative time to wait");
-      for (const std::string& key : request.parts) DLAUNCH_RETURN_IF_ERROR(check_key(key));
-      return {};
+      return check_keys(request);
+    case Operation::kTryGet:
+      return check_keys(request);
     case Operation::kAdd:
     case Operation::kRemove:
-      DLAUNCH_RETURN_IF_ERROR(expect_parts(1));
+      DLAUNCH_RETURN_IF_ERROR(expect_parts(request, 1));
       return check_key(request.parts[0]);
+    case Operation::kList:
+      DLAUNCH_RETURN_IF_ERROR(expect_parts(request, 2));
+      if (request.number < 1) return invalid("a list of no entries");
+      DLAUNCH_RETURN_IF_ERROR(check_prefix(request.parts[0]));
+      return check_prefix(request.parts[1]);
+    case Operation::kWatch:
+      DLAUNCH_RETURN_IF_ERROR(expect_parts(request, 2));
+      if (request.number < 0) return invalid("a negative time to wait");
+      DLAUNCH_RETURN_IF_ERROR(parse_revision(request.parts[1]).status());
+      return check_prefix(request.parts[0]);
+    case Operation::kStat:
+      return expect_parts(request, 0);
   }
   return invalid("unknown operation " + std::to_string(request.code) +
                  "; is the client newer than dlaunch?");
@@ -128,21 +180,11 @@ Status response_status(const Message& response) {
   return Status(code, response.parts[0]);
 }
 
-std::string describe_missing(const std::vector<std::string>& missing) {
-  constexpr std::size_t kNamed = 8;
-  std::string text = "no value for ";
-  for (std::size_t i = 0; i < std::min(kNamed, missing.size()); ++i) {
-    text += (i == 0 ? "'" : ", '") + missing[i] + "'";
-  }
-  if (missing.size() > kNamed) {
-    text += " and " + std::to_string(missing.size() - kNamed) + " more keys";
-  }
-  return text;
-}
-
 void FrameBuffer::append(std::string_view bytes) {
   bytes_.erase(0, consumed_);
   consumed_ = 0;
+  // One large message does not hold its memory for good.
+  if (bytes_.empty() && bytes_.capacity() > kMostKeptBytes) bytes_.shrink_to_fit();
   bytes_ += bytes;
 }
 

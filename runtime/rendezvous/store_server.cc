@@ -27,11 +27,11 @@ void close_on_exec(int descriptor) {
 class StoreServer::Loop {
  public:
   explicit Loop(Options options)
-      : waits_(context_),
+      : waits_(context_, options.most_bytes),
         shared_{.waits = waits_,
                 .token = std::move(options.token),
                 .handshake_timeout = options.handshake_timeout,
-                .logger = options.logger ? options.logger : make_null_logger()},
+                .refusals = RefusalLog(options.logger ? options.logger : make_null_logger())},
         acceptor_(context_),
         retry_(context_) {}
 
@@ -74,7 +74,7 @@ class StoreServer::Loop {
   }
 
   void pause(const asio::error_code& error) {
-    shared_.logger->warn("store: accept: {}", error.message());
+    shared_.refusals.note(spdlog::level::warn, "a newcomer for now", error.message());
     retry_.expires_after(kPauseAfterAcceptError);
     retry_.async_wait([this](const asio::error_code& cancelled) {
       if (!cancelled) accept();
@@ -113,7 +113,7 @@ std::uint64_t StoreServer::clients_accepted() const {
   return loop_->shared().accepted;
 }
 std::uint64_t StoreServer::clients_refused() const {
-  return loop_->shared().refused;
+  return loop_->shared().refusals.count();
 }
 
 }  // namespace dlaunch

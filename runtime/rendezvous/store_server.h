@@ -2,13 +2,16 @@
 //
 // One thread of its own serves all connections from one epoll loop. A connection must first prove
 // the job's token; strangers, garbage and connections that stay silent are dropped after
-// `handshake_timeout`, counted and logged. Memory is bounded by the limits of store_protocol.h.
+// `handshake_timeout`, counted, and logged once in a while. Memory is bounded by `most_bytes` and
+// the limits of store_protocol.h. A client costs one descriptor: the caller sees to RLIMIT_NOFILE;
+// while it is reached, newcomers wait until a descriptor is free.
 //
 // The members may be called from any thread. The destructor ends all connections; clients that wait
 // get kPeerLost.
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -25,6 +28,7 @@ class StoreServer {
     std::uint16_t port = 0;                  // 0: chosen by the system
     std::string token;                       // raw bytes
     std::chrono::milliseconds handshake_timeout{5000};
+    std::size_t most_bytes = std::size_t{1} << 30;  // keys and values, and 128 bytes for each key
     Logger logger;
   };
 
@@ -35,7 +39,8 @@ class StoreServer {
   StoreServer& operator=(const StoreServer&) = delete;
 
   std::uint16_t port() const;
-  /// Connections that proved the token, and those that were dropped because they did not.
+  /// Connections that proved the token, and those that were dropped because they did not or sent
+  /// what no client sends.
   std::uint64_t clients_accepted() const;
   std::uint64_t clients_refused() const;
 

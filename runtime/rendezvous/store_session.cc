@@ -4,14 +4,17 @@
 #include <utility>
 
 #include <asio/buffer.hpp>
+#include <asio/post.hpp>
 #include <asio/read.hpp>
 #include <asio/write.hpp>
 
 namespace dlaunch {
 namespace {
 
-// A client that asks but does not read its answers is not read from either.
+// A client that asks but does not read its answers is not listened to either. Answers to what it
+// waits for may still come; when they grow too many it is dropped.
 constexpr std::size_t kMostUnsentBytes = store_protocol::kMostResponseBytes;
+constexpr std::size_t kTooManyUnsentBytes = 4 * kMostUnsentBytes;
 
 std::string_view as_text(const auto& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -72,6 +75,7 @@ void StoreSession::check_proof() {
   authenticated_ = true;
   handshake_deadline_.cancel();
   ++context_.accepted;
+  ++context_.connected;
   outbox_ += as_text(make_proof(context_.token, HandshakeRole::kListener, theirs, challenge_));
   if (writing_.empty()) write();
   read_requests();
@@ -79,8 +83,7 @@ void StoreSession::check_proof() {
 
 // A connection that just goes is no cause for alarm: a rank may have been killed early.
 void StoreSession::refuse(const std::string& why, spdlog::level::level_enum level) {
-  ++context_.refused;
-  context_.logger->log(level, "refused {} on the store's port: {}", peer_, why);
+  context_.refusals.note(level, peer_, why);
   close();
 }
 
@@ -89,34 +92,62 @@ void StoreSession::read_requests() {
       asio::buffer(chunk_),
       [self = shared_from_this()](const asio::error_code& error, std::size_t bytes) {
         if (error) return self->close();
-        self->handle_requests(bytes);
+        self->inbox_.append({self->chunk_.data(), bytes});
+        self->handle_requests();
       });
 }
 
-void StoreSession::handle_requests(std::size_t bytes) {
-  inbox_.append({chunk_.data(), bytes});
+// Handles what has come, and reads on.
+void StoreSession::handle_requests() {
   const auto reply_here = [weak = weak_from_this()](const store_protocol::Message& response) {
     if (const auto self = weak.lock()) self->reply(response);
   };
-  while (true) {
+  while (outbox_.size() <= kMostUnsentBytes) {
     const auto body = inbox_.next();
-    if (body.ok() && !*body) break;
+    if (body.ok() && !*body) return read_requests();
     auto request = body.ok() ? store_protocol::decode_body(**body) : body.status();
     if (!request.ok()) {
-      context_.logger->warn("dropped client {} of the store: {}", peer_,
-                            request.status().to_string());
+      context_.refusals.note(spdlog::level::warn, peer_, request.status().to_string());
       return close();
     }
-    context_.waits.handle(*std::move(request), this, reply_here);
+    ++context_.requests;
+    if (static_cast<store_protocol::Operation>(request->code) == store_protocol::Operation::kStat &&
+        store_protocol::check_request(*request).ok()) {
+      reply(stat(request->id));
+    } else {
+      context_.waits.handle(*std::move(request), this, reply_here);
+    }
   }
-  if (!socket_.is_open()) return;
-  reading_paused_ = outbox_.size() > kMostUnsentBytes;
-  if (!reading_paused_) read_requests();
+  handling_paused_ = true;
+}
+
+store_protocol::Message StoreSession::stat(std::uint64_t id) const {
+  const StoreTable& table = context_.waits.table();
+  store_protocol::Message response{.id = id};
+  const auto add = [&](const char* name, std::uint64_t value) {
+    response.parts.emplace_back(name);
+    response.parts.push_back(std::to_string(value));
+  };
+  add("keys", table.size());
+  add("bytes", table.bytes());
+  add("revision", table.revision());
+  add("clients", context_.connected);
+  add("clients so far", context_.accepted);
+  add("refused", context_.refusals.count());
+  add("requests", context_.requests);
+  add("waiting", context_.waits.waiting());
+  return response;
 }
 
 void StoreSession::reply(const store_protocol::Message& response) {
+  if (!socket_.is_open()) return;
   store_protocol::append_frame(outbox_, response);
   if (writing_.empty()) write();
+  if (outbox_.size() <= kTooManyUnsentBytes) return;
+  outbox_.clear();
+  context_.refusals.note(spdlog::level::warn, peer_, "it does not read its answers");
+  // Not at once: the caller walks over the waits, which closing changes.
+  asio::post(socket_.get_executor(), [self = shared_from_this()] { self->close(); });
 }
 
 // Writes what has gathered; responses that come meanwhile go out together in the next write.
@@ -128,16 +159,18 @@ void StoreSession::write() {
                       if (error) return self->close();
                       self->writing_.clear();
                       self->write();
-                      if (self->reading_paused_ && self->outbox_.size() <= kMostUnsentBytes) {
-                        self->reading_paused_ = false;
-                        self->read_requests();
+                      if (self->handling_paused_ && self->outbox_.size() <= kMostUnsentBytes) {
+                        self->handling_paused_ = false;
+                        self->handle_requests();
                       }
                     });
 }
 
 void StoreSession::close() {
+  if (!socket_.is_open()) return;
   asio::error_code ignored;
   handshake_deadline_.cancel();
+  if (authenticated_) --context_.connected;
   socket_.close(ignored);
   context_.waits.forget(this);
 }

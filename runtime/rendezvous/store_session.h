@@ -11,8 +11,8 @@
 #include <asio/ip/tcp.hpp>
 #include <asio/steady_timer.hpp>
 
-#include "runtime/base/logging.h"
 #include "runtime/base/token.h"
+#include "runtime/rendezvous/refusal_log.h"
 #include "runtime/rendezvous/store_protocol.h"
 #include "runtime/rendezvous/store_waits.h"
 
@@ -23,9 +23,10 @@ struct StoreSessionContext {
   StoreWaits& waits;
   std::string token;
   std::chrono::milliseconds handshake_timeout;
-  Logger logger;
+  RefusalLog refusals;
   std::atomic<std::uint64_t> accepted = 0;
-  std::atomic<std::uint64_t> refused = 0;
+  std::atomic<std::uint64_t> connected = 0;  // now, and proved
+  std::atomic<std::uint64_t> requests = 0;
 };
 
 /// Keeps itself alive through its pending operations. Every way a connection ends leads through
@@ -42,7 +43,8 @@ class StoreSession : public std::enable_shared_from_this<StoreSession> {
   void check_proof();
   void refuse(const std::string& why, spdlog::level::level_enum level);
   void read_requests();
-  void handle_requests(std::size_t bytes);
+  void handle_requests();
+  store_protocol::Message stat(std::uint64_t id) const;
   void reply(const store_protocol::Message& response);
   void write();
   void close();
@@ -57,9 +59,9 @@ class StoreSession : public std::enable_shared_from_this<StoreSession> {
 
   std::array<char, 16 << 10> chunk_{};
   store_protocol::FrameBuffer inbox_;
-  std::string outbox_;   // responses that wait for the write under way
-  std::string writing_;  // the write under way
-  bool reading_paused_ = false;
+  std::string outbox_;            // responses that wait for the write under way
+  std::string writing_;           // the write under way
+  bool handling_paused_ = false;  // until the client has read its answers
 };
 
 }  // namespace dlaunch

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/rendezvous/missing_keys.h"
+
 namespace dlaunch {
 
+using store_protocol::error_response;
 using store_protocol::Message;
 using store_protocol::Operation;
 
@@ -13,41 +16,113 @@ struct StoreWaits::Wait {
   const void* owner;
   Reply reply;
   asio::steady_timer timer;
-  std::string key;  // the missing key it is registered under
+  std::string key;             // a get_all: the missing key it is registered under
+  std::uint64_t revision = 0;  // a watch: since when
+
+  bool is_watch() const { return static_cast<Operation>(request.code) == Operation::kWatch; }
 };
 
 namespace {
 
-// Ids of one connection's waits are few; the longest wait a client can ask for keeps the timer's
-// arithmetic in range.
+// The longest wait a client can ask for keeps the timer's arithmetic in range.
 constexpr std::chrono::hours kLongestWait{366 * 24};
 
-Message number_response(std::uint64_t id, std::int64_t number) {
-  return {.id = id, .number = number};
+Message number_response(std::uint64_t id, const Result<std::int64_t>& number) {
+  if (!number.ok()) return error_response(id, number.status());
+  return {.id = id, .number = *number};
+}
+
+Message swap_response(std::uint64_t id, Result<StoreSwap> swap) {
+  if (!swap.ok()) return error_response(id, swap.status());
+  Message response{.id = id, .number = swap->swapped ? 1 : 0};
+  if (swap->value) response.parts.push_back(*std::move(swap->value));
+  return response;
+}
+
+std::size_t bytes_of(const std::vector<std::optional<std::string>>& values) {
+  std::size_t bytes = 0;
+  for (const auto& value : values) bytes += value ? value->size() + sizeof(std::uint32_t) : 1;
+  return bytes;
+}
+
+Message too_long(std::uint64_t id, std::size_t bytes) {
+  return error_response(
+      id, Status(StatusCode::kInvalidArgument, "store: the values asked for at once have " +
+                                                   std::to_string(bytes) +
+                                                   " bytes; ask for fewer keys at a time"));
+}
+
+bool fits_response(std::size_t bytes) {
+  return bytes + 64 <= store_protocol::kMostResponseBytes;
+}
+
+Message try_get(const StoreTable& table, const Message& request) {
+  auto values = table.values_there(request.parts);
+  const std::size_t bytes = bytes_of(values) + values.size();
+  if (!fits_response(bytes)) return too_long(request.id, bytes);
+  return store_protocol::try_get_response(request.id, std::move(values));
+}
+
+Message list(const StoreTable& table, const Message& request) {
+  const auto most = static_cast<std::size_t>(
+      std::min<std::int64_t>(request.number, store_protocol::kMostEntries));
+  const auto entries = table.list(request.parts[0], request.parts[1], most);
+  const bool more =
+      !entries.empty() && !table.list(request.parts[0], entries.back().key, 1).empty();
+  return store_protocol::list_response(request.id, entries, more);
 }
 
 }  // namespace
 
 void StoreWaits::handle(Message request, const void* owner, const Reply& reply) {
   const Status valid = store_protocol::check_request(request);
-  if (!valid.ok()) return reply(store_protocol::error_response(request.id, valid));
+  if (!valid.ok()) return reply(error_response(request.id, valid));
   switch (static_cast<Operation>(request.code)) {
-    case Operation::kSet: {
-      const Status status = table_.set(request.parts[0], request.parts[1]);
-      if (!status.ok()) return reply(store_protocol::error_response(request.id, status));
-      reply(number_response(request.id, 0));
-      return key_was_set(request.parts[0]);
-    }
-    case Operation::kAdd: {
-      const auto sum = table_.add(request.parts[0], request.number);
-      if (!sum.ok()) return reply(store_protocol::error_response(request.id, sum.status()));
-      reply(number_response(request.id, *sum));
-      return key_was_set(request.parts[0]);
-    }
-    case Operation::kRemove:
-      return reply(number_response(request.id, table_.remove(request.parts[0]) ? 1 : 0));
     case Operation::kGetAll:
       return get_all(std::move(request), owner, reply);
+    case Operation::kWatch:
+      return watch(std::move(request), owner, reply);
+    case Operation::kTryGet:
+      return reply(try_get(table_, request));
+    case Operation::kList:
+      return reply(list(table_, request));
+    case Operation::kStat:
+      return reply(error_response(request.id, Status(StatusCode::kInvalidArgument, "no server")));
+    default:
+      break;
+  }
+  const std::uint64_t before = table_.revision();
+  reply(change(request, owner));
+  if (table_.revision() != before) key_changed(request.parts[0]);
+}
+
+// The operations that change one key.
+Message StoreWaits::change(const Message& request, const void* owner) {
+  const std::string& key = request.parts[0];
+  const auto set = [&]() -> Result<std::int64_t> {
+    const Status status = table_.set(key, request.parts[1]);
+    if (!status.ok()) return status;
+    return std::int64_t{0};
+  };
+  switch (static_cast<Operation>(request.code)) {
+    case Operation::kSetOwned: {
+      auto done = set();
+      if (done.ok()) owners_[owner].keys[key] = table_.revision();
+      return number_response(request.id, done);
+    }
+    case Operation::kAdd:
+      return number_response(request.id, table_.add(key, request.number));
+    case Operation::kAppend:
+      return number_response(request.id, table_.append(key, request.parts[1]));
+    case Operation::kRemove:
+      return number_response(request.id, std::int64_t{table_.remove(key) ? 1 : 0});
+    case Operation::kCompareAndSet: {
+      std::optional<std::string_view> expected;
+      if (request.number == 1) expected = request.parts[2];
+      return swap_response(request.id, table_.compare_and_set(key, expected, request.parts[1]));
+    }
+    default:
+      return number_response(request.id, set());
   }
 }
 
@@ -56,12 +131,41 @@ void StoreWaits::get_all(Message request, const void* owner, const Reply& reply)
                                     [&](const auto& key) { return table_.find(key) == nullptr; });
   if (missing == request.parts.end()) return reply(values_response(request));
   const std::string key = *missing;
+  wait(std::move(request), owner, reply, &key);
+}
+
+void StoreWaits::watch(Message request, const void* owner, const Reply& reply) {
+  auto changes =
+      table_.changes(request.parts[0], *store_protocol::parse_revision(request.parts[1]));
+  if (!changes.changes.empty()) {
+    return reply(store_protocol::watch_response(request.id, std::move(changes)));
+  }
+  wait(std::move(request), owner, reply, nullptr);
+}
+
+void StoreWaits::wait(Message request, const void* owner, const Reply& reply,
+                      const std::string* missing_key) {
+  Owner& owned = owners_[owner];
+  const std::size_t bytes = store_protocol::body_bytes(request);
+  if (owned.waits.size() >= store_protocol::kMostWaits ||
+      owned.waiting_bytes + bytes > store_protocol::kMostWaitingBytes) {
+    return reply(error_response(request.id, Status(StatusCode::kUnavailable,
+                                                   "store: too many requests of this client wait "
+                                                   "already")));
+  }
   const auto time =
       std::min<std::chrono::microseconds>(kLongestWait, std::chrono::microseconds(request.number));
   auto wait = std::make_shared<Wait>(
       Wait{std::move(request), owner, reply, asio::steady_timer(context_, time), {}});
-  by_owner_[owner].push_back(wait);
-  wait_for(wait, key);
+  owned.waits.push_back(wait);
+  owned.waiting_bytes += bytes;
+  ++waiting_;
+  if (missing_key != nullptr) {
+    register_under(wait, *missing_key);
+  } else {
+    wait->revision = *store_protocol::parse_revision(wait->request.parts[1]);
+    watches_.push_back(wait);
+  }
   // A wait that is answered or forgotten destroys its timer, which cancels this.
   wait->timer.async_wait([this, weak = std::weak_ptr(wait)](const asio::error_code& error) {
     const auto alive = weak.lock();
@@ -69,14 +173,19 @@ void StoreWaits::get_all(Message request, const void* owner, const Reply& reply)
   });
 }
 
-void StoreWaits::wait_for(const std::shared_ptr<Wait>& wait, const std::string& key) {
+void StoreWaits::register_under(const WaitPointer& wait, const std::string& key) {
   wait->key = key;
   by_key_[key].push_back(wait);
 }
 
-void StoreWaits::key_was_set(const std::string& key) {
+void StoreWaits::key_changed(const std::string& key) {
+  answer_get_alls(key);
+  answer_watches(key);
+}
+
+void StoreWaits::answer_get_alls(const std::string& key) {
   const auto found = by_key_.find(key);
-  if (found == by_key_.end()) return;
+  if (found == by_key_.end() || table_.find(key) == nullptr) return;
   const auto waits = std::move(found->second);
   by_key_.erase(found);
   for (const auto& wait : waits) {
@@ -84,35 +193,65 @@ void StoreWaits::key_was_set(const std::string& key) {
     const auto missing = std::find_if(keys.begin(), keys.end(),
                                       [&](const auto& k) { return table_.find(k) == nullptr; });
     if (missing != keys.end()) {
-      wait_for(wait, *missing);
-      continue;
+      register_under(wait, *missing);
+    } else {
+      finish(wait, values_response(wait->request));
     }
-    std::erase(by_owner_[wait->owner], wait);
-    wait->reply(values_response(wait->request));
   }
 }
 
-void StoreWaits::time_out(const std::shared_ptr<Wait>& wait) {
-  unregister(*wait);
-  std::erase(by_owner_[wait->owner], wait);
-  const auto missing = table_.missing(wait->request.parts);
-  wait->reply(store_protocol::error_response(
-      wait->request.id,
-      Status(StatusCode::kTimeout, "store: " + store_protocol::describe_missing(missing))));
+void StoreWaits::answer_watches(const std::string& key) {
+  const auto first = std::stable_partition(watches_.begin(), watches_.end(), [&](const auto& wait) {
+    return !key.starts_with(wait->request.parts[0]);
+  });
+  const std::vector<WaitPointer> waits(first, watches_.end());
+  watches_.erase(first, watches_.end());
+  for (const auto& wait : waits) {
+    finish(wait, store_protocol::watch_response(
+                     wait->request.id, table_.changes(wait->request.parts[0], wait->revision)));
+  }
 }
 
-void StoreWaits::unregister(const Wait& wait) {
-  const auto found = by_key_.find(wait.key);
+void StoreWaits::time_out(const WaitPointer& wait) {
+  unregister(wait);
+  const std::string why = wait->is_watch() ? describe_unchanged(wait->request.parts[0])
+                                           : describe_missing(table_.missing(wait->request.parts));
+  finish(wait, error_response(wait->request.id, Status(StatusCode::kTimeout, "store: " + why)));
+}
+
+// Of a wait that is registered nowhere any more.
+void StoreWaits::finish(const WaitPointer& wait, const Message& response) {
+  Owner& owner = owners_[wait->owner];
+  std::erase(owner.waits, wait);
+  owner.waiting_bytes -= store_protocol::body_bytes(wait->request);
+  if (owner.waits.empty() && owner.keys.empty()) owners_.erase(wait->owner);
+  --waiting_;
+  wait->reply(response);
+}
+
+void StoreWaits::unregister(const WaitPointer& wait) {
+  if (wait->is_watch()) {
+    std::erase(watches_, wait);
+    return;
+  }
+  const auto found = by_key_.find(wait->key);
   if (found == by_key_.end()) return;
-  std::erase_if(found->second, [&](const auto& other) { return other.get() == &wait; });
+  std::erase(found->second, wait);
   if (found->second.empty()) by_key_.erase(found);
 }
 
 void StoreWaits::forget(const void* owner) {
-  const auto found = by_owner_.find(owner);
-  if (found == by_owner_.end()) return;
-  for (const auto& wait : found->second) unregister(*wait);
-  by_owner_.erase(found);
+  const auto found = owners_.find(owner);
+  if (found == owners_.end()) return;
+  const Owner gone = std::move(found->second);
+  owners_.erase(found);
+  for (const auto& wait : gone.waits) unregister(wait);
+  waiting_ -= gone.waits.size();
+  for (const auto& [key, revision] : gone.keys) {
+    if (table_.revision_of(key) != revision) continue;
+    table_.remove(key);
+    key_changed(key);
+  }
 }
 
 Message StoreWaits::values_response(const Message& request) const {
@@ -120,12 +259,7 @@ Message StoreWaits::values_response(const Message& request) const {
   for (const std::string& key : request.parts) {
     bytes += table_.find(key)->size() + sizeof(std::uint32_t);
   }
-  if (bytes + 64 > store_protocol::kMostResponseBytes) {
-    return store_protocol::error_response(
-        request.id, Status(StatusCode::kInvalidArgument,
-                           "store: the values asked for at once have " + std::to_string(bytes) +
-                               " bytes; ask for fewer keys at a time"));
-  }
+  if (!fits_response(bytes)) return too_long(request.id, bytes);
   return {.id = request.id, .parts = table_.values(request.parts)};
 }
 

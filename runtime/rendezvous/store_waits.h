@@ -1,8 +1,9 @@
-// StoreWaits: a store's table together with the requests that wait for keys. Belongs to the
+// StoreWaits: a store's table together with the requests that wait for its keys. Belongs to the
 // server's thread.
 //
-// A wait is registered under one missing key at a time, so that a barrier of n clients over n keys
-// costs n registrations, not n squared.
+// A get_all is registered under one missing key at a time, so that a barrier of n clients over n
+// keys costs n registrations, not n squared. A watch is answered by the first change under its
+// prefix.
 #pragma once
 
 #include <chrono>
@@ -25,29 +26,50 @@ class StoreWaits {
   using Message = store_protocol::Message;
   using Reply = std::function<void(const Message&)>;
 
-  explicit StoreWaits(asio::io_context& context) : context_(context) {}
+  explicit StoreWaits(asio::io_context& context,
+                      std::size_t most_bytes = store_protocol::kMostStoreBytes)
+      : context_(context), table_(most_bytes) {}
 
-  /// Carries out a request. `reply` is called once, at once or later, unless `owner` is forgotten
-  /// before.
+  /// Carries out a request, of any operation but stat. `reply` is called once, at once or later,
+  /// unless `owner` is forgotten before.
   void handle(Message request, const void* owner, const Reply& reply);
 
-  /// Drops the waits of a connection that has gone.
+  /// A connection has gone: drops its waits and removes the keys it owned.
   void forget(const void* owner);
+
+  const StoreTable& table() const { return table_; }
+  /// Requests that wait now.
+  std::size_t waiting() const { return waiting_; }
 
  private:
   struct Wait;
+  using WaitPointer = std::shared_ptr<Wait>;
+  // A connection with something to forget.
+  struct Owner {
+    std::vector<WaitPointer> waits;
+    std::size_t waiting_bytes = 0;
+    std::unordered_map<std::string, std::uint64_t> keys;  // it set, with their revisions then
+  };
 
+  Message change(const Message& request, const void* owner);
   void get_all(Message request, const void* owner, const Reply& reply);
-  void wait_for(const std::shared_ptr<Wait>& wait, const std::string& key);
-  void key_was_set(const std::string& key);
-  void time_out(const std::shared_ptr<Wait>& wait);
-  void unregister(const Wait& wait);
+  void watch(Message request, const void* owner, const Reply& reply);
+  void wait(Message request, const void* owner, const Reply& reply, const std::string* missing_key);
+  void register_under(const WaitPointer& wait, const std::string& key);
+  void key_changed(const std::string& key);
+  void answer_get_alls(const std::string& key);
+  void answer_watches(const std::string& key);
+  void time_out(const WaitPointer& wait);
+  void finish(const WaitPointer& wait, const Message& response);
+  void unregister(const WaitPointer& wait);
   Message values_response(const Message& request) const;
 
   asio::io_context& context_;
   StoreTable table_;
-  std::unordered_map<std::string, std::vector<std::shared_ptr<Wait>>> by_key_;
-  std::unordered_map<const void*, std::vector<std::shared_ptr<Wait>>> by_owner_;
+  std::unordered_map<std::string, std::vector<WaitPointer>> by_key_;  // get_alls
+  std::vector<WaitPointer> watches_;
+  std::unordered_map<const void*, Owner> owners_;
+  std::size_t waiting_ = 0;
 };
 
 }  // namespace dlaunch

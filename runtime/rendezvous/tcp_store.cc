@@ -21,17 +21,46 @@ using store_protocol::Operation;
 constexpr std::chrono::seconds kAnswerSlack{5};
 constexpr std::chrono::hours kLongestWait{30 * 24};
 
+// Of a batch.
+constexpr std::size_t kMostUnderWay = 1024;
+constexpr std::size_t kMostBytesUnderWay = std::size_t{1} << 20;
+
+std::uint8_t code_of(Operation operation) {
+  return static_cast<std::uint8_t>(operation);
+}
+
+std::chrono::microseconds time_to_wait(Deadline deadline) {
+  return std::min<std::chrono::microseconds>(
+      kLongestWait, std::chrono::duration_cast<std::chrono::microseconds>(deadline.remaining()));
+}
+
+Result<std::int64_t> number_of(const Result<Message>& response) {
+  if (!response.ok()) return response.status();
+  return response->number;
+}
+
 std::string_view as_text(const auto& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+Status check_greeting(std::string_view greeting) {
+  constexpr std::string_view kOurs = store_protocol::kGreeting;
+  if (greeting == kOurs) return {};
+  const std::string_view name = kOurs.substr(0, kOurs.size() - 1);
+  if (!greeting.starts_with(name)) {
+    return Status(StatusCode::kProtocol, "that is no rendezvous store");
+  }
+  return Status(StatusCode::kProtocol,
+                "the store speaks version " + std::string(1, greeting.back()) +
+                    " of its protocol, this program version " + std::string(1, kOurs.back()) +
+                    ": they come from different versions of dlaunch");
 }
 
 Status shake_hands(int socket, std::string_view token, Deadline deadline) {
   std::array<char, store_protocol::kGreeting.size()> greeting;
   Nonce challenge;
   DLAUNCH_RETURN_IF_ERROR(receive_exactly(socket, greeting.data(), greeting.size(), deadline));
-  if (as_text(greeting) != store_protocol::kGreeting) {
-    return Status(StatusCode::kProtocol, "that is no rendezvous store, or one of another version");
-  }
+  DLAUNCH_RETURN_IF_ERROR(check_greeting(as_text(greeting)));
   DLAUNCH_RETURN_IF_ERROR(receive_exactly(socket, reinterpret_cast<char*>(challenge.data()),
                                           challenge.size(), deadline));
   const Nonce own = make_nonce();
@@ -56,7 +85,8 @@ Status shake_hands(int socket, std::string_view token, Deadline deadline) {
 }  // namespace
 
 Result<std::unique_ptr<TcpStore>> TcpStore::connect(std::string_view address,
-                                                    std::string_view token, Deadline deadline) {
+                                                    std::string_view token, Deadline deadline,
+                                                    std::string prefix) {
   const std::string context = "store at " + std::string(address);
   if (token.size() != kTokenBytes) {
     return Status(StatusCode::kInvalidArgument, context + ": a token has 32 bytes");
@@ -68,31 +98,56 @@ Result<std::unique_ptr<TcpStore>> TcpStore::connect(std::string_view address,
     close(*socket);
     return status.within(context);
   }
-  return std::unique_ptr<TcpStore>(new TcpStore(*socket, std::string(address)));
+  return std::unique_ptr<TcpStore>(new TcpStore(*socket, std::string(address), std::move(prefix)));
 }
 
-TcpStore::TcpStore(int socket, std::string address)
-    : socket_(socket), address_(std::move(address)), inbox_(store_protocol::kMostResponseBytes) {}
+TcpStore::TcpStore(int socket, std::string address, std::string prefix)
+    : socket_(socket),
+      address_(std::move(address)),
+      prefix_(std::move(prefix)),
+      inbox_(store_protocol::kMostResponseBytes) {}
 
 TcpStore::~TcpStore() {
   close(socket_);
 }
 
+std::vector<std::string> TcpStore::scoped(const std::vector<std::string>& keys) const {
+  std::vector<std::string> all;
+  all.reserve(keys.size());
+  for (const std::string& key : keys) all.push_back(scoped(key));
+  return all;
+}
+
+Status TcpStore::strip_prefix(std::string& key) const {
+  if (!key.starts_with(prefix_)) {
+    return Status(StatusCode::kProtocol, "store at " + address_ + ": a key nobody asked for");
+  }
+  key.erase(0, prefix_.size());
+  return {};
+}
+
 Status TcpStore::set(std::string_view key, std::string_view value) {
-  return call({.code = static_cast<std::uint8_t>(Operation::kSet),
-               .parts = {std::string(key), std::string(value)}},
+  return set_before(key, value, Deadline::after(kDefaultTimeout));
+}
+
+Status TcpStore::set_before(std::string_view key, std::string_view value, Deadline deadline) {
+  return call({.code = code_of(Operation::kSet), .parts = {scoped(key), std::string(value)}},
+              deadline)
+      .status();
+}
+
+Status TcpStore::set_owned(std::string_view key, std::string_view value) {
+  return call({.code = code_of(Operation::kSetOwned), .parts = {scoped(key), std::string(value)}},
               Deadline::after(kDefaultTimeout))
       .status();
 }
 
 Result<std::vector<std::string>> TcpStore::get_all(const std::vector<std::string>& keys,
                                                    Deadline deadline) {
-  const auto wait = std::min<std::chrono::microseconds>(
-      kLongestWait, std::chrono::duration_cast<std::chrono::microseconds>(deadline.remaining()));
-  auto response = call({.code = static_cast<std::uint8_t>(Operation::kGetAll),
-                        .number = wait.count(),
-                        .parts = keys},
-                       Deadline::after(wait + kAnswerSlack));
+  const auto wait = time_to_wait(deadline);
+  auto response =
+      call({.code = code_of(Operation::kGetAll), .number = wait.count(), .parts = scoped(keys)},
+           Deadline::after(wait + kAnswerSlack));
   if (!response.ok()) return response.status();
   if (response->parts.size() != keys.size()) {
     return Status(StatusCode::kProtocol, "store at " + address_ + ": wrong number of values");
@@ -100,21 +155,114 @@ Result<std::vector<std::string>> TcpStore::get_all(const std::vector<std::string
   return std::move(response->parts);
 }
 
-Result<std::int64_t> TcpStore::add(std::string_view key, std::int64_t amount) {
-  auto response = call({.code = static_cast<std::uint8_t>(Operation::kAdd),
-                        .number = amount,
-                        .parts = {std::string(key)}},
+Result<std::vector<std::optional<std::string>>> TcpStore::try_get(
+    const std::vector<std::string>& keys) {
+  auto response = call({.code = code_of(Operation::kTryGet), .parts = scoped(keys)},
                        Deadline::after(kDefaultTimeout));
   if (!response.ok()) return response.status();
-  return response->number;
+  return store_protocol::read_try_get(*std::move(response), keys.size());
+}
+
+Result<std::int64_t> TcpStore::add(std::string_view key, std::int64_t amount) {
+  return number_of(
+      call({.code = code_of(Operation::kAdd), .number = amount, .parts = {scoped(key)}},
+           Deadline::after(kDefaultTimeout)));
+}
+
+Result<StoreSwap> TcpStore::compare_and_set(std::string_view key,
+                                            std::optional<std::string_view> expected,
+                                            std::string_view desired) {
+  Message request{.code = code_of(Operation::kCompareAndSet),
+                  .number = expected ? 1 : 0,
+                  .parts = {scoped(key), std::string(desired)}};
+  if (expected) request.parts.emplace_back(*expected);
+  auto response = call(std::move(request), Deadline::after(kDefaultTimeout));
+  if (!response.ok()) return response.status();
+  StoreSwap swap{.swapped = response->number != 0};
+  if (!response->parts.empty()) swap.value = std::move(response->parts[0]);
+  return swap;
+}
+
+Result<std::int64_t> TcpStore::append(std::string_view key, std::string_view bytes) {
+  return number_of(
+      call({.code = code_of(Operation::kAppend), .parts = {scoped(key), std::string(bytes)}},
+           Deadline::after(kDefaultTimeout)));
 }
 
 Result<bool> TcpStore::remove(std::string_view key) {
-  auto response =
-      call({.code = static_cast<std::uint8_t>(Operation::kRemove), .parts = {std::string(key)}},
-           Deadline::after(kDefaultTimeout));
+  const auto removed = number_of(call({.code = code_of(Operation::kRemove), .parts = {scoped(key)}},
+                                      Deadline::after(kDefaultTimeout)));
+  if (!removed.ok()) return removed.status();
+  return *removed != 0;
+}
+
+Result<std::vector<StoreEntry>> TcpStore::list(std::string_view prefix) {
+  std::vector<StoreEntry> all;
+  while (true) {
+    auto response = call({.code = code_of(Operation::kList),
+                          .number = static_cast<std::int64_t>(store_protocol::kMostEntries),
+                          .parts = {scoped(prefix), all.empty() ? "" : scoped(all.back().key)}},
+                         Deadline::after(kDefaultTimeout));
+    if (!response.ok()) return response.status();
+    const bool more = response->number != 0 && !response->parts.empty();
+    auto entries = store_protocol::read_list(*std::move(response));
+    if (!entries.ok()) return entries.status();
+    for (StoreEntry& entry : *entries) {
+      DLAUNCH_RETURN_IF_ERROR(strip_prefix(entry.key));
+      all.push_back(std::move(entry));
+    }
+    if (!more) return all;
+  }
+}
+
+Result<StoreChanges> TcpStore::watch(std::string_view prefix, std::uint64_t revision,
+                                     Deadline deadline) {
+  const auto wait = time_to_wait(deadline);
+  auto response = call({.code = code_of(Operation::kWatch),
+                        .number = wait.count(),
+                        .parts = {scoped(prefix), std::to_string(revision)}},
+                       Deadline::after(wait + kAnswerSlack));
   if (!response.ok()) return response.status();
-  return response->number != 0;
+  auto changes = store_protocol::read_watch(*std::move(response));
+  if (!changes.ok()) return changes.status();
+  for (auto& change : changes->changes) DLAUNCH_RETURN_IF_ERROR(strip_prefix(change.key));
+  return changes;
+}
+
+Result<std::vector<std::pair<std::string, std::string>>> TcpStore::stat() {
+  auto response = call({.code = code_of(Operation::kStat)}, Deadline::after(kDefaultTimeout));
+  if (!response.ok()) return response.status();
+  std::vector<std::pair<std::string, std::string>> pairs;
+  for (std::size_t i = 0; i + 1 < response->parts.size(); i += 2) {
+    pairs.emplace_back(std::move(response->parts[i]), std::move(response->parts[i + 1]));
+  }
+  return pairs;
+}
+
+Result<std::vector<std::int64_t>> TcpStore::run(const StoreBatch& batch, Deadline deadline) {
+  std::vector<Message> requests = batch.requests();
+  for (Message& request : requests) {
+    request.parts[0].insert(0, prefix_);
+    DLAUNCH_RETURN_IF_ERROR(store_protocol::check_request(request));
+  }
+  std::vector<Call> calls(requests.size());
+  for (std::size_t begin = 0; begin < requests.size();) {
+    std::size_t end = begin;
+    for (std::size_t bytes = 0; end < requests.size() && end - begin < kMostUnderWay; ++end) {
+      bytes += store_protocol::body_bytes(requests[end]);
+      if (end > begin && bytes > kMostBytesUnderWay) break;
+    }
+    DLAUNCH_RETURN_IF_ERROR(run_calls(std::span(requests).subspan(begin, end - begin),
+                                      std::span(calls).subspan(begin, end - begin), deadline));
+    begin = end;
+  }
+  std::vector<std::int64_t> numbers;
+  numbers.reserve(calls.size());
+  for (const Call& call : calls) {
+    DLAUNCH_RETURN_IF_ERROR(store_protocol::response_status(call.response));
+    numbers.push_back(call.response.number);
+  }
+  return numbers;
 }
 
 Result<Message> TcpStore::call(Message request, Deadline deadline) {
@@ -123,17 +271,25 @@ Result<Message> TcpStore::call(Message request, Deadline deadline) {
     return Status(StatusCode::kInvalidArgument, "store: the keys of one call are too long");
   }
   Call own;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!failure_.ok()) return failure_;
-    request.id = next_id_++;
-    calls_.emplace(request.id, &own);
-  }
-  const Status sent = send_frame(request, deadline);
+  DLAUNCH_RETURN_IF_ERROR(run_calls({&request, 1}, {&own, 1}, deadline));
+  DLAUNCH_RETURN_IF_ERROR(store_protocol::response_status(own.response));
+  return std::move(own.response);
+}
+
+// Sends requests together and waits for all their responses. Those of one connection that do not
+// wait are answered in order, but nothing here depends on it.
+Status TcpStore::run_calls(std::span<Message> requests, std::span<Call> calls, Deadline deadline) {
+  DLAUNCH_RETURN_IF_ERROR(register_calls(requests, calls));
+  const Status sent = send_frames(requests, deadline);
 
   std::unique_lock lock(mutex_);
   if (!sent.ok() && failure_.ok()) failure_ = sent.within("store at " + address_);
-  while (!own.done && failure_.ok() && !deadline.expired()) {
+  std::size_t answered = 0;
+  const auto all_answered = [&] {
+    while (answered < calls.size() && calls[answered].done) ++answered;
+    return answered == calls.size();
+  };
+  while (!all_answered() && failure_.ok() && !deadline.expired()) {
     if (reading_) {
       changed_.wait_until(lock, deadline.when());
       continue;
@@ -142,21 +298,29 @@ Result<Message> TcpStore::call(Message request, Deadline deadline) {
     if (!read.ok() && failure_.ok()) failure_ = read.within("store at " + address_);
     changed_.notify_all();  // the others may have their response, or must read now
   }
-  calls_.erase(request.id);
+  const bool done = all_answered();
+  for (const Message& request : requests) calls_.erase(request.id);
   changed_.notify_all();
-  if (own.done) {
-    DLAUNCH_RETURN_IF_ERROR(store_protocol::response_status(own.response));
-    return std::move(own.response);
-  }
+  if (done) return {};
   if (!failure_.ok()) return failure_;
   return Status(StatusCode::kTimeout, "store at " + address_ + ": no answer in time");
 }
 
-Status TcpStore::send_frame(const Message& request, Deadline deadline) {
-  std::string frame;
-  store_protocol::append_frame(frame, request);
+Status TcpStore::register_calls(std::span<Message> requests, std::span<Call> calls) {
+  const std::lock_guard lock(mutex_);
+  if (!failure_.ok()) return failure_;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    requests[i].id = next_id_++;
+    calls_.emplace(requests[i].id, &calls[i]);
+  }
+  return {};
+}
+
+Status TcpStore::send_frames(std::span<const Message> requests, Deadline deadline) {
+  std::string frames;
+  for (const Message& request : requests) store_protocol::append_frame(frames, request);
   const std::lock_guard lock(send_mutex_);
-  return send_all(socket_, frame, deadline);
+  return send_all(socket_, frames, deadline);
 }
 
 // Reads once from the socket, with the lock released meanwhile, and hands out what has come.
@@ -173,16 +337,16 @@ Status TcpStore::read_responses(std::unique_lock<std::mutex>& lock, Deadline dea
     const auto body = inbox_.next();
     if (!body.ok()) return body.status();
     if (!*body) return {};
-    const auto response = store_protocol::decode_body(**body);
+    auto response = store_protocol::decode_body(**body);
     if (!response.ok()) return response.status();
-    DLAUNCH_RETURN_IF_ERROR(deliver(*response));
+    DLAUNCH_RETURN_IF_ERROR(deliver(*std::move(response)));
   }
 }
 
-Status TcpStore::deliver(const Message& response) {
+Status TcpStore::deliver(Message response) {
   const auto found = calls_.find(response.id);
   if (found != calls_.end()) {
-    found->second->response = response;
+    found->second->response = std::move(response);
     found->second->done = true;
   } else if (response.id >= next_id_) {  // an older id belongs to a call that gave up
     return Status(StatusCode::kProtocol, "answer to a call that nobody made");

@@ -1,7 +1,7 @@
-// TcpStore: a rank's client of the rendezvous store that dlaunch hosts.
+// TcpStore: a client of the rendezvous store that dlaunch hosts.
 //
-// Any thread may call it; calls of several threads share one connection, and a get_all that waits
-// does not hold up the others: the thread that waits longest reads for all. A connection that broke
+// Any thread may call it; calls of several threads share one connection, and one that waits does
+// not hold up the others: the thread that waits longest reads for all. A connection that broke
 // stays broken: every later call returns why.
 #pragma once
 
@@ -9,25 +9,28 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "runtime/rendezvous/store.h"
+#include "runtime/rendezvous/store_batch.h"
 #include "runtime/rendezvous/store_protocol.h"
 
 namespace dlaunch {
 
 class TcpStore final : public Store {
  public:
-  /// Connects to "host:port" and proves the token (raw bytes), both ways.
+  /// Connects to "host:port" and proves the token (raw bytes), both ways. `prefix` is put before
+  /// every key of every call, and taken off again, so that attempts of a job do not meet.
   ///   kUnavailable      nobody listens there, or the host has no address
   ///   kUnauthenticated  one side does not know the token
   ///   kProtocol         that is no store, or one of another version
   ///   kTimeout          the deadline passed
   static Result<std::unique_ptr<TcpStore>> connect(std::string_view address, std::string_view token,
-                                                   Deadline deadline);
+                                                   Deadline deadline, std::string prefix = "");
   ~TcpStore() override;
   TcpStore(const TcpStore&) = delete;
   TcpStore& operator=(const TcpStore&) = delete;
@@ -35,8 +38,31 @@ class TcpStore final : public Store {
   Status set(std::string_view key, std::string_view value) override;
   Result<std::vector<std::string>> get_all(const std::vector<std::string>& keys,
                                            Deadline deadline) override;
+  Result<std::vector<std::optional<std::string>>> try_get(
+      const std::vector<std::string>& keys) override;
   Result<std::int64_t> add(std::string_view key, std::int64_t amount) override;
+  Result<StoreSwap> compare_and_set(std::string_view key, std::optional<std::string_view> expected,
+                                    std::string_view desired) override;
+  Result<std::int64_t> append(std::string_view key, std::string_view bytes) override;
   Result<bool> remove(std::string_view key) override;
+  Result<std::vector<StoreEntry>> list(std::string_view prefix) override;
+  Result<StoreChanges> watch(std::string_view prefix, std::uint64_t revision,
+                             Deadline deadline) override;
+
+  /// Like set, but the server removes the key when this connection ends, however it ends, unless
+  /// somebody else has changed it since.
+  Status set_owned(std::string_view key, std::string_view value);
+
+  /// Carries out the changes of a batch in order, with many of them under way at once, and returns
+  /// each one's number as set (0), add, append and remove give it. An error is that of the first
+  /// change that was refused, by its key; the others are carried out nevertheless.
+  Result<std::vector<std::int64_t>> run(const StoreBatch& batch, Deadline deadline);
+
+  /// What the server counts: pairs of a name and a number.
+  Result<std::vector<std::pair<std::string, std::string>>> stat();
+
+  /// A set with a deadline of its own, for those who must notice soon that the server is gone.
+  Status set_before(std::string_view key, std::string_view value, Deadline deadline);
 
  private:
   using Message = store_protocol::Message;
@@ -46,16 +72,22 @@ class TcpStore final : public Store {
     Message response;
   };
 
-  TcpStore(int socket, std::string address);
+  TcpStore(int socket, std::string address, std::string prefix);
+  std::string scoped(std::string_view key) const { return prefix_ + std::string(key); }
+  std::vector<std::string> scoped(const std::vector<std::string>& keys) const;
+  Status strip_prefix(std::string& key) const;
   Result<Message> call(Message request, Deadline deadline);
-  Status send_frame(const Message& request, Deadline deadline);
+  Status run_calls(std::span<Message> requests, std::span<Call> calls, Deadline deadline);
+  Status register_calls(std::span<Message> requests, std::span<Call> calls);
+  Status send_frames(std::span<const Message> requests, Deadline deadline);
   Status read_responses(std::unique_lock<std::mutex>& lock, Deadline deadline);
-  Status deliver(const Message& response);
+  Status deliver(Message response);
 
   const int socket_;
   const std::string address_;
+  const std::string prefix_;
 
-  std::mutex send_mutex_;  // one frame at a time; never taken while mutex_ is held
+  std::mutex send_mutex_;  // frames of one call at a time; never taken while mutex_ is held
   std::mutex mutex_;       // guards what follows, except that inbox_ belongs to the reading thread
   std::condition_variable changed_;
   bool reading_ = false;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "runtime/base/token.h"
 
@@ -14,10 +15,18 @@ namespace {
 
 using std::chrono::milliseconds;
 
-const char* const kVariables[] = {
-    "RANK",          "WORLD_SIZE",      "LOCAL_RANK",         "LOCAL_WORLD_SIZE",
-    "DLAUNCH_STORE", "DLAUNCH_TOKEN",   "DLAUNCH_TOKEN_FILE", "DLAUNCH_JOB_ID",
-    "DLAUNCH_NODES", "DLAUNCH_TIMEOUT", "DLAUNCH_TRANSPORT"};
+const char* const kVariables[] = {"RANK",
+                                  "WORLD_SIZE",
+                                  "LOCAL_RANK",
+                                  "LOCAL_WORLD_SIZE",
+                                  "DLAUNCH_STORE",
+                                  "DLAUNCH_TOKEN",
+                                  "DLAUNCH_TOKEN_FILE",
+                                  "DLAUNCH_JOB_ID",
+                                  "DLAUNCH_STORE_PREFIX",
+                                  "DLAUNCH_NODES",
+                                  "DLAUNCH_TIMEOUT",
+                                  "DLAUNCH_TRANSPORT"};
 
 // Reads an environment that holds these variables and no others of dlaunch's.
 Result<JobEnvironment> read(const std::map<std::string, std::string>& variables) {
@@ -85,6 +94,7 @@ TEST(JobEnvironment, ReadsWhatTransportIsForced) {
 TEST(JobEnvironment, ReadsTheTokenFromAFile) {
   const std::string path = ::testing::TempDir() + "/job_environment_test_token";
   std::ofstream(path) << kHex << '\n';
+  ASSERT_EQ(chmod(path.c_str(), 0600), 0);
   auto variables = complete();
   variables.erase("DLAUNCH_TOKEN");
   variables["DLAUNCH_TOKEN_FILE"] = path;
@@ -96,6 +106,13 @@ TEST(JobEnvironment, ReadsTheTokenFromAFile) {
   EXPECT_NE(read(variables).status().to_string().find(path), std::string::npos);
   std::remove(path.c_str());
   EXPECT_NE(read(variables).status().to_string().find(path), std::string::npos);
+}
+
+TEST(JobEnvironment, ReadsThePrefixOfTheStoresKeys) {
+  auto variables = complete();
+  EXPECT_EQ(read(variables)->store_prefix, "");
+  variables["DLAUNCH_STORE_PREFIX"] = "attempt 3/";
+  EXPECT_EQ(read(variables)->store_prefix, "attempt 3/");
 }
 
 TEST(JobEnvironment, NamesAVariableThatIsMissing) {

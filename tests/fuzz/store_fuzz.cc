@@ -41,6 +41,24 @@ class Server {
   std::map<int, int> replies_;
 };
 
+// What a client does with an answer that came instead.
+void read_as_response(const Message& message) {
+  const Status status = store_protocol::response_status(message);
+  require(message.code != 0 || status.ok(), "code 0 is success");
+  const std::size_t flags = message.parts.empty() ? 0 : message.parts[0].size();
+  if (auto values = store_protocol::read_try_get(message, flags); values.ok()) {
+    require(store_protocol::try_get_response(message.id, *values).parts == message.parts,
+            "values have one form only");
+  }
+  if (const auto entries = store_protocol::read_list(message); entries.ok()) {
+    require(entries->size() * 2 == message.parts.size(), "no entry is lost");
+  }
+  if (auto changes = store_protocol::read_watch(message); changes.ok()) {
+    require(store_protocol::watch_response(message.id, *changes).parts == message.parts,
+            "changes have one form only");
+  }
+}
+
 void serve(std::string_view stream, std::size_t read) {
   Server server;
   store_protocol::FrameBuffer buffer(store_protocol::kMostRequestBytes);
@@ -55,8 +73,7 @@ void serve(std::string_view stream, std::size_t read) {
       std::string again;
       append_frame(again, *message);
       require(std::string_view(again).substr(4) == **body, "a message has one form only");
-      const Status status = store_protocol::response_status(*message);
-      require(message->code != 0 || status.ok(), "code 0 is success");
+      read_as_response(*message);
       server.handle(*message);
     }
   }
@@ -85,7 +102,27 @@ std::vector<std::string> seed_inputs() {
                                   .id = 6,
                                   .number = std::numeric_limits<std::int64_t>::max(),
                                   .parts = {"n"}});
-  return {"\x7f" + set + number + add + get + remove, "\x01" + number + add + most + most,
+  const std::string swap =
+      frame({.code = code(kCompareAndSet), .id = 9, .number = 1, .parts = {"key", "new", "value"}});
+  const std::string create =
+      frame({.code = code(kCompareAndSet), .id = 10, .parts = {"key", "new"}});
+  const std::string append = frame({.code = code(kAppend), .id = 11, .parts = {"key", "more"}});
+  const std::string peek = frame({.code = code(kTryGet), .id = 12, .parts = {"key", "none"}});
+  const std::string list =
+      frame({.code = code(kList), .id = 13, .number = 1, .parts = {"", "key"}});
+  const std::string watch =
+      frame({.code = code(kWatch), .id = 14, .number = 1000, .parts = {"k", "0"}});
+  const std::string later =
+      frame({.code = code(kWatch), .id = 15, .number = 1000, .parts = {"k", "7"}});
+  const std::string own = frame({.code = code(kSetOwned), .id = 16, .parts = {"key", "mine"}});
+  const std::string stat = frame({.code = code(kStat), .id = 17});
+  return {"\x3f" + set + swap + create + append + peek + list + watch + later + own + stat,
+          "\x3f" + watch + create + later + append + remove + own + remove + list + peek,
+          "\x7f" + frame(store_protocol::try_get_response(18, {"a", std::nullopt})) +
+              frame(store_protocol::list_response(19, {{"a", 1, 2}, {"b", 3, 4}}, true)) +
+              frame(store_protocol::watch_response(20, {5, {{"a", "x"}, {"b", std::nullopt}}})),
+          "\x7f" + set + number + add + get + remove,
+          "\x01" + number + add + most + most,
           "\x10" + get + get + set + frame({.code = code(kSet), .id = 7, .parts = {"none", ""}}),
           "\x05" + frame({.code = 7, .id = 8, .parts = {"an error"}})};
 }

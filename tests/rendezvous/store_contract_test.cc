@@ -2,8 +2,11 @@
 #include <atomic>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
+#include <optional>
 #include <thread>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -83,7 +86,9 @@ TEST_P(StoreContract, NamesTheKeysThatAreMissingAtTheDeadline) {
   EXPECT_EQ(result.status().to_string(), "store: no value for 'rank 1', 'rank 2'");
   std::vector<std::string> many;
   for (int i = 0; i < 100; ++i) many.push_back("k" + std::to_string(i));
-  EXPECT_THAT(store_->get_all(many, at_once()).status().to_string(), HasSubstr("and 92 more keys"));
+  ASSERT_TRUE(store_->set("k7", "x").ok());
+  EXPECT_THAT(store_->get_all(many, at_once()).status().to_string(),
+              HasSubstr("no value for 'k{0-6,8-99}' (99 keys)"));
 }
 
 TEST_P(StoreContract, WaitsUntilOthersHaveSetTheKeys) {
@@ -144,6 +149,114 @@ TEST_P(StoreContract, RemovesKeys) {
   EXPECT_EQ(store_->get("key", at_once()).status().code(), StatusCode::kTimeout);
 }
 
+TEST_P(StoreContract, GivesTheValuesThatAreThereWithoutWaiting) {
+  ASSERT_TRUE(store_->set("a", "1").ok());
+  ASSERT_TRUE(store_->set("empty", "").ok());
+  EXPECT_THAT(*store_->try_get({"none", "a", "empty", "none", "a"}),
+              ElementsAre(std::nullopt, "1", "", std::nullopt, "1"));
+  EXPECT_THAT(*store_->try_get({}), ElementsAre());
+}
+
+TEST_P(StoreContract, SetsAKeyOnlyIfItHoldsWhatIsExpected) {
+  const auto swap = [&](std::optional<std::string_view> expected, std::string_view desired) {
+    const auto done = store_->compare_and_set("key", expected, desired);
+    EXPECT_TRUE(done.ok()) << done.status().to_string();
+    return std::pair(done->swapped, done->value);
+  };
+  using Swap = std::pair<bool, std::optional<std::string>>;
+  EXPECT_EQ(swap("", "x"), Swap(false, std::nullopt));  // an absent key holds nothing, not ""
+  EXPECT_EQ(swap(std::nullopt, ""), Swap(true, ""));
+  EXPECT_EQ(swap(std::nullopt, "x"), Swap(false, ""));
+  EXPECT_EQ(swap("", "first"), Swap(true, "first"));
+  EXPECT_EQ(swap("other", "second"), Swap(false, "first"));
+  EXPECT_EQ(swap("first", "second"), Swap(true, "second"));
+  EXPECT_EQ(*store_->get("key", at_once()), "second");
+}
+
+TEST_P(StoreContract, LetsOneOfManyThatCompareAndSetWin) {
+  std::atomic<int> winners = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&, i, client = place_->client()] {
+      const auto swap = client->compare_and_set("leader", std::nullopt, std::to_string(i));
+      ASSERT_TRUE(swap.ok());
+      if (swap->swapped) ++winners;
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(winners, 1);
+}
+
+TEST_P(StoreContract, AppendsToValues) {
+  EXPECT_EQ(*store_->append("log", "ab"), 2);
+  EXPECT_EQ(*store_->append("log", ""), 2);
+  EXPECT_EQ(*store_->append("log", "cd"), 4);
+  EXPECT_EQ(*store_->get("log", at_once()), "abcd");
+}
+
+TEST_P(StoreContract, ListsKeysByTheirBeginning) {
+  for (const char* key : {"b/2", "a/1", "b/10", "b", "c"}) {
+    ASSERT_TRUE(store_->set(key, std::string(key) + "!").ok());
+  }
+  const auto names = [&](std::string_view prefix) {
+    std::vector<std::string> keys;
+    const auto entries = store_->list(prefix).value_or_throw();
+    for (const auto& entry : entries) {
+      EXPECT_EQ(entry.bytes, entry.key.size() + 1);
+      EXPECT_GT(entry.revision, 0U);
+      keys.push_back(entry.key);
+    }
+    return keys;
+  };
+  EXPECT_THAT(names(""), ElementsAre("a/1", "b", "b/10", "b/2", "c"));
+  EXPECT_THAT(names("b/"), ElementsAre("b/10", "b/2"));
+  EXPECT_THAT(names("d"), ElementsAre());
+}
+
+TEST_P(StoreContract, ListsMoreKeysThanOneAnswerHolds) {
+  constexpr int kKeys = 10'000;
+  for (int i = 0; i < kKeys; ++i) ASSERT_TRUE(store_->set("k" + std::to_string(i), "").ok());
+  EXPECT_EQ(store_->list("k")->size(), static_cast<std::size_t>(kKeys));
+}
+
+TEST_P(StoreContract, WatchesBeginWithWhatIsThere) {
+  ASSERT_TRUE(store_->set("w/b", "1").ok());
+  ASSERT_TRUE(store_->set("w/a", "2").ok());
+  ASSERT_TRUE(store_->set("other", "3").ok());
+  const auto seen = store_->watch("w/", 0, at_once());
+  ASSERT_TRUE(seen.ok()) << seen.status().to_string();
+  using Change = StoreChanges::Change;
+  EXPECT_THAT(seen->changes, ElementsAre(Change{"w/b", "1"}, Change{"w/a", "2"}));  // by time
+  const auto later = store_->watch("w/", seen->revision, at_once());
+  EXPECT_EQ(later.status().code(), StatusCode::kTimeout);
+  EXPECT_EQ(later.status().to_string(), "store: no change of keys that begin with 'w/'");
+}
+
+TEST_P(StoreContract, WatchersSeeTheLastStateOfEveryKeyThatChanged) {
+  constexpr int kChanges = 200;
+  std::thread other([client = place_->client()] {
+    for (int i = 0; i < kChanges; ++i) {
+      ASSERT_TRUE(client->set("w/" + std::to_string(i % 7), std::to_string(i)).ok());
+      ASSERT_TRUE(client->add("not watched", 1).ok());
+    }
+    ASSERT_TRUE(client->remove("w/3").ok());
+    ASSERT_TRUE(client->append("w/end", "x").ok());
+  });
+  std::map<std::string, std::optional<std::string>> state;
+  for (std::uint64_t revision = 0; !state.contains("w/end");) {
+    const auto seen = store_->watch("w/", revision, soon());
+    ASSERT_TRUE(seen.ok()) << seen.status().to_string();
+    EXPECT_GT(seen->revision, revision);
+    EXPECT_FALSE(seen->changes.empty());
+    revision = seen->revision;
+    for (const auto& change : seen->changes) state[change.key] = change.value;
+  }
+  other.join();
+  EXPECT_EQ(state["w/3"], std::nullopt);
+  EXPECT_EQ(state["w/0"], "196");
+  EXPECT_EQ(state["w/6"], "195");
+}
+
 TEST_P(StoreContract, RefusesKeysAndValuesOutOfBounds) {
   const std::string long_key(1025, 'k');
   EXPECT_EQ(store_->set("", "x").code(), StatusCode::kInvalidArgument);
@@ -151,10 +264,14 @@ TEST_P(StoreContract, RefusesKeysAndValuesOutOfBounds) {
   EXPECT_EQ(store_->add(long_key, 1).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(store_->remove("").status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(store_->get(long_key, at_once()).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(store_->append(long_key, "x").status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(store_->compare_and_set("", {}, "x").status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(store_->try_get({"a", ""}).status().code(), StatusCode::kInvalidArgument);
   const std::string value((16 << 20) + 1, 'v');
   EXPECT_EQ(store_->set("key", value).code(), StatusCode::kInvalidArgument);
   ASSERT_TRUE(store_->set("key", std::string_view(value).substr(1)).ok());  // 16 MiB are allowed
   EXPECT_EQ(store_->get("key", soon())->size(), value.size() - 1);
+  EXPECT_EQ(store_->append("key", "x").status().code(), StatusCode::kInvalidArgument);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -1,9 +1,12 @@
 #include "runtime/rendezvous/store_protocol.h"
 
+#include <optional>
 #include <random>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "runtime/rendezvous/missing_keys.h"
 
 namespace dlaunch::store_protocol {
 namespace {
@@ -95,6 +98,56 @@ TEST(StoreProtocol, ChecksWhatARequestAsksFor) {
   EXPECT_THAT(refused({.code = 3, .parts = {}}), HasSubstr("0 parts"));
   EXPECT_THAT(refused({.code = 4, .parts = {"a", "b"}}), HasSubstr("2 parts"));
   EXPECT_TRUE(check_request({.code = 1, .parts = {std::string(kMostKeyBytes, 'k'), ""}}).ok());
+  EXPECT_THAT(refused({.code = 5, .parts = {"k", "new", "old"}}), HasSubstr("3 parts"));
+  EXPECT_THAT(refused({.code = 5, .number = 1, .parts = {"k", "new"}}), HasSubstr("2 parts"));
+  EXPECT_THAT(refused({.code = 5, .number = 2, .parts = {"k", "new"}}), HasSubstr("neither"));
+  EXPECT_THAT(refused({.code = 6, .parts = {"k"}}), HasSubstr("1 parts"));
+  EXPECT_THAT(refused({.code = 7, .parts = {""}}), HasSubstr("1 to 1024 bytes"));
+  EXPECT_THAT(refused({.code = 8, .number = 1, .parts = {long_key, ""}}), HasSubstr("1025"));
+  EXPECT_THAT(refused({.code = 8, .parts = {"", ""}}), HasSubstr("no entries"));
+  EXPECT_THAT(refused({.code = 9, .parts = {"", "1x"}}), HasSubstr("without a revision"));
+  EXPECT_THAT(refused({.code = 9, .number = -1, .parts = {"", "1"}}), HasSubstr("negative"));
+  EXPECT_THAT(refused({.code = 11, .parts = {"x"}}), HasSubstr("1 parts"));
+}
+
+TEST(StoreProtocol, ReadsTheResponsesItWrites) {
+  const std::vector<std::optional<std::string>> values{"a", std::nullopt, ""};
+  EXPECT_EQ(*read_try_get(try_get_response(1, values), 3), values);
+  const std::vector<StoreEntry> entries{{"a", 3, 7}, {"b", 0, 18446744073709551615U}};
+  EXPECT_EQ(*read_list(list_response(1, entries, true)), entries);
+  const StoreChanges changes{.revision = 9, .changes = {{"a", "x"}, {"b", std::nullopt}}};
+  const auto read = read_watch(watch_response(1, changes));
+  EXPECT_EQ(read->revision, 9U);
+  EXPECT_EQ(read->changes, changes.changes);
+}
+
+TEST(StoreProtocol, RefusesResponsesThatNoServerSends) {
+  const auto code = [](const auto& result) { return result.status().code(); };
+  constexpr auto kWrong = StatusCode::kProtocol;
+  EXPECT_EQ(code(read_try_get({}, 0)), kWrong);
+  EXPECT_EQ(code(read_try_get({.parts = {"1"}}, 1)), kWrong);
+  EXPECT_EQ(code(read_try_get({.parts = {"01", "x"}}, 1)), kWrong);
+  EXPECT_EQ(code(read_try_get({.parts = {"2", "x"}}, 1)), kWrong);
+  EXPECT_EQ(code(read_list({.parts = {"key"}})), kWrong);
+  for (const char* numbers : {"", "1", "1 ", " 1", "1 2 ", "x 1", "-1 2"}) {
+    EXPECT_EQ(code(read_list({.parts = {"key", numbers}})), kWrong) << numbers;
+  }
+  EXPECT_EQ(code(read_watch({})), kWrong);
+  EXPECT_EQ(code(read_watch({.parts = {"1", "key"}})), kWrong);
+  EXPECT_EQ(code(read_watch({.parts = {"0", "key", "value"}})), kWrong);
+}
+
+TEST(MissingKeys, AreNamedTogetherWhereTheyDifferInANumberOnly) {
+  EXPECT_EQ(describe_missing({"a"}), "no value for 'a'");
+  EXPECT_EQ(describe_missing({"r 1", "r 2", "s", "r 3"}), "no value for 'r 1', 'r 2', 's', 'r 3'");
+  EXPECT_EQ(describe_missing({"r/0", "r/1", "r/2", "r/4", "r/6", "r/7", "end", "007", "5"}),
+            "no value for 'r/{0-2,4,6,7}' (6 keys), 'end', '007', '5'");
+  std::vector<std::string> many;
+  for (int i = 0; i < 20; ++i) many.push_back("k" + std::to_string(i) + "x");
+  EXPECT_THAT(describe_missing(many), HasSubstr("'k7x' and 12 more keys"));
+  many.clear();
+  for (int i = 0; i < 200; i += 2) many.push_back("k" + std::to_string(i));
+  EXPECT_THAT(describe_missing(many), HasSubstr("60,62,...}' (100 keys)"));
 }
 
 TEST(StoreProtocol, CarriesErrorsWithTheirText) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <thread>
 #include <vector>
 
@@ -21,7 +22,10 @@
 namespace dlaunch {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsSupersetOf;
+using ::testing::Pair;
 
 Deadline soon() {
   return Deadline::after(std::chrono::seconds(20));
@@ -188,6 +192,169 @@ TEST_F(StoreServerTest, ItsEndReachesClientsThatWait) {
   server_.reset();
   waiting.join();
   EXPECT_EQ(store->set("key", "value").code(), StatusCode::kPeerLost);
+}
+
+TEST_F(StoreServerTest, KeepsThePrefixesOfClientsApart) {
+  start();
+  const auto scoped = [&](const char* prefix) {
+    return TcpStore::connect(address(), token_, soon(), prefix).value_or_throw();
+  };
+  const auto first = scoped("attempt 0/");
+  const auto second = scoped("attempt 1/");
+  ASSERT_TRUE(first->set("key", "first").ok());
+  ASSERT_TRUE(second->append("key", "second").ok());
+  EXPECT_EQ(*first->get("key", soon()), "first");
+  EXPECT_EQ(*second->add("n", 2), 2);
+  EXPECT_EQ(*first->add("n", 5), 5);
+  EXPECT_THAT(*first->try_get({"key", "n"}), ElementsAre("first", "5"));
+  EXPECT_EQ(first->list("")->size(), 2U);
+  EXPECT_EQ(second->list("k")->front().key, "key");
+  EXPECT_EQ(second->watch("", 0, soon())->changes.front().key, "key");
+  EXPECT_THAT(*client()->get("attempt 1/key", soon()), "second");
+}
+
+TEST_F(StoreServerTest, RunsABatchInOrderAndGivesEveryNumber) {
+  start();
+  const auto store = client();
+  StoreBatch batch;
+  for (int i = 0; i < 5000; ++i) batch.add("n", 1);
+  batch.set("key", "value");
+  batch.append("key", "s");
+  batch.remove("key");
+  batch.remove("key");
+  const auto numbers = store->run(batch, soon());
+  ASSERT_TRUE(numbers.ok()) << numbers.status().to_string();
+  ASSERT_EQ(numbers->size(), batch.size());
+  for (std::size_t i = 0; i < 5000; ++i) ASSERT_EQ((*numbers)[i], static_cast<std::int64_t>(i + 1));
+  EXPECT_THAT(std::vector(numbers->end() - 4, numbers->end()), ElementsAre(0, 6, 1, 0));
+  EXPECT_THAT(*store->run({}, soon()), ElementsAre());
+}
+
+TEST_F(StoreServerTest, ABatchNamesTheFirstChangeThatIsRefused) {
+  start();
+  const auto store = client();
+  StoreBatch batch;
+  batch.set("word", "x");
+  batch.add("word", 1);
+  batch.set("after", "y");
+  EXPECT_THAT(store->run(batch, soon()).status().to_string(), HasSubstr("'word' holds no number"));
+  EXPECT_EQ(*store->get("after", soon()), "y");
+}
+
+TEST_F(StoreServerTest, CarriesLargeValuesInABatch) {
+  start();
+  const auto store = client();
+  StoreBatch batch;
+  for (int i = 0; i < 6; ++i) batch.set("k" + std::to_string(i), std::string(3 << 20, 'v'));
+  ASSERT_TRUE(store->run(batch, soon()).ok());
+  EXPECT_EQ(store->get_all({"k0", "k5"}, soon())->back().size(), std::size_t{3} << 20);
+}
+
+TEST_F(StoreServerTest, RefusesMoreThanItsMemoryAndSaysSo) {
+  server_ = StoreServer::start({.token = token_, .most_bytes = 100'000}).value_or_throw();
+  const auto store = client();
+  int fitted = 0;
+  Status status;
+  while (status.ok()) {
+    status = store->set("k" + std::to_string(fitted), "");
+    if (status.ok()) ++fitted;
+  }
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(status.to_string(), HasSubstr("store: full (100000 bytes), no room for 'k"));
+  EXPECT_LT(fitted, 100'000 / 128);  // an empty value costs memory too
+  EXPECT_TRUE(*store->remove("k0"));
+  EXPECT_TRUE(store->set("x", "").ok());
+  EXPECT_EQ(store->append("x", std::string(1000, 'x')).status().code(), StatusCode::kUnavailable);
+}
+
+TEST_F(StoreServerTest, RefusesToKeepMoreWaitsThanItsLimitForOneClient) {
+  start();
+  const auto store = client();
+  const std::vector<std::string> keys(16'000, std::string(1000, 'k'));  // 16 MB in all
+  std::vector<std::thread> waiting;
+  std::atomic<int> refused = 0;
+  for (int i = 0; i < 7; ++i) {
+    waiting.emplace_back([&] {
+      const auto result = store->get_all(keys, soon());
+      if (result.ok()) return;
+      EXPECT_EQ(result.status().code(), StatusCode::kUnavailable) << result.status().to_string();
+      if (refused++ > 0) return;
+      EXPECT_TRUE(client()->set(keys[0], "").ok());  // lets the others go
+    });
+  }
+  for (auto& each : waiting) each.join();
+  EXPECT_GE(refused, 1);
+}
+
+TEST_F(StoreServerTest, RemovesTheKeysThatAClientOwnedWhenItGoes) {
+  start();
+  const auto watcher = client();
+  auto owner = client();
+  ASSERT_TRUE(owner->set_owned("mine", "x").ok());
+  ASSERT_TRUE(owner->set_owned("taken over", "x").ok());
+  ASSERT_TRUE(owner->set("left", "x").ok());
+  ASSERT_TRUE(watcher->set("taken over", "y").ok());
+  const auto before = watcher->watch("mine", 0, soon());
+  ASSERT_TRUE(before.ok());
+  owner.reset();
+  const auto after = watcher->watch("mine", before->revision, soon());
+  ASSERT_TRUE(after.ok()) << after.status().to_string();
+  EXPECT_EQ(after->changes.front().value, std::nullopt);
+  EXPECT_THAT(*watcher->try_get({"taken over", "left"}), ElementsAre("y", "x"));
+}
+
+TEST_F(StoreServerTest, CountsWhatItHolds) {
+  start();
+  const auto store = client();
+  ASSERT_TRUE(store->set("key", "value").ok());
+  EXPECT_FALSE(TcpStore::connect(address(), make_token(), soon()).ok());
+  const auto counts = store->stat();
+  ASSERT_TRUE(counts.ok()) << counts.status().to_string();
+  EXPECT_THAT(*counts, IsSupersetOf({Pair("keys", "1"), Pair("clients", "1"), Pair("refused", "1"),
+                                     Pair("requests", "2"), Pair("waiting", "0")}));
+}
+
+TEST_F(StoreServerTest, ClientsWaitWhileThereIsNoDescriptorLeftAndAreServedThen) {
+  start();
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const auto store = client();
+  // The connections of strangers use up what is left, on both sides of the loopback.
+  std::vector<int> held;
+  const rlimit low{.rlim_cur = 64, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  for (int descriptor = dup(0); descriptor >= 0; descriptor = dup(0)) held.push_back(descriptor);
+  close(held.back());
+  held.pop_back();
+  std::thread late([&] {
+    const auto result = TcpStore::connect(address(), token_, soon());
+    EXPECT_TRUE(result.ok()) << result.status().to_string();
+  });
+  EXPECT_TRUE(store->set("those who are in", "are served").ok());
+  for (const int descriptor : held) close(descriptor);
+  late.join();
+  setrlimit(RLIMIT_NOFILE, &before);
+}
+
+TEST_F(StoreServerTest, TellsAnotherVersionFromAStranger) {
+  // A listener that greets like a store of another version.
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  ASSERT_EQ(listen(listener, 1), 0);
+  sockaddr_in bound{};
+  socklen_t length = sizeof(bound);
+  ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&bound), &length), 0);
+  std::thread other([&] {
+    const int accepted = accept(listener, nullptr, nullptr);
+    EXPECT_EQ(send(accepted, "dlstore1", 8, MSG_NOSIGNAL), 8);
+    EXPECT_EQ(send(accepted, std::string(32, 'c').data(), 32, MSG_NOSIGNAL), 32);
+    close(accepted);
+  });
+  const auto result =
+      TcpStore::connect("127.0.0.1:" + std::to_string(ntohs(bound.sin_port)), token_, soon());
+  EXPECT_EQ(result.status().code(), StatusCode::kProtocol);
+  EXPECT_THAT(result.status().to_string(), HasSubstr("different versions of dlaunch"));
+  other.join();
+  close(listener);
 }
 
 TEST_F(StoreServerTest, APortThatIsTakenIsNamed) {

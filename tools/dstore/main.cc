@@ -1,0 +1,172 @@
+// dstore: looks into the rendezvous store of a running job. docs/rendezvous.md shows how.
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "runtime/base/exit_codes.h"
+#include "runtime/rendezvous/tcp_store.h"
+#include "tools/dstore/store_location.h"
+
+namespace dlaunch {
+namespace {
+
+constexpr std::size_t kShownBytes = 64;  // of a value, in a list
+
+struct Request {
+  StoreLocationOptions location;
+  double timeout = 5;
+  std::vector<std::string> keys;
+  std::string key;
+  std::string value;
+  std::string prefix;
+};
+
+Deadline deadline_of(const Request& request) {
+  return Deadline::after(std::chrono::nanoseconds(static_cast<long long>(request.timeout * 1e9)));
+}
+
+// A value on one line of a terminal: what is not printable as \xNN, and cut short.
+std::string shown(const std::string& value) {
+  std::string text;
+  for (const char each : value.substr(0, kShownBytes)) {
+    const auto byte = static_cast<unsigned char>(each);
+    char escaped[5];
+    if (byte >= 0x20 && byte < 0x7f && byte != '\\') {
+      text += each;
+    } else {
+      std::snprintf(escaped, sizeof(escaped), "\\x%02x", byte);
+      text += escaped;
+    }
+  }
+  if (value.size() > kShownBytes) text += "... (" + std::to_string(value.size()) + " bytes)";
+  return text;
+}
+
+Status get(TcpStore& store, const Request& request) {
+  const auto values = store.get_all(request.keys, deadline_of(request));
+  if (!values.ok()) return values.status();
+  for (const std::string& value : *values) {
+    std::fwrite(value.data(), 1, value.size(), stdout);
+    std::fputc('\n', stdout);
+  }
+  return {};
+}
+
+Status list(TcpStore& store, const Request& request) {
+  const auto entries = store.list(request.prefix);
+  if (!entries.ok()) return entries.status();
+  for (const StoreEntry& entry : *entries) {
+    const auto value = store.try_get({entry.key});
+    if (!value.ok()) return value.status();
+    if (value->front()) {
+      std::printf("%s = %s\n", shown(entry.key).c_str(), shown(*value->front()).c_str());
+    }
+  }
+  return {};
+}
+
+// Until the job ends, or the user has seen enough.
+Status watch(TcpStore& store, const Request& request) {
+  for (std::uint64_t revision = 0;;) {
+    const auto seen = store.watch(request.prefix, revision, Deadline::after(std::chrono::hours(1)));
+    if (seen.status().code() == StatusCode::kTimeout) continue;
+    if (seen.status().code() == StatusCode::kPeerLost) return {};
+    if (!seen.ok()) return seen.status();
+    revision = seen->revision;
+    for (const auto& change : seen->changes) {
+      if (change.value) {
+        std::printf("%s = %s\n", shown(change.key).c_str(), shown(*change.value).c_str());
+      } else {
+        std::printf("%s removed\n", shown(change.key).c_str());
+      }
+    }
+    std::fflush(stdout);
+  }
+}
+
+Status stat(TcpStore& store, const Request&) {
+  const auto counts = store.stat();
+  if (!counts.ok()) return counts.status();
+  for (const auto& [name, value] : *counts) std::printf("%s: %s\n", name.c_str(), value.c_str());
+  return {};
+}
+
+Status set(TcpStore& store, const Request& request) {
+  return store.set(request.key, request.value);
+}
+
+Status remove(TcpStore& store, const Request& request) {
+  const auto removed = store.remove(request.key);
+  if (!removed.ok()) return removed.status();
+  if (*removed) return {};
+  return Status(StatusCode::kNotFound, "there is no key '" + request.key + "'");
+}
+
+using Action = Status (*)(TcpStore&, const Request&);
+
+Status carry_out(Action action, const Request& request) {
+  const auto location = locate_store(request.location);
+  if (!location.ok()) return location.status();
+  const auto store = TcpStore::connect(location->address, location->token, deadline_of(request));
+  if (!store.ok()) return store.status();
+  return action(**store, request);
+}
+
+// The options and subcommands; `action` is set by the subcommand that is given.
+void describe(CLI::App& app, Request& request, Action& action) {
+  app.require_subcommand(1);
+  app.add_option("--endpoint", request.location.endpoint, "The store (default: DLAUNCH_STORE)")
+      ->type_name("HOST:PORT");
+  app.add_option("--token-file", request.location.token_file, "The job's secret");
+  app.add_option("--pid", request.location.pid, "Take both from the environment of this rank");
+  app.add_option("--timeout", request.timeout, "For connecting and for get (default 5)")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.0, 1e6));
+  const auto command = [&](const char* name, const char* help, Action does) {
+    return app.add_subcommand(name, help)->callback([&action, does] { action = does; });
+  };
+  command("get", "Print values, waiting for keys that are not there yet", get)
+      ->add_option("KEY", request.keys)
+      ->required();
+  command("list", "Print all keys that begin with PREFIX, and their values", list)
+      ->add_option("PREFIX", request.prefix);
+  command("watch", "The same, and then every change, until the job ends", watch)
+      ->add_option("PREFIX", request.prefix);
+  command("stat", "Print what the store holds, and for how many clients", stat);
+  auto* const setter = command("set", "Set a key", set);
+  setter->add_option("KEY", request.key)->required();
+  setter->add_option("VALUE", request.value)->required();
+  command("remove", "Remove a key", remove)->add_option("KEY", request.key)->required();
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Looks into the rendezvous store of a running job.", "dstore");
+  Request request;
+  Action action = nullptr;
+  describe(app, request, action);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+  }
+  const Status status = carry_out(action, request);
+  if (status.ok()) return kExitOk;
+  std::fprintf(stderr, "dstore: %s\n", status.to_string().c_str());
+  return status.code() == StatusCode::kInvalidArgument ? kExitUsage : kExitCommunication;
+}
+
+}  // namespace
+}  // namespace dlaunch
+
+int main(int argc, char** argv) {
+  try {
+    return dlaunch::run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "dstore: %s\n", error.what());
+    return dlaunch::kExitFailure;
+  }
+}
