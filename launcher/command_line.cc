@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include "launcher/binding.h"
+#include "launcher/gpus.h"
 #include "launcher/options/option_group.h"
 #include "launcher/options/values.h"
 #include "runtime/base/exit_codes.h"
@@ -50,18 +51,23 @@ class HelpFormatter : public CLI::Formatter {
 };
 
 int parse_ranks(const std::string& text) {
-  if (text == "auto" || text == "cpu") return usable_cores();
+  const auto gpus = static_cast<int>(visible_gpus().size());
+  if (text == "cpu" || (text == "auto" && gpus == 0)) return usable_cores();
+  if (text == "gpu" && gpus == 0) {
+    throw BadValue("there is no GPU (neither /dev/nvidia0 nor CUDA_VISIBLE_DEVICES)");
+  }
+  if (text == "gpu" || text == "auto") return gpus;
   const auto ranks = parse_integer(text, 1, kMostRanks);
   if (!ranks) {
     throw BadValue("'" + text + "' is not a number of ranks from 1 to " +
-                   std::to_string(kMostRanks) + ", 'auto' or 'cpu'");
+                   std::to_string(kMostRanks) + ", 'auto', 'gpu' or 'cpu'");
   }
   return *ranks;
 }
 
 void add_job_options(CLI::App& app, JobOptions& options) {
   const OptionGroup group(app, "Job");
-  group.add("--nproc,--nproc-per-node", "N", "Number of ranks on this node, auto or cpu",
+  group.add("--nproc,--nproc-per-node", "N", "Number of ranks on this node, or auto, gpu, cpu",
             [&](const std::string& text) { options.ranks = parse_ranks(text); });
 }
 
@@ -97,6 +103,7 @@ std::variant<JobOptions, EarlyExit> parse_command_line(int argc, const char* con
   JobOptions options;
   CLI::App app("", "dlaunch");
   add_job_options(app, options);
+  add_output_options(app, options.output);
   add_supervision_options(app, options.supervision);
   add_node_options(app, options.nodes);
   add_placement_options(app, options.placement);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "launcher/options/node_options.h"
+#include "launcher/options/output_options.h"
 #include "launcher/options/placement_options.h"
 #include "launcher/options/supervision_options.h"
 
@@ -15,6 +16,7 @@ namespace dlaunch {
 struct JobOptions {
   int ranks = 0;                     // of this node
   std::vector<std::string> command;  // the program and its arguments, never empty
+  OutputOptions output;
   SupervisionOptions supervision;
   NodeOptions nodes;
   PlacementOptions placement;

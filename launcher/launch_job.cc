@@ -21,10 +21,12 @@
 #include "launcher/output_relay.h"
 #include "launcher/probable_cause.h"
 #include "launcher/rank_environment.h"
+#include "launcher/rank_plans.h"
 #include "launcher/report.h"
 #include "launcher/restart_policy.h"
 #include "launcher/signal_source.h"
 #include "launcher/spawn.h"
+#include "launcher/standard_input.h"
 #include "launcher/supervisor.h"
 #include "runtime/base/exit_codes.h"
 #include "runtime/base/token.h"
@@ -113,7 +115,7 @@ class Job {
   std::optional<EventLoop::Clock::time_point> deadline_;  // --timeout
   MemoryAccount memory_;
   EventLoop loop_;
-  OutputRelay relay_{loop_, STDERR_FILENO};
+  OutputRelay relay_;
   RestartPolicy restarts_;
   JobOutcome outcome_;
   std::optional<ReportFile> report_;
@@ -127,6 +129,7 @@ class Job {
 Job::Job(const LaunchContext& context)
     : context_(context),
       options_(context.options),
+      relay_(loop_, options_.output),
       restarts_(
           {.most = options_.supervision.max_restarts, .delay = options_.supervision.restart_delay}),
       signals_(loop_, context.signals.handled,
@@ -160,10 +163,13 @@ int Job::run() {
 Status Job::run_attempt(int number) {
   JobIdentity job{.job_id = outcome_.job_id,
                   .token = make_token(),
+                  .world = options_.ranks,
                   .ranks = options_.ranks,
                   .restarts = number,
                   .max_restarts = options_.supervision.max_restarts,
-                  .cores = usable_cores()};
+                  .cores = usable_cores(),
+                  .gpus = options_.placement.gpus,
+                  .gpus_per_rank = options_.placement.gpus_per_rank};
   auto store = StoreServer::start(
       {.port = options_.nodes.store_port, .token = job.token, .logger = make_logger("dlaunch")});
   if (!store.ok()) return store.status();
@@ -190,14 +196,15 @@ Status Job::start_ranks(const JobIdentity& job, Supervisor& supervisor) {
                        .command = options_.command,
                        .signal_mask = context_.signals.original,
                        .inherited = context_.inherited,
-                       .terminal_group = context_.terminal_group,
-                       .cores = options_.placement.bind == PlacementOptions::Bind::kCore
-                                    ? core_shares(job.ranks)
-                                    : std::vector<cpu_set_t>()};
-  for (int rank = 0; rank < job.ranks; ++rank) {
-    auto started = spawn_rank(plan, rank, rank_environment(job, rank, environ));
+                       .terminal_group = context_.terminal_group};
+  const auto input = StandardInput::open(options_.output.standard_input, job.first_rank, job.ranks,
+                                         context_.terminal_group);
+  if (!input.ok()) return input.status();
+  for (const RankStart& start : plan_ranks(options_, job, *input)) {
+    DLAUNCH_RETURN_IF_ERROR(relay_.keep_logs(job.restarts, start.rank));
+    auto started = spawn_rank(plan, start);
     if (!started.ok()) return started.status();
-    supervisor.add(rank, *std::move(started));
+    supervisor.add(*std::move(started));
   }
   return {};
 }
@@ -212,6 +219,7 @@ void Job::close_attempt(AttemptOutcome attempt) {
     attempt.failure = record_of(attempt, outcome_.host, memory_);
   }
   if (!guard_gone_) {
+    if (attempt.failure) relay_.reveal(attempt.failure->rank);
     const bool shown = attempt.failure && relay_.shown_last(attempt.failure->rank);
     for (const std::string& line : make_report(attempt, !shown)) relay_.write_line(line);
   }
@@ -251,7 +259,7 @@ int Job::finish(const Status& launched) {
       if (exit_code == kExitOk) exit_code = kLauncherFailure;
     }
   }
-  relay_.flush(kFlushLimit);
+  relay_.finish(kFlushLimit);
   return exit_code;
 }
 

@@ -13,15 +13,23 @@ struct JobIdentity {
   std::string job_id;
   std::string token;          // raw bytes
   std::string store_address;  // host:port
+  std::string master_address = "127.0.0.1";
   std::uint16_t master_port = 0;
-  int ranks = 1;
-  int restarts = 0;  // before this attempt
+  int node = 0;  // this one, of
+  int nodes = 1;
+  int first_rank = 0;  // of this node, in
+  int world = 1;       // ranks of all nodes
+  int ranks = 1;       // of this node
+  int restarts = 0;    // before this attempt
   int max_restarts = 0;
-  int cores = 1;  // that all ranks of this node together may use
+  int cores = 1;                  // that all ranks of this node together may use
+  std::vector<std::string> gpus;  // of this node, with
+  int gpus_per_rank = 0;          // 0: ranks see what dlaunch sees
 };
 
-/// "NAME=value" strings for rank `rank`. `inherited` is this process's environment.
-std::vector<std::string> rank_environment(const JobIdentity& job, int rank,
+/// "NAME=value" strings for rank `local_rank` of this node. `inherited` is this process's
+/// environment.
+std::vector<std::string> rank_environment(const JobIdentity& job, int local_rank,
                                           const char* const* inherited);
 
 }  // namespace dlaunch

@@ -10,6 +10,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -24,9 +25,10 @@ struct ChildPlan {
   const sigset_t* signal_mask;
   const int* inherited;
   std::size_t inherited_count;
-  int standard_input;  // -1: keep dlaunch's
+  int standard_input;   // these three take the place of
+  int standard_output;  // stdin, stdout and stderr
   int error_output;
-  int failure;  // where to write errno if exec fails
+  volatile int* failure;  // set to errno if exec fails
   pid_t process_group;
   pid_t launcher;
   const cpu_set_t* cores;  // nullptr: not bound
@@ -51,15 +53,15 @@ void mark_close_on_exec(const ChildPlan& plan) {
   // If dlaunch died before that call, nobody will send the signal.
   if (getppid() != plan.launcher) _exit(127);
   setpgid(0, plan.process_group);
-  if (plan.standard_input >= 0) dup2(plan.standard_input, STDIN_FILENO);
+  dup2(plan.standard_input, STDIN_FILENO);
+  dup2(plan.standard_output, STDOUT_FILENO);
   dup2(plan.error_output, STDERR_FILENO);
   mark_close_on_exec(plan);
   // A rank that cannot be bound runs all the same.
   if (plan.cores != nullptr) sched_setaffinity(0, sizeof(cpu_set_t), plan.cores);
   pthread_sigmask(SIG_SETMASK, plan.signal_mask, nullptr);
   execve(plan.path, plan.arguments, plan.environment);
-  const int error = errno;
-  [[maybe_unused]] const ssize_t written = write(plan.failure, &error, sizeof(error));
+  *plan.failure = errno;  // vfork: this is the parent's variable
   _exit(127);
 }
 
@@ -71,12 +73,21 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
   return result;
 }
 
+// The reading end is dlaunch's, and does not block.
 Status make_pipe(Descriptor& reading, Descriptor& writing) {
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) return Status::from_errno("pipe", errno);
   reading = Descriptor(ends[0]);
   writing = Descriptor(ends[1]);
+  fcntl(reading.get(), F_SETFL, O_NONBLOCK);
   return {};
+}
+
+cpu_set_t set_of(const std::vector<int>& threads) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int thread : threads) CPU_SET(thread, &set);
+  return set;
 }
 
 Status exec_error(const std::string& path, int error) {
@@ -93,21 +104,21 @@ Status exec_error(const std::string& path, int error) {
 
 }  // namespace
 
-Result<Rank> spawn_rank(const SpawnPlan& plan, int rank,
-                        const std::vector<std::string>& environment) {
+Result<Rank> spawn_rank(const SpawnPlan& plan, const RankStart& start) {
   Rank started;
+  started.rank = start.rank;
+  Descriptor output_writing;
   Descriptor error_writing;
-  Descriptor failure_reading;
-  Descriptor failure_writing;
+  if (start.captured_output) {
+    DLAUNCH_RETURN_IF_ERROR(make_pipe(started.output, output_writing));
+  }
   DLAUNCH_RETURN_IF_ERROR(make_pipe(started.error_output, error_writing));
-  DLAUNCH_RETURN_IF_ERROR(make_pipe(failure_reading, failure_writing));
-  fcntl(started.error_output.get(), F_SETFL, O_NONBLOCK);
-  const Descriptor nothing(rank == 0 ? -1 : open("/dev/null", O_RDONLY | O_CLOEXEC));
-  if (rank != 0 && nothing.get() < 0) return Status::from_errno("/dev/null", errno);
 
-  started.in_terminal_group = rank == 0 && plan.terminal_group != 0;
+  started.in_terminal_group = start.standard_input == STDIN_FILENO && plan.terminal_group != 0;
   const std::vector<char*> arguments = pointers(plan.command);
-  const std::vector<char*> variables = pointers(environment);
+  const std::vector<char*> variables = pointers(start.environment);
+  const cpu_set_t cores = set_of(start.threads);
+  volatile int error = 0;  // the child sets it, which the compiler cannot see
   const ChildPlan child{
       .path = plan.path.c_str(),
       .arguments = arguments.data(),
@@ -115,12 +126,13 @@ Result<Rank> spawn_rank(const SpawnPlan& plan, int rank,
       .signal_mask = &plan.signal_mask,
       .inherited = plan.inherited.data(),
       .inherited_count = plan.inherited.size(),
-      .standard_input = nothing.get(),
+      .standard_input = start.standard_input,
+      .standard_output = start.captured_output ? output_writing.get() : STDOUT_FILENO,
       .error_output = error_writing.get(),
-      .failure = failure_writing.get(),
+      .failure = &error,
       .process_group = started.in_terminal_group ? plan.terminal_group : 0,
       .launcher = getpid(),
-      .cores = plan.cores.empty() ? nullptr : &plan.cores[static_cast<std::size_t>(rank)]};
+      .cores = start.threads.empty() ? nullptr : &cores};
   started.spawned = std::chrono::steady_clock::now();
   // vfork: no page tables to copy, and it returns once exec has succeeded or failed.
   const pid_t pid = vfork();  // NOLINT(clang-analyzer-security.insecureAPI.vfork)
@@ -128,13 +140,8 @@ Result<Rank> spawn_rank(const SpawnPlan& plan, int rank,
   if (pid == 0) become_rank(child);  // NOLINT(clang-analyzer-unix.Vfork): system calls only
   started.pid = pid;
   started.executed = std::chrono::steady_clock::now();
+  if (error != 0) return exec_error(plan.path, error);
   started.end = Descriptor(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
-
-  failure_writing = Descriptor();
-  int error = 0;
-  if (read(failure_reading.get(), &error, sizeof(error)) == static_cast<ssize_t>(sizeof(error))) {
-    return exec_error(plan.path, error);
-  }
   if (started.end.get() < 0) return Status::from_errno("pidfd_open", errno);
   return started;
 }

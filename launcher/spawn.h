@@ -5,7 +5,6 @@
 // descriptors that dlaunch itself inherited.
 #pragma once
 
-#include <sched.h>
 #include <signal.h>
 #include <sys/types.h>
 
@@ -18,33 +17,42 @@
 
 namespace dlaunch {
 
-/// The same for all ranks of a job. The vectors of strings outlive the call only.
+/// The same for all ranks of a job.
 struct SpawnPlan {
   std::string path;  // of the program
   const std::vector<std::string>& command;
-  sigset_t signal_mask;          // for the ranks
-  std::vector<int> inherited;    // descriptors above 2 that the ranks keep, ascending
-  pid_t terminal_group = 0;      // see below
-  std::vector<cpu_set_t> cores;  // by rank; empty: not bound
+  sigset_t signal_mask;        // for the ranks
+  std::vector<int> inherited;  // descriptors above 2 that the ranks keep, ascending
+  pid_t terminal_group = 0;    // see below
+};
+
+/// What differs from rank to rank.
+struct RankStart {
+  int rank = 0;  // in the job's world
+  std::vector<std::string> environment;
+  int standard_input = 0;        // the descriptor that it reads; 0: dlaunch's own
+  bool captured_output = false;  // its stdout is a pipe, else dlaunch's own
+  std::vector<int> threads;      // the hardware threads it is bound to; empty: not bound
 };
 
 struct Rank {
+  int rank = 0;  // in the job's world
   pid_t pid = -1;
   Descriptor end;           // pidfd: readable once the rank has ended
+  Descriptor output;        // reading end of its stdout if that is captured, non-blocking
   Descriptor error_output;  // reading end of its stderr, non-blocking
   bool in_terminal_group = false;
   std::chrono::steady_clock::time_point spawned;
   std::chrono::steady_clock::time_point executed;  // exec of the program succeeded
 };
 
-/// Starts rank `rank`, which reads stdin if it is rank 0 and /dev/null otherwise. To read from a
-/// terminal a process must be in its foreground group; so if plan.terminal_group is not 0, rank 0
-/// joins that group instead of leading its own.
+/// Starts a rank. To read from a terminal a process must be in its foreground group; so if
+/// plan.terminal_group is not 0, the rank that has dlaunch's own stdin joins that group instead of
+/// leading its own.
 ///   kNotFound     the program, or the interpreter its first line names, does not exist
 ///   kInvalidArgument  it cannot be executed
 ///   kIo           the system is out of something
-Result<Rank> spawn_rank(const SpawnPlan& plan, int rank,
-                        const std::vector<std::string>& environment);
+Result<Rank> spawn_rank(const SpawnPlan& plan, const RankStart& start);
 
 /// The descriptors above 2 that are open now and not close-on-exec: what the user handed down.
 std::vector<int> inherited_descriptors();

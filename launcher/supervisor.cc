@@ -45,9 +45,9 @@ Supervisor::~Supervisor() {
   }
 }
 
-void Supervisor::add(int rank, Rank process) {
-  relay_.add(rank, process.error_output.get());
-  outcome_.ranks.push_back({.rank = rank,
+void Supervisor::add(Rank process) {
+  relay_.add(process.rank, process.output.get(), process.error_output.get());
+  outcome_.ranks.push_back({.rank = process.rank,
                             .pid = process.pid,
                             .spawned = process.spawned - start_,
                             .executed = process.executed - start_});

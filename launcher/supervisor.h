@@ -34,8 +34,8 @@ class Supervisor {
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
-  /// Takes charge of the process of rank `rank`.
-  void add(int rank, Rank process);
+  /// Takes charge of the process of a rank.
+  void add(Rank process);
 
   /// Returns when all ranks have ended, or some would not even after SIGKILL.
   void run();

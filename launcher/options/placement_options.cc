@@ -9,15 +9,24 @@ namespace {
 PlacementOptions::Bind parse_bind(const std::string& text) {
   if (text == "none") return PlacementOptions::Bind::kNone;
   if (text == "core") return PlacementOptions::Bind::kCore;
-  throw BadValue("'" + text + "' is not one of none, core");
+  if (text == "numa") return PlacementOptions::Bind::kNode;
+  throw BadValue("'" + text + "' is not one of none, core and numa");
+}
+
+int parse_gpus(const std::string& text) {
+  const auto gpus = parse_integer(text, 1, 1024);
+  if (!gpus) throw BadValue("'" + text + "' is not a number of GPUs");
+  return *gpus;
 }
 
 }  // namespace
 
 void add_placement_options(CLI::App& app, PlacementOptions& options) {
   const OptionGroup group(app, "Placement");
-  group.add("--bind", "WHAT", "core: each rank to its share of the cores (default); none",
+  group.add("--bind", "WHAT", "core: a share of the cores each (default); numa; none",
             [&](const std::string& text) { options.bind = parse_bind(text); });
+  group.add("--gpus-per-rank", "N", "Each rank sees N GPUs of its own (CUDA_VISIBLE_DEVICES)",
+            [&](const std::string& text) { options.gpus_per_rank = parse_gpus(text); });
 }
 
 }  // namespace dlaunch

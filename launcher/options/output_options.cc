@@ -1,0 +1,51 @@
+#include "launcher/options/output_options.h"
+
+#include "launcher/number_list.h"
+#include "launcher/options/option_group.h"
+#include "launcher/options/values.h"
+
+namespace dlaunch {
+namespace {
+
+constexpr int kHighestRank = 1 << 20;
+
+OutputOptions::Mode parse_mode(const std::string& text) {
+  if (text == "plain") return OutputOptions::Mode::kPlain;
+  if (text == "prefix") return OutputOptions::Mode::kPrefix;
+  throw BadValue("'" + text + "' is neither plain nor prefix");
+}
+
+std::vector<int> parse_ranks_shown(const std::string& text) {
+  auto ranks = parse_number_list(text, kHighestRank);
+  if (!ranks) throw BadValue("'" + text + "' is no list of ranks like 0,2,4-7");
+  return *std::move(ranks);
+}
+
+int parse_reader(const std::string& text) {
+  if (text == "none") return OutputOptions::kNobody;
+  if (text == "all") return OutputOptions::kEverybody;
+  const auto rank = parse_integer(text, 0, kHighestRank);
+  if (!rank) throw BadValue("'" + text + "' is not a rank, 'none' or 'all'");
+  return *rank;
+}
+
+std::string parse_folder(const std::string& text) {
+  if (text.empty()) throw BadValue("'' is no folder");
+  return text;
+}
+
+}  // namespace
+
+void add_output_options(CLI::App& app, OutputOptions& options) {
+  const OptionGroup group(app, "Output");
+  group.add("--output", "HOW", "plain: stdout untouched (default); prefix: [rank N] in front",
+            [&](const std::string& text) { options.mode = parse_mode(text); });
+  group.add("--log-dir", "DIR", "Keep DIR/attempt-K/rank-N/stdout and stderr",
+            [&](const std::string& text) { options.log_dir = parse_folder(text); });
+  group.add("--only", "RANKS", "Show these ranks only, 0,2,4-7, and one that fails",
+            [&](const std::string& text) { options.only = parse_ranks_shown(text); });
+  group.add("--stdin", "WHO", "Who reads stdin: a rank (default 0), none or all",
+            [&](const std::string& text) { options.standard_input = parse_reader(text); });
+}
+
+}  // namespace dlaunch
