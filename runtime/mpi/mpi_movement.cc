@@ -52,13 +52,11 @@ class Movement {
   }
 
   Status broadcast() {
-    for (std::size_t first = 0; first < call_.output.count; first += context_.largest_count) {
-      const std::size_t count = std::min(call_.output.count - first, context_.largest_count);
-      DLAUNCH_RETURN_IF_ERROR(mpi_status(
-          MPI_Ibcast(output_at(first), as_int(count), type_, call_.root, context_.comm, request()),
-          "MPI_Ibcast"));
-    }
-    return Status();
+    return in_pieces(call_.output.count, [&](std::size_t first, int piece) {
+      return mpi_status(
+          MPI_Ibcast(output_at(first), piece, type_, call_.root, context_.comm, request()),
+          "MPI_Ibcast");
+    });
   }
 
   static void set_counts(std::span<const std::size_t> from, std::vector<int>& counts,
@@ -197,26 +195,29 @@ class Movement {
     return Status();
   }
 
-  Status receive_part(int peer, std::size_t element, std::size_t count) {
+  // Calls step(first, count) for pieces that an int can count.
+  template <typename Step>
+  Status in_pieces(std::size_t count, const Step& step) {
     for (std::size_t first = 0; first < count; first += context_.largest_count) {
-      const std::size_t piece = std::min(count - first, context_.largest_count);
-      DLAUNCH_RETURN_IF_ERROR(
-          mpi_status(MPI_Irecv(output_at(element + first), as_int(piece), type_, peer,
-                               context_.tag_bound, context_.comm, request()),
-                     "MPI_Irecv"));
+      DLAUNCH_RETURN_IF_ERROR(step(first, as_int(std::min(count - first, context_.largest_count))));
     }
     return Status();
   }
 
+  Status receive_part(int peer, std::size_t element, std::size_t count) {
+    return in_pieces(count, [&](std::size_t first, int piece) {
+      return mpi_status(MPI_Irecv(output_at(element + first), piece, type_, peer,
+                                  context_.tag_bound, context_.comm, request()),
+                        "MPI_Irecv");
+    });
+  }
+
   Status send_part(int peer, std::size_t element, std::size_t count) {
-    for (std::size_t first = 0; first < count; first += context_.largest_count) {
-      const std::size_t piece = std::min(count - first, context_.largest_count);
-      DLAUNCH_RETURN_IF_ERROR(
-          mpi_status(MPI_Isend(input_at(element + first), as_int(piece), type_, peer,
-                               context_.tag_bound, context_.comm, request()),
-                     "MPI_Isend"));
-    }
-    return Status();
+    return in_pieces(count, [&](std::size_t first, int piece) {
+      return mpi_status(MPI_Isend(input_at(element + first), piece, type_, peer, context_.tag_bound,
+                                  context_.comm, request()),
+                        "MPI_Isend");
+    });
   }
 
   const MpiContext& context_;

@@ -10,6 +10,7 @@
 
 #include "runtime/comm/communicator.h"
 #include "runtime/comm/split.h"
+#include "tests/comm/split_helpers.h"
 #include "tests/support/thread_ranks.h"
 
 namespace dlaunch::testing {
@@ -25,19 +26,6 @@ TEST(RanksOfColor, AreOrderedByKeyThenRank) {
   EXPECT_THAT(ranks_of_color(all, 1), ElementsAre(2, 0, 3));
   EXPECT_THAT(ranks_of_color(all, 0), ElementsAre(1));
   EXPECT_THAT(ranks_of_color(all, 7), IsEmpty());
-}
-
-std::unique_ptr<Communicator> split(Communicator& comm, int color, int key = 0) {
-  auto part = comm.split(color, key);
-  EXPECT_TRUE(part.ok()) << part.status().to_string();
-  return part.ok() ? *std::move(part) : nullptr;
-}
-
-std::int64_t sum_of_ones(Communicator& comm) {
-  std::vector<std::int64_t> data{1};
-  const Status status = comm.all_reduce(data);
-  EXPECT_TRUE(status.ok()) << status.to_string();
-  return data[0];
 }
 
 // While ranks 0 and 1 wait in the whole, their part goes on; the other part has already gone.

@@ -7,6 +7,7 @@
 
 #include "runtime/comm/communicator.h"
 #include "tests/comm/contract/contract.h"
+#include "tests/comm/split_helpers.h"
 
 namespace dlaunch::testing {
 namespace {
@@ -15,19 +16,6 @@ class Split : public ::testing::TestWithParam<int> {
  protected:
   int world() const { return GetParam(); }
 };
-
-std::unique_ptr<Communicator> split(Communicator& comm, int color, int key = 0) {
-  auto part = comm.split(color, key);
-  EXPECT_TRUE(part.ok()) << part.status().to_string();
-  return part.ok() ? *std::move(part) : nullptr;
-}
-
-std::int64_t sum_of_ones(Communicator& comm) {
-  std::vector<std::int64_t> data{1};
-  const Status status = comm.all_reduce(data);
-  EXPECT_TRUE(status.ok()) << status.to_string();
-  return data[0];
-}
 
 TEST_P(Split, GroupsByColorAndOrdersByKey) {
   run_ranks(world(), [&](Communicator& comm) {
