@@ -315,6 +315,10 @@ TEST_F(StoreServerTest, CountsWhatItHolds) {
 }
 
 TEST_F(StoreServerTest, ClientsWaitWhileThereIsNoDescriptorLeftAndAreServedThen) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP()
+      << "the sanitizer opens a pipe to look at an object, and takes it for bad if it cannot";
+#endif
   start();
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
