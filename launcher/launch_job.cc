@@ -9,17 +9,18 @@
 
 #include <sys/epoll.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "launcher/activity_board.h"
 #include "launcher/binding.h"
 #include "launcher/descendants.h"
 #include "launcher/event_loop.h"
 #include "launcher/free_port.h"
+#include "launcher/job_monitor.h"
 #include "launcher/json_report.h"
 #include "launcher/memory_account.h"
 #include "launcher/output_relay.h"
-#include "launcher/probable_cause.h"
+#include "launcher/post_mortem.h"
 #include "launcher/rank_environment.h"
 #include "launcher/rank_plans.h"
 #include "launcher/report.h"
@@ -68,28 +69,6 @@ std::string host_name() {
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
 }
 
-// The story of the failure that ended the attempt.
-FailureRecord record_of(const AttemptOutcome& attempt, const std::string& host,
-                        MemoryAccount& memory) {
-  const RankOutcome& rank = attempt.ranks[*attempt.first_failed];
-  const bool signalled = WIFSIGNALED(rank.wait_status);
-  const auto when = rank.ended_at.time_since_epoch();
-  return {.rank = rank.rank,
-          .host = host,
-          .pid = rank.pid,
-          .attempt = attempt.number,
-          .when_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(when).count(),
-          .after_seconds = std::chrono::duration<double>(rank.lifetime).count(),
-          .exit_code = signalled ? 0 : WEXITSTATUS(rank.wait_status),
-          .signal = signalled ? WTERMSIG(rank.wait_status) : 0,
-          .core_dumped = signalled && WCOREDUMP(rank.wait_status),
-          .probable_cause = probable_cause({.wait_status = rank.wait_status,
-                                            .last_lines = rank.last_lines,
-                                            .kernel_account = memory.about(rank.pid),
-                                            .speaks_our_protocol = rank.ready.has_value()}),
-          .last_lines = rank.last_lines};
-}
-
 // A job from its start to its end. Its members are called by the event loop's thread.
 class Job {
  public:
@@ -103,7 +82,7 @@ class Job {
  private:
   Status run_attempt(int number);
   Status start_ranks(const JobIdentity& job, Supervisor& supervisor);
-  void close_attempt(AttemptOutcome attempt);
+  void close_attempt(const Supervisor& supervisor, const ActivityBoard& board);
   bool restart();
   int finish(const Status& launched);
 
@@ -116,8 +95,9 @@ class Job {
   MemoryAccount memory_;
   EventLoop loop_;
   OutputRelay relay_;
-  RestartPolicy restarts_;
   JobOutcome outcome_;
+  JobMonitor monitor_;
+  RestartPolicy restarts_;
   std::optional<ReportFile> report_;
   Supervisor* supervisor_ = nullptr;  // of the attempt that is running
   bool stopped_ = false;              // no further attempt, whatever happens
@@ -130,6 +110,15 @@ Job::Job(const LaunchContext& context)
     : context_(context),
       options_(context.options),
       relay_(loop_, options_.output),
+      outcome_({.job_id = make_job_id(),
+                .host = host_name(),
+                .command = options_.command,
+                .max_restarts = options_.supervision.max_restarts,
+                .attempts = {}}),
+      monitor_(loop_, relay_, outcome_,
+               {.stall_after = options_.supervision.stall_after,
+                .signal_mask = context.signals.original,
+                .world = options_.ranks}),
       restarts_(
           {.most = options_.supervision.max_restarts, .delay = options_.supervision.restart_delay}),
       signals_(loop_, context.signals.handled,
@@ -140,10 +129,6 @@ Job::Job(const LaunchContext& context)
                     }}) {
   if (options_.supervision.timeout)
     deadline_ = EventLoop::Clock::now() + *options_.supervision.timeout;
-  outcome_.job_id = make_job_id();
-  outcome_.host = host_name();
-  outcome_.command = options_.command;
-  outcome_.max_restarts = options_.supervision.max_restarts;
   loop_.add(context.guard_pipe, EPOLLIN, [this] { on_guard_gone(); });
 }
 
@@ -161,8 +146,10 @@ int Job::run() {
 
 // Every attempt has a store and a secret of its own, so that nothing of an earlier one gets in.
 Status Job::run_attempt(int number) {
+  const ActivityBoard board(options_.ranks);
   JobIdentity job{.job_id = outcome_.job_id,
                   .token = make_token(),
+                  .activity = board.path(),
                   .world = options_.ranks,
                   .ranks = options_.ranks,
                   .restarts = number,
@@ -183,11 +170,13 @@ Status Job::run_attempt(int number) {
       {.attempt = number, .job_deadline = deadline_, .grace = options_.supervision.grace});
   supervisor_ = &supervisor;
   Status started = start_ranks(job, supervisor);
+  monitor_.begin_attempt(supervisor, board);
   if (started.ok()) supervisor.run();
+  monitor_.end_attempt();
   supervisor_ = nullptr;
   all_ended_ = kill_all_descendants(kLeftoverLimit);
   for (int rank = 0; rank < options_.ranks; ++rank) relay_.drain(rank);
-  if (started.ok()) close_attempt(supervisor.outcome());
+  if (started.ok()) close_attempt(supervisor, board);
   return started;
 }
 
@@ -210,14 +199,15 @@ Status Job::start_ranks(const JobIdentity& job, Supervisor& supervisor) {
 }
 
 // Completes what is known of an attempt that has ended, and tells the user.
-void Job::close_attempt(AttemptOutcome attempt) {
-  using Cause = AttemptOutcome::Cause;
-  attempt.got_ready = attempt.duration >= options_.supervision.ready_after;
+void Job::close_attempt(const Supervisor& supervisor, const ActivityBoard& board) {
+  AttemptOutcome attempt = supervisor.outcome();
   attempt.limit = options_.supervision.timeout.value_or(std::chrono::nanoseconds());
-  for (RankOutcome& rank : attempt.ranks) rank.last_lines = relay_.last_lines(rank.rank);
-  if (attempt.cause == Cause::kRankFailed) {
-    attempt.failure = record_of(attempt, outcome_.host, memory_);
-  }
+  add_post_mortem(attempt, {.relay = relay_,
+                            .board = board,
+                            .memory = memory_,
+                            .host = outcome_.host,
+                            .start = supervisor.start(),
+                            .ready_after = options_.supervision.ready_after});
   if (!guard_gone_) {
     if (attempt.failure) relay_.reveal(attempt.failure->rank);
     const bool shown = attempt.failure && relay_.shown_last(attempt.failure->rank);
@@ -264,7 +254,8 @@ int Job::finish(const Status& launched) {
 }
 
 void Job::on_signal(int signal, bool seen_by_terminal_group) {
-  const bool ends = signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
+  if (signal == SIGQUIT) return monitor_.report("what the ranks are doing (SIGQUIT):");
+  const bool ends = signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
   stopped_ = stopped_ || ends;
   if (supervisor_ != nullptr) supervisor_->handle_signal(signal, seen_by_terminal_group);
 }

@@ -1,6 +1,7 @@
 // dlaunch: starts N ranks of a program, watches them, and leaves nothing behind.
 #include <cstdio>
 #include <exception>
+#include <string_view>
 #include <variant>
 
 #include <fcntl.h>
@@ -12,6 +13,7 @@
 #include "launcher/program_search.h"
 #include "launcher/signals.h"
 #include "launcher/spawn.h"
+#include "launcher/status_command.h"
 #include "runtime/base/exit_codes.h"
 
 namespace dlaunch {
@@ -34,6 +36,7 @@ pid_t terminal_group() {
 }
 
 int run(int argc, const char* const* argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "status") return status_command(argc - 1, argv + 1);
   open_standard_descriptors();
   const std::vector<int> inherited = inherited_descriptors();
   const auto parsed = parse_command_line(argc, argv);

@@ -45,6 +45,7 @@ Variables variables_of(const JobIdentity& job, int local_rank) {
       {"DLAUNCH_STORE", job.store_address},
       {"DLAUNCH_TOKEN", token_to_hex(job.token)},
       {"DLAUNCH_JOB_ID", job.job_id},
+      {"DLAUNCH_ACTIVITY", job.activity},
       {"DLAUNCH_NODES", std::to_string(job.nodes)},
       {"DLAUNCH_LOCAL_CORES", std::to_string(job.cores)},
   };

@@ -13,6 +13,7 @@ struct JobIdentity {
   std::string job_id;
   std::string token;          // raw bytes
   std::string store_address;  // host:port
+  std::string activity;       // path of an ActivityBoard; empty: none
   std::string master_address = "127.0.0.1";
   std::uint16_t master_port = 0;
   int node = 0;  // this one, of

@@ -26,20 +26,6 @@ std::string how_it_ended(const RankOutcome& rank) {
   return code == 0 ? "finished" : "exit code " + std::to_string(code);
 }
 
-// "0-2, 5" for ascending numbers.
-std::string ranges(const std::vector<int>& numbers) {
-  std::string text;
-  for (std::size_t i = 0; i < numbers.size();) {
-    std::size_t end = i;
-    while (end + 1 < numbers.size() && numbers[end + 1] == numbers[end] + 1) ++end;
-    if (!text.empty()) text += ", ";
-    text += std::to_string(numbers[i]);
-    if (end > i) text += (end == i + 1 ? ", " : "-") + std::to_string(numbers[end]);
-    i = end + 1;
-  }
-  return text;
-}
-
 // "0-2 ended by SIGTERM; 3 finished", without the rank the report is about. What followed from its
 // failure is called collateral.
 std::string how_ranks_ended(const AttemptOutcome& outcome, std::optional<std::size_t> except) {
@@ -83,6 +69,19 @@ void report_failure(const AttemptOutcome& outcome, bool repeat_last_lines,
 }
 
 }  // namespace
+
+std::string ranges(const std::vector<int>& numbers) {
+  std::string text;
+  for (std::size_t i = 0; i < numbers.size();) {
+    std::size_t end = i;
+    while (end + 1 < numbers.size() && numbers[end + 1] == numbers[end] + 1) ++end;
+    if (!text.empty()) text += ", ";
+    text += std::to_string(numbers[i]);
+    if (end > i) text += (end == i + 1 ? ", " : "-") + std::to_string(numbers[end]);
+    i = end + 1;
+  }
+  return text;
+}
 
 std::string seconds(std::chrono::nanoseconds time) {
   char text[32];

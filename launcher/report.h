@@ -16,4 +16,7 @@ std::vector<std::string> make_report(const AttemptOutcome& outcome, bool repeat_
 /// "1.50 s", "35 s".
 std::string seconds(std::chrono::nanoseconds time);
 
+/// "0-2, 5" for ascending numbers.
+std::string ranges(const std::vector<int>& numbers);
+
 }  // namespace dlaunch

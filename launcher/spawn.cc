@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <charconv>
 #include <climits>
+#include <csignal>
 #include <memory>
 #include <string_view>
 
@@ -30,6 +31,7 @@ struct ChildPlan {
   int error_output;
   volatile int* failure;  // set to errno if exec fails
   pid_t process_group;
+  bool ignore_quit;
   pid_t launcher;
   const cpu_set_t* cores;  // nullptr: not bound
 };
@@ -53,6 +55,7 @@ void mark_close_on_exec(const ChildPlan& plan) {
   // If dlaunch died before that call, nobody will send the signal.
   if (getppid() != plan.launcher) _exit(127);
   setpgid(0, plan.process_group);
+  if (plan.ignore_quit) signal(SIGQUIT, SIG_IGN);
   dup2(plan.standard_input, STDIN_FILENO);
   dup2(plan.standard_output, STDOUT_FILENO);
   dup2(plan.error_output, STDERR_FILENO);
@@ -131,6 +134,7 @@ Result<Rank> spawn_rank(const SpawnPlan& plan, const RankStart& start) {
       .error_output = error_writing.get(),
       .failure = &error,
       .process_group = started.in_terminal_group ? plan.terminal_group : 0,
+      .ignore_quit = started.in_terminal_group,
       .launcher = getpid(),
       .cores = start.threads.empty() ? nullptr : &cores};
   started.spawned = std::chrono::steady_clock::now();

@@ -120,7 +120,6 @@ void Supervisor::handle_signal(int signal, bool seen_by_terminal_group) {
     case SIGINT:
     case SIGTERM:
     case SIGHUP:
-    case SIGQUIT:
       if (ending_ && signal == SIGINT) return kill_ranks();
       if (ending_) return send_to_ranks(signal, seen_by_terminal_group);
       outcome_.signal = signal;

@@ -32,6 +32,9 @@ void add_supervision_options(CLI::App& app, SupervisionOptions& options) {
   group.add(
       "--ready-after", "SECONDS", "When a job counts as ready to be restarted (10)",
       [&](const std::string& text) { options.ready_after = parse_seconds(text, Zero::kAllowed); });
+  group.add(
+      "--stall-after", "SECONDS", "Tell who waits for whom after no progress (300); 0: no",
+      [&](const std::string& text) { options.stall_after = parse_seconds(text, Zero::kAllowed); });
   group.add("--report", "FILE", "Write what became of every rank there, as JSON",
             [&](const std::string& text) { options.report = text; });
 }

@@ -116,6 +116,7 @@ Result<JobEnvironment> read_job_environment() {
     DLAUNCH_RETURN_IF_ERROR(read("DLAUNCH_LOCAL_CORES", 1, kMostRanks, job.local_cores));
   }
   job.job_id = variable("DLAUNCH_JOB_ID").value_or("");
+  job.activity = variable("DLAUNCH_ACTIVITY").value_or("");
   auto token = read_token();
   if (!token.ok()) return token.status();
   job.token = *std::move(token);

@@ -6,6 +6,7 @@
 //   DLAUNCH_STORE_PREFIX begins all keys of this attempt of the job (default: none)
 //   DLAUNCH_TOKEN        the job's secret, hexadecimal; or
 //   DLAUNCH_TOKEN_FILE   a file that holds it
+//   DLAUNCH_ACTIVITY     the memory in which ranks publish what they are doing: see activity.h
 //   DLAUNCH_JOB_ID       names the job in logs and in `dlaunch status`
 //   DLAUNCH_NODES        number of nodes; sockets bind to loopback only while it is 1
 //   DLAUNCH_LOCAL_CORES  cores of this node that its ranks share (default: those this process may
@@ -35,6 +36,7 @@ struct JobEnvironment {
   std::string store_prefix;   // of all keys
   std::string token;          // the job's secret, as raw bytes
   std::string job_id;
+  std::string activity;  // file of an activity.h; empty: none
   std::chrono::nanoseconds timeout = kDefaultTimeout;
   TransportChoice transport = TransportChoice::kAuto;
   bool reduce_in_rank_order = false;

@@ -113,6 +113,7 @@ void AsyncLane::drive_all() {
     outcome->set(status);
   }
   std::erase_if(in_flight_, [](const auto& operation) { return operation == nullptr; });
+  lane_.show(in_flight_.empty() ? nullptr : in_flight_.front().get());
 }
 
 bool AsyncLane::ready() const {

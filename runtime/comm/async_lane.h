@@ -26,8 +26,9 @@ class AsyncLane final : private Readiness {
   /// The other references are to the communicator's, shared with the other lanes.
   AsyncLane(LaneKind kind, std::unique_ptr<Endpoint> endpoint, Announcements& announcements,
             const CallerThreads& callers, const FailureState& failure,
-            std::shared_ptr<const Tuning> tuning, std::function<void(const Status&)> on_failure)
-      : lane_(kind, std::move(endpoint), announcements, std::move(tuning)),
+            std::shared_ptr<const Tuning> tuning, ActivityReporter reporter,
+            std::function<void(const Status&)> on_failure)
+      : lane_(kind, std::move(endpoint), announcements, std::move(tuning), std::move(reporter)),
         callers_(callers),
         failure_(failure),
         on_failure_(std::move(on_failure)) {}

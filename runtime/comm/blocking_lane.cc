@@ -5,6 +5,7 @@
 namespace dlaunch {
 
 Status BlockingLane::finish(std::unique_ptr<Operation> operation) {
+  lane_.show(operation.get());
   lane_.start(*operation);
   while (!lane_.drive(*operation, callers_.only(CallerThreads::current()))) {
     if (failure_.failed()) {

@@ -17,8 +17,9 @@ class BlockingLane {
   /// The rest is the communicator's, shared with the other lanes.
   BlockingLane(std::unique_ptr<Endpoint> endpoint, Announcements& announcements,
                const CallerThreads& callers, const FailureState& failure,
-               std::shared_ptr<const Tuning> tuning)
-      : lane_(LaneKind::kBlocking, std::move(endpoint), announcements, std::move(tuning)),
+               std::shared_ptr<const Tuning> tuning, ActivityReporter reporter)
+      : lane_(LaneKind::kBlocking, std::move(endpoint), announcements, std::move(tuning),
+              std::move(reporter)),
         callers_(callers),
         failure_(failure) {}
 

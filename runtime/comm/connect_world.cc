@@ -36,8 +36,10 @@ Result<std::string> own_address(const JobEnvironment& job, std::uint16_t port) {
 }
 
 // Passes texts between the ranks through the store, under keys that begin with `prefix`.
-Exchange exchange_through(Store& store, std::string prefix, int rank, int world_size) {
-  return [&store, prefix = std::move(prefix), rank, world_size](
+// What is waited for is published.
+Exchange exchange_through(Store& store, std::string prefix, int rank, int world_size,
+                          const std::shared_ptr<Activity>& activity) {
+  return [&store, prefix = std::move(prefix), rank, world_size, activity](
              std::string_view round, const std::string& own,
              Deadline deadline) -> Result<std::vector<std::string>> {
     const auto key = [&](int of) {
@@ -47,6 +49,9 @@ Exchange exchange_through(Store& store, std::string prefix, int rank, int world_
     std::vector<std::string> keys;
     keys.reserve(static_cast<std::size_t>(world_size));
     for (int each = 0; each < world_size; ++each) keys.push_back(key(each));
+    ActivityReporter reporter;
+    if (activity != nullptr) reporter = activity->reporter("", 0, world_size);
+    reporter.begin_store_wait(prefix + std::string(round), keys.size());
     return store.get_all(keys, deadline);
   };
 }
@@ -67,7 +72,8 @@ std::string describe_transports(const Endpoint& endpoint) {
 
 // Connects `size` ranks of the job among themselves, of which this one is number `rank`. `name`
 // begins their keys in the store.
-Result<Lanes> connect_lanes(const JobEnvironment& job, const Logger& logger, Store& store, int rank,
+Result<Lanes> connect_lanes(const JobEnvironment& job, const Logger& logger,
+                            const std::shared_ptr<Activity>& activity, Store& store, int rank,
                             int size, const std::string& name, Deadline deadline) {
   auto listener =
       TcpListener::open(job.nodes > 1 ? TcpListener::Bind::kAny : TcpListener::Bind::kLoopback);
@@ -78,7 +84,7 @@ Result<Lanes> connect_lanes(const JobEnvironment& job, const Logger& logger, Sto
   options.rank = rank;
   options.world_size = size;
   options.address = *std::move(address);
-  options.exchange = exchange_through(store, name + "/", rank, size);
+  options.exchange = exchange_through(store, name + "/", rank, size, activity);
   options.token = job.token;
   options.job_id = job.job_id;
   options.lanes = kCommunicatorLanes;
@@ -96,19 +102,20 @@ Result<std::unique_ptr<TcpStore>> connect_store(const JobEnvironment& job, Deadl
   return store;
 }
 
-LaneFactory factory_for(const JobEnvironment& job, const Logger& logger) {
-  return [job, logger](std::span<const int> members, int my_index,
-                       const std::string& name) -> Result<Lanes> {
+LaneFactory factory_for(const JobEnvironment& job, const Logger& logger,
+                        const std::shared_ptr<Activity>& activity) {
+  return [job, logger, activity](std::span<const int> members, int my_index,
+                                 const std::string& name) -> Result<Lanes> {
     const Deadline deadline = Deadline::after(job.timeout);
     auto store = connect_store(job, deadline);
     if (!store.ok()) return store.status();
-    return connect_lanes(job, logger, **store, my_index, static_cast<int>(members.size()), name,
-                         deadline);
+    return connect_lanes(job, logger, activity, **store, my_index, static_cast<int>(members.size()),
+                         name, deadline);
   };
 }
 
-Result<std::unique_ptr<Communicator>> connect_ranks(const JobEnvironment& job,
-                                                    const Logger& logger) {
+Result<std::unique_ptr<Communicator>> connect_ranks(const JobEnvironment& job, const Logger& logger,
+                                                    const std::shared_ptr<Activity>& activity) {
   const Deadline deadline = Deadline::after(job.timeout);
   auto store = connect_store(job, deadline);
   if (!store.ok()) return store.status();
@@ -117,11 +124,13 @@ Result<std::unique_ptr<Communicator>> connect_ranks(const JobEnvironment& job,
   if (!generation.ok()) return generation.status();
   CommunicatorOptions options = options_for(job);
   options.name = "world/" + std::to_string(*generation);
-  options.make_lanes = factory_for(job, logger);
-  auto lanes =
-      connect_lanes(job, logger, **store, job.rank, job.world_size, options.name, deadline);
+  options.activity = activity;
+  options.make_lanes = factory_for(job, logger, activity);
+  auto lanes = connect_lanes(job, logger, activity, **store, job.rank, job.world_size, options.name,
+                             deadline);
   if (!lanes.ok()) return lanes.status();
-  const Exchange exchange = exchange_through(**store, options.name + "/", job.rank, job.world_size);
+  const Exchange exchange =
+      exchange_through(**store, options.name + "/", job.rank, job.world_size, activity);
   auto tuning =
       agree_on_tuning(*lanes->front(), job.local_cores, job.cost_model, exchange, deadline);
   if (!tuning.ok()) return tuning.status();
@@ -144,9 +153,11 @@ Result<std::unique_ptr<Communicator>> connect_world() {
 }
 
 Result<std::unique_ptr<Communicator>> connect_world(const JobEnvironment& job, Logger logger) {
-  if (job.world_size == 1) return make_communicator(lanes_of_one(), options_for(job));
+  const std::shared_ptr<Activity> activity = Activity::open(job.activity, job.local_rank);
   if (logger == nullptr) logger = make_null_logger();
-  auto world = connect_ranks(job, logger);
+  auto world = job.world_size == 1 ? make_communicator(lanes_of_one(), options_for(job))
+                                   : connect_ranks(job, logger, activity);
+  if (world.ok() && activity != nullptr) activity->set_ready();
   if (world.ok()) return world;
   return world.status().within("connecting rank " + std::to_string(job.rank) + " of " +
                                std::to_string(job.world_size));

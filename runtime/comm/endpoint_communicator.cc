@@ -30,11 +30,14 @@ class EndpointCommunicator final : public Communicator {
         reduce_order_(options.reduce_order),
         heap_(shared_heap(*lanes[0])),
         announcements_(std::move(lanes[kLaneKinds])),
-        blocking_(std::move(lanes[0]), announcements_, callers_, failure_, options.tuning),
+        blocking_(std::move(lanes[0]), announcements_, callers_, failure_, options.tuning,
+                  reporter(LaneKind::kBlocking)),
         async_(LaneKind::kAsync, std::move(lanes[1]), announcements_, callers_, failure_,
-               options.tuning, [this](const Status& why) { fail(why); }),
+               options.tuning, reporter(LaneKind::kAsync),
+               [this](const Status& why) { fail(why); }),
         high_(LaneKind::kHighPriority, std::move(lanes[2]), announcements_, callers_, failure_,
-              options.tuning, [this](const Status& why) { fail(why); }) {
+              options.tuning, reporter(LaneKind::kHighPriority),
+              [this](const Status& why) { fail(why); }) {
     set_timeout(options.timeout);
   }
   ~EndpointCommunicator() override {
@@ -106,6 +109,11 @@ class EndpointCommunicator final : public Communicator {
 
  private:
   std::chrono::nanoseconds timeout() const { return timeout_; }
+
+  ActivityReporter reporter(LaneKind lane) const {
+    if (options_.activity == nullptr) return {};
+    return options_.activity->reporter(options_.name, static_cast<int>(lane), size_);
+  }
 
   static MessageCall outgoing(ConstBuffer data, int peer, std::uint64_t tag) {
     auto* memory = const_cast<void*>(data.data);  // only read

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/activity.h"
 #include "runtime/base/deadline.h"
 #include "runtime/collective/selection.h"
 #include "runtime/comm/announcements.h"
@@ -35,6 +36,7 @@ struct CommunicatorOptions {
   std::shared_ptr<const Tuning> tuning;  // the same on all ranks; nullptr: see PlanCache
   LaneFactory make_lanes;                // for split(), which without it is kUnavailable
   std::string name = "world";            // begins the names of its parts
+  std::shared_ptr<Activity> activity;    // where it publishes what it is doing; nullptr: nowhere
 };
 
 /// `lanes` has kCommunicatorLanes endpoints of the same rank and world, else kInvalidArgument.

@@ -63,13 +63,14 @@ std::string in_seconds(std::chrono::nanoseconds duration) {
 }  // namespace
 
 Lane::Lane(LaneKind kind, std::unique_ptr<Endpoint> endpoint, Announcements& announcements,
-           std::shared_ptr<const Tuning> tuning)
+           std::shared_ptr<const Tuning> tuning, ActivityReporter reporter)
     : kind_(kind),
       rank_(endpoint->rank()),
       world_(endpoint->world_size()),
       announcements_(announcements),
       plans_(rank_, world_, std::move(tuning)),
       shared_calls_(whole_world_group(*endpoint)),
+      reporter_(std::move(reporter)),
       endpoint_(std::move(endpoint)) {}
 
 // --- preparing
@@ -91,6 +92,7 @@ std::unique_ptr<Operation> Lane::new_operation(std::chrono::nanoseconds timeout)
 }
 
 void Lane::recycle(std::unique_ptr<Operation> operation) {
+  if (shown_ == operation.get()) show(nullptr);
   operation->plan.reset();
   operation->shared_assignment.plan.reset();
   operation->outcome.reset();
@@ -179,6 +181,14 @@ void Lane::start(Operation& operation) {
   operation.begin();
 }
 
+void Lane::show(const Operation* operation) {
+  if (operation == shown_ || !reporter_.published()) return;
+  shown_ = operation;
+  if (operation == nullptr) return reporter_.end();
+  reporter_.begin(operation->activity());
+  if (operation->waiting) reporter_.waits(operation->waiting_since, operation->moved_at);
+}
+
 bool Lane::drive(Operation& operation, bool alone) {
   if (!operation.is_collective()) {
     if (!operation.message.done()) watch(operation, alone);
@@ -201,7 +211,12 @@ bool Lane::drive(Operation& operation, bool alone) {
 void Lane::watch(Operation& operation, bool alone) {
   const auto now = Deadline::Clock::now();
   if (!operation.waiting || operation.moved) {
-    if (!operation.waiting) operation.deadline = Deadline::at(now + operation.timeout);
+    if (!operation.waiting) {
+      operation.deadline = Deadline::at(now + operation.timeout);
+      operation.waiting_since = now;
+    }
+    operation.moved_at = now;
+    if (shown_ == &operation) reporter_.waits(operation.waiting_since, now);
     operation.waiting = true;
     operation.moved = false;
     operation.look_around = Deadline::at(now + standstill(operation.timeout));

@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "runtime/base/activity.h"
 #include "runtime/collective/signature.h"
 #include "runtime/comm/announcements.h"
 #include "runtime/comm/collective_call.h"
@@ -23,9 +24,10 @@ namespace dlaunch {
 
 class Lane {
  public:
-  /// `announcements` outlives the lane. `tuning`: see PlanCache.
+  /// `announcements` outlives the lane. `tuning`: see PlanCache. `reporter`: publishes what the
+  /// lane is doing.
   Lane(LaneKind kind, std::unique_ptr<Endpoint> endpoint, Announcements& announcements,
-       std::shared_ptr<const Tuning> tuning);
+       std::shared_ptr<const Tuning> tuning, ActivityReporter reporter);
 
   Endpoint& endpoint() { return *endpoint_; }
   /// Destroys the endpoint, after which nothing refers to operations or buffers any more. The lane
@@ -40,6 +42,8 @@ class Lane {
 
   /// Begins. Operations are started in the order prepared.
   void start(Operation& operation);
+  /// Publishes `operation` as what the lane is doing; nullptr: nothing.
+  void show(const Operation* operation);
   /// Does what can be done without waiting; true once the operation has ended. If it ended badly,
   /// the endpoint has failed too. `alone`: its caller waits for it, and no other thread uses the
   /// communicator.
@@ -70,6 +74,8 @@ class Lane {
   SharedCalls shared_calls_;
   SharedSequence shared_sequence_;
   std::vector<std::unique_ptr<Operation>> spare_;
+  ActivityReporter reporter_;
+  const Operation* shown_ = nullptr;
   Status mismatch_;                     // once it is clear which calls differed
   std::unique_ptr<Endpoint> endpoint_;  // destroyed first: it refers to transfers of the above
 };

@@ -40,4 +40,23 @@ std::string Operation::name() const {
   return text;
 }
 
+ActivityReporter::Call Operation::activity() const {
+  if (!is_collective()) {
+    return {.kind = outgoing ? ActivityKind::kSend : ActivityKind::kReceive,
+            .tag = message.tag.sequence,
+            .dtype = static_cast<DType>(message.signature.dtype),
+            .count = message.signature.count,
+            .bytes = message.bytes,
+            .peer = message.peer};
+  }
+  const MessageSignature& call = assignment.signature;
+  const auto dtype = static_cast<DType>(call.dtype);
+  const std::size_t element = assignment.record != nullptr ? record.bytes : size_of(dtype);
+  return {.operation = to_string(static_cast<CollectiveKind>(call.operation)),
+          .sequence = sequence,
+          .dtype = dtype,
+          .count = call.count,
+          .bytes = call.count * element};
+}
+
 }  // namespace dlaunch

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/activity.h"
 #include "runtime/base/deadline.h"
 #include "runtime/collective/executor.h"
 #include "runtime/collective/record_reduction.h"
@@ -36,6 +37,8 @@ struct Operation {
 
   /// "all_reduce #12 sum f32[1000] ring", "recv f32[10] from rank 3 tag 7".
   std::string name() const;
+  /// What is published of it.
+  ActivityReporter::Call activity() const;
   bool is_collective() const { return sequence > 0; }
   const MessageSignature& signature() const {
     return is_collective() ? assignment.signature : message.signature;
@@ -72,8 +75,10 @@ struct Operation {
   // Waiting. The clock is not looked at before there is something to wait for.
   std::chrono::nanoseconds timeout{};
   bool waiting = false;
-  bool moved = false;                          // since the clock was last looked at
-  Deadline deadline = Deadline::after({});     // from here on: only while waiting
+  bool moved = false;                         // since the clock was last looked at
+  Deadline::Clock::time_point waiting_since;  // from here on: only while waiting
+  Deadline::Clock::time_point moved_at;       // as far as the clock was looked at
+  Deadline deadline = Deadline::after({});
   Deadline look_around = Deadline::after({});  // when to ask what the other ranks are doing
   std::chrono::nanoseconds look_again{};       // how long after that once more
   bool announced = false;

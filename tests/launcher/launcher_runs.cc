@@ -46,14 +46,18 @@ bool becomes_true(const Condition& condition, Deadline deadline) {
 
 }  // namespace
 
-Command ranks_that(const Strings& actions, const Strings& options) {
+Command ranks_of(const std::string& program, const Strings& actions, const Strings& options) {
   Command command;
   command.arguments.push_back(built_program("dlaunch"));
   command.arguments.insert(command.arguments.end(), options.begin(), options.end());
   command.arguments.emplace_back("--");
-  command.arguments.push_back(built_program("test_rank"));
+  command.arguments.push_back(built_program(program));
   command.arguments.insert(command.arguments.end(), actions.begin(), actions.end());
   return command;
+}
+
+Command ranks_that(const Strings& actions, const Strings& options) {
+  return ranks_of("test_rank", actions, options);
 }
 
 Command ranks_that(const Strings& actions, int ranks) {

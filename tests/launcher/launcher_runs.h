@@ -15,6 +15,8 @@ using Strings = std::vector<std::string>;
 
 /// dlaunch OPTIONS -- test_rank ACTIONS
 Command ranks_that(const Strings& actions, const Strings& options);
+/// dlaunch OPTIONS -- PROGRAM ACTIONS, for another program of the tests.
+Command ranks_of(const std::string& program, const Strings& actions, const Strings& options);
 /// dlaunch --nproc RANKS -- test_rank ACTIONS
 Command ranks_that(const Strings& actions, int ranks);
 

@@ -100,7 +100,7 @@ TEST_P(ForwardedSignal, ReachesEveryRank) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ForwardedSignal,
-                         ::testing::Values(SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2));
+                         ::testing::Values(SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2));
 
 TEST(SignalToTheJob, GivesTheExitCodeIfRanksDieOfIt) {
   Subprocess job(ranks_that({"out={rank} up", "pause"}, 2));

@@ -123,6 +123,16 @@ TEST_F(Terminal, SendsCtrlCToEveryRankOnce) {
   }
 }
 
+TEST_F(Terminal, ShowsWhatRanksAreDoingAtCtrlBackslashAndGoesOn) {
+  TerminalJob job(ranks_that({"out={rank} up", "await=" + std::to_string(SIGTERM)}, 2));
+  for (const char* text : {"0 waits", "1 waits"}) ASSERT_TRUE(job.wait_for(text));
+  job.type("\x1c");
+  EXPECT_TRUE(job.wait_for("what the ranks are doing (SIGQUIT)"));
+  EXPECT_TRUE(job.wait_for("ranks 0, 1: has not come to"));
+  job.type("\x03");
+  EXPECT_EQ(job.finish(), 130) << job.screen();
+}
+
 TEST_F(Terminal, StopsAndContinuesTheJob) {
   TerminalJob job(ranks_that({"await=" + std::to_string(SIGCONT)}, 2));
   ASSERT_TRUE(job.wait_for("0 waits"));

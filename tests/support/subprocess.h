@@ -44,6 +44,8 @@ class Subprocess {
   bool wait_for_error(std::string_view text, Deadline deadline);
   /// What has been read of its stdout so far.
   const std::string& output() const { return result_.out; }
+  /// The same of its stderr.
+  const std::string& error() const { return result_.error; }
   /// Waits until it has ended and nobody holds its stdout and stderr any more. After the deadline
   /// it is killed and `timed_out` set.
   CompletedProcess finish(Deadline deadline);

@@ -1,0 +1,37 @@
+// Where running jobs can be asked: a folder of this user, with a socket for each job.
+//
+// The folder is dlaunch in $XDG_RUNTIME_DIR, else /tmp/dlaunch-UID; it must belong to this user and
+// be closed to others. A client sends one byte, a StatusRequest, and reads text to the end of the
+// file. Each end checks that the other one is the same user (or root).
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/descriptor.h"
+#include "runtime/base/status.h"
+
+namespace dlaunch {
+
+enum class StatusRequest : char {
+  kSummary = 'l',     // one line, see JobSummary
+  kActivities = 'a',  // what the ranks are doing
+  kStacks = 's',      // that, and their stacks
+};
+
+/// The folder, made if `create` is true. kInvalidArgument if it is somebody else's.
+Result<std::string> status_folder(bool create);
+
+/// The jobs that have a socket there, whether they still live or not.
+std::vector<std::string> jobs_in(const std::string& folder);
+
+/// kUnavailable if nobody listens there any more.
+Result<Descriptor> connect_status(const std::string& path);
+/// The socket appears in `folder` once it can be connected to.
+Result<Descriptor> listen_status(const std::string& folder, const std::string& job_id);
+
+/// Whether the other end is a process of this user or of root.
+bool is_own_user(int socket);
+
+}  // namespace dlaunch

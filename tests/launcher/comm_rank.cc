@@ -1,0 +1,104 @@
+// A rank of the hang report's tests that uses the communicator. Its arguments are what it does, one
+// after the other:
+//
+//   only=K            what follows is for rank K only (only=all: for everybody again)
+//   connect           connects the world
+//   barrier, all_reduce=COUNT, recv=PEER, start=COUNT (an all_reduce in the background, not
+//   awaited) repeat=SECONDS    barriers, for so long out=TEXT          writes TEXT to stdout;
+//   {rank} stands for the rank stop              stops itself with SIGSTOP fail-before=N     exits
+//   with 3 in the attempts before number N pause             waits for a signal that ends it
+//
+// An operation that fails ends it with exit code 4. SIGALRM ends it after a minute.
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <unistd.h>
+
+#include "runtime/base/exit_codes.h"
+#include "runtime/comm/communicator.h"
+
+namespace dlaunch {
+namespace {
+
+int variable(const char* name) {
+  const char* text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): read only
+  return text == nullptr ? 0 : std::atoi(text);
+}
+
+void check(const Status& status) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "%s\n", status.to_string().c_str());
+  std::_Exit(kExitCommunication);
+}
+
+class Rank {
+ public:
+  void act(const std::string& action, const std::string& value) {
+    const int number = std::atoi(value.c_str());
+    if (action == "connect") connect();
+    if (action == "barrier") check(world_->barrier());
+    if (action == "recv") check(world_->recv(Buffer(buffer(1), 1, DType::kF32), number));
+    if (action == "all_reduce") check(world_->all_reduce(floats(number)));
+    if (action == "start") work_.emplace(world_->start_all_reduce(floats(number)));
+    if (action == "repeat") repeat(std::chrono::seconds(number));
+    if (action == "out") {
+      std::printf("%d %s\n", variable("RANK"), value.c_str());
+      std::fflush(stdout);
+    }
+    if (action == "stop") raise(SIGSTOP);
+    if (action == "fail-before" && variable("TORCHELASTIC_RESTART_COUNT") < number) std::_Exit(3);
+    while (action == "pause") ::pause();
+  }
+
+ private:
+  void connect() {
+    auto world = connect_world();
+    check(world.status());
+    world_ = *std::move(world);
+  }
+  // Rank 0 says when to stop, so that all make the same calls.
+  void repeat(std::chrono::seconds time) {
+    const Deadline deadline = Deadline::after(time);
+    float* stop = buffer(1);
+    do {
+      *stop = deadline.expired() ? 1 : 0;
+      check(world_->broadcast(Buffer(stop, 1, DType::kF32), 0));
+    } while (*stop == 0);
+  }
+  float* buffer(int count) {
+    data_.resize(static_cast<std::size_t>(count));
+    return data_.data();
+  }
+  Buffer floats(int count) { return {buffer(count), static_cast<std::size_t>(count), DType::kF32}; }
+
+  std::vector<float> data_;
+  std::unique_ptr<Communicator> world_;
+  std::optional<Work> work_;
+};
+
+}  // namespace
+}  // namespace dlaunch
+
+int main(int argc, char** argv) {
+  alarm(60);
+  dlaunch::Rank rank;
+  const int own = dlaunch::variable("RANK");
+  bool mine = true;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    const auto equals = std::min(argument.find('='), argument.size());
+    const std::string action = argument.substr(0, equals);
+    const std::string value = argument.substr(std::min(equals + 1, argument.size()));
+    if (action == "only") {
+      mine = value == "all" || value == std::to_string(own);
+    } else if (mine) {
+      rank.act(action, value);
+    }
+  }
+  return 0;
+}

@@ -1,0 +1,262 @@
+// What dlaunch tells of a job that does not move: by itself, at Ctrl-\, and to `dlaunch status`.
+#include <csignal>
+#include <filesystem>
+
+#include <unistd.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/launcher/launcher_runs.h"
+
+namespace dlaunch::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr const char* kNoStall = "0";
+
+Command communicating_ranks(const Strings& actions, int ranks, const char* stall_after,
+                            const Strings& more = {}) {
+  Strings options = {"--nproc", std::to_string(ranks), "--stall-after", stall_after, "--grace",
+                     "0.2"};
+  options.insert(options.end(), more.begin(), more.end());
+  return ranks_of("comm_rank", actions, options);
+}
+
+// A job that is killed if the test gives up.
+class HangReport : public ::testing::Test {
+ protected:
+  // What the job says up to and including `text`.
+  static std::string wait_for(Subprocess& job, const std::string& text) {
+    EXPECT_TRUE(job.wait_for_error(text, soon())) << job.error();
+    return job.error();
+  }
+  static void end(Subprocess& job) {
+    job.send_signal(SIGTERM);
+    EXPECT_FALSE(job.finish(soon()).timed_out);
+  }
+};
+
+TEST_F(HangReport, NamesTheCollectiveAndTheRankThatIsMissing) {
+  Subprocess job(communicating_ranks(
+      {"connect", "barrier", "only=2", "pause", "only=all", "all_reduce=1000"}, 4, "0.5"));
+  const auto text = wait_for(job, "missing in ");
+  EXPECT_THAT(text, HasSubstr("dlaunch: no rank has made progress for "));
+  EXPECT_THAT(text, ::testing::ContainsRegex(
+                        "dlaunch: ranks 0, 1, 3: in all_reduce #[0-9]+ f32.1000. .4000 bytes. of "
+                        "world/1, for [0-9.]+ s\n"));
+  EXPECT_THAT(text, ::testing::ContainsRegex(
+                        "dlaunch: rank 2: in no collective; the last one was barrier #[0-9]+ of "
+                        "world/1\n"));
+  EXPECT_TRUE(job.wait_for_error("of world/1: rank 2\n", soon()));
+  end(job);
+}
+
+TEST_F(HangReport, KnowsAStoppedProcess) {
+  Subprocess job(
+      communicating_ranks({"connect", "only=1", "stop", "only=all", "barrier"}, 3, "0.5"));
+  EXPECT_TRUE(job.wait_for_error("the process is stopped by a signal\n", soon())) << job.error();
+  EXPECT_TRUE(job.wait_for_error("of world/1: rank 1\n", soon())) << job.error();
+  end(job);
+}
+
+TEST_F(HangReport, KnowsRanksThatNeverConnect) {
+  Subprocess job(communicating_ranks({"only=1", "pause", "only=all", "connect"}, 3, "0.5"));
+  const auto text = wait_for(job, "has not come to dlaunch's communicator");
+  EXPECT_THAT(text, HasSubstr("dlaunch: ranks 0, 2: in a wait for 3 keys 'world/1/"));
+  EXPECT_THAT(text, HasSubstr("dlaunch: rank 1: has not come to"));
+  end(job);
+}
+
+TEST_F(HangReport, KnowsMessages) {
+  Subprocess job(communicating_ranks({"connect", "only=0", "recv=1", "only=1", "pause"}, 2, "0.5"));
+  EXPECT_TRUE(
+      job.wait_for_error("rank 0: in recv f32[1] (4 bytes) from rank 1 of world/1, for ", soon()))
+      << job.error();
+  end(job);
+}
+
+TEST_F(HangReport, KnowsCollectivesInTheBackground) {
+  Subprocess job(
+      communicating_ranks({"connect", "only=1", "pause", "only=0", "start=7", "pause"}, 2, "0.5"));
+  EXPECT_TRUE(job.wait_for_error(
+      "rank 0: in all_reduce #1 f32[7] (28 bytes) of world/1, asynchronous, for ", soon()))
+      << job.error();
+  end(job);
+}
+
+TEST_F(HangReport, ComesOnceForAStandstill) {
+  Subprocess job(communicating_ranks({"connect", "only=1", "pause", "only=0", "barrier"}, 2, "0.2",
+                                     {"--timeout", "3"}));
+  const auto result = job.finish(soon());
+  const auto first = result.error.find("no rank has made progress");
+  ASSERT_NE(first, std::string::npos) << result.error;
+  EXPECT_EQ(result.error.find("no rank has made progress", first + 1), std::string::npos);
+}
+
+TEST_F(HangReport, DoesNotComeWhileRanksMoveOrOnlyCompute) {
+  Subprocess moving(communicating_ranks({"connect", "repeat=2"}, 2, "1"));
+  Subprocess computing(
+      communicating_ranks({"connect", "barrier", "pause"}, 2, "0.2", {"--timeout", "2"}));
+  EXPECT_THAT(moving.finish(soon()).error, Not(HasSubstr("progress")));
+  EXPECT_THAT(computing.finish(soon()).error, Not(HasSubstr("progress")));
+}
+
+TEST_F(HangReport, ShowsStacks) {
+  Subprocess job(
+      communicating_ranks({"connect", "only=1", "out=up", "pause", "only=0", "barrier"}, 2, "0.5"));
+  ASSERT_TRUE(job.wait_for_output("1 up\n", soon()));
+  ASSERT_TRUE(job.wait_for_error("stack of rank 1", soon())) << job.error();
+  ASSERT_TRUE(job.wait_for_error("stack of rank 0", soon())) << job.error();
+  EXPECT_THAT(job.error(), ::testing::AnyOf(HasSubstr("pause"), HasSubstr("comm_rank")));
+  end(job);
+}
+
+// Without a debugger the runtime prints it.
+TEST_F(HangReport, ShowsTheRuntimesOwnStacksIfThereIsNoDebugger) {
+  Command command =
+      communicating_ranks({"connect", "only=1", "pause", "only=0", "barrier"}, 2, "0.5");
+  command.environment = {{"PATH", "/nowhere"}};
+  Subprocess job(command);
+  EXPECT_TRUE(job.wait_for_error("see its stderr, to which it was asked to print it\n", soon()))
+      << job.error();
+  EXPECT_TRUE(job.wait_for_error("comm_rank(", soon())) << job.error();
+  end(job);
+}
+
+TEST_F(HangReport, IsPrintedAtSigquitAndEndsNothing) {
+  Subprocess job(communicating_ranks({"connect", "out=up", "pause"}, 2, kNoStall));
+  ASSERT_TRUE(job.wait_for_output("0 up\n", soon()));
+  ASSERT_TRUE(job.wait_for_output("1 up\n", soon()));
+  job.send_signal(SIGQUIT);
+  EXPECT_TRUE(job.wait_for_error("dlaunch: what the ranks are doing (SIGQUIT):\n", soon()));
+  EXPECT_TRUE(job.wait_for_error("dlaunch: ranks 0, 1: in no collective; the last one was barrier ",
+                                 soon()))
+      << job.error();
+  end(job);
+}
+
+TEST_F(HangReport, IsThereForProgramsThatKnowNothingOfDlaunch) {
+  Subprocess job(ranks_that({"out={rank} up", "pause"}, 2));
+  ASSERT_TRUE(job.wait_for_output("0 up\n", soon()));
+  ASSERT_TRUE(job.wait_for_output("1 up\n", soon()));
+  job.send_signal(SIGQUIT);
+  EXPECT_TRUE(
+      job.wait_for_error("ranks 0, 1: has not come to dlaunch's communicator, or does not "
+                         "use it\n",
+                         soon()))
+      << job.error();
+  end(job);
+}
+
+// Jobs of these tests have a folder of their own.
+class JobStatus : public HangReport {
+ protected:
+  JobStatus() {
+    char folder[] = "/tmp/dlaunch-status-XXXXXX";
+    folder_ = mkdtemp(folder);
+  }
+  ~JobStatus() override { std::filesystem::remove_all(folder_); }
+
+  Command with_folder(Command command) const {
+    command.environment.emplace_back("XDG_RUNTIME_DIR", folder_);
+    return command;
+  }
+  CompletedProcess status(const Strings& arguments) const {
+    Command command{.arguments = {built_program("dlaunch"), "status"}};
+    command.arguments.insert(command.arguments.end(), arguments.begin(), arguments.end());
+    return run_command(with_folder(command));
+  }
+
+  std::string folder_;
+};
+
+TEST_F(JobStatus, ListsRunningJobs) {
+  EXPECT_EQ(status({}).out, "no job of this user is running on this machine\n");
+  Subprocess one(with_folder(ranks_that({"out=up", "env=DLAUNCH_JOB_ID", "pause"}, 1)));
+  Subprocess two(with_folder(ranks_that({"out=up", "pause"}, 1)));
+  ASSERT_TRUE(one.wait_for_output("DLAUNCH_JOB_ID=", soon()));
+  ASSERT_TRUE(two.wait_for_output("up\n", soon()));
+  const auto list = status({});
+  EXPECT_EQ(list.exit_code, 0);
+  EXPECT_THAT(list.out, HasSubstr(" " + std::to_string(one.pid()) + " "));
+  EXPECT_THAT(list.out, HasSubstr(" " + std::to_string(two.pid()) + " "));
+  EXPECT_THAT(list.out, HasSubstr("test_rank out=up env=DLAUNCH_JOB_ID pause\n"));
+  end(two);
+  EXPECT_THAT(status({}).out, Not(HasSubstr(" " + std::to_string(two.pid()) + " ")));
+  end(one);
+}
+
+TEST_F(JobStatus, TellsWhatRanksAreDoingByJobIdOrProcessId) {
+  Subprocess job(with_folder(communicating_ranks(
+      {"connect", "only=1", "out=up", "pause", "only=0", "out=up", "barrier"}, 2, kNoStall)));
+  ASSERT_TRUE(job.wait_for_output("0 up\n", soon()));
+  ASSERT_TRUE(job.wait_for_output("1 up\n", soon()));
+  const std::string pid = std::to_string(job.pid());
+  const auto quick = status({"--no-stacks", pid});
+  EXPECT_EQ(quick.exit_code, 0) << quick.error;
+  EXPECT_THAT(quick.out, HasSubstr("rank 1: in no collective; the last one was barrier #1"));
+  EXPECT_THAT(quick.out, Not(HasSubstr("stack")));
+  const std::string id = quick.out.substr(0, quick.out.find(' '));
+  const auto by_id = status({id});
+  EXPECT_THAT(by_id.out, HasSubstr("stack of rank 1"));
+  EXPECT_THAT(by_id.out, HasSubstr("stack of rank 0"));
+  end(job);
+}
+
+TEST_F(JobStatus, RefusesAJobThatIsNotThere) {
+  const auto result = status({"4711471"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.error,
+            "dlaunch: no running job of this user is called '4711471'; see dlaunch status\n");
+  EXPECT_EQ(status({"--nonsense"}).exit_code, 125);
+}
+
+TEST_F(JobStatus, IsNotOpenToOthers) {
+  Subprocess job(with_folder(ranks_that({"out=up", "pause"}, 1)));
+  ASSERT_TRUE(job.wait_for_output("up\n", soon()));
+  const auto mode = std::filesystem::status(folder_ + "/dlaunch").permissions();
+  EXPECT_EQ(mode, std::filesystem::perms::owner_all);
+  end(job);
+  EXPECT_TRUE(std::filesystem::is_empty(folder_ + "/dlaunch"));
+}
+
+TEST_F(JobStatus, DoesNotUseAFolderThatOthersCanWrite) {
+  std::filesystem::create_directory(folder_ + "/dlaunch");
+  std::filesystem::permissions(folder_ + "/dlaunch", std::filesystem::perms::all);
+  const auto result = run_command(with_folder(ranks_that({"out=fine"}, 1)));
+  EXPECT_EQ(result.out, "fine\n");
+  EXPECT_TRUE(std::filesystem::is_empty(folder_ + "/dlaunch"));
+}
+
+TEST_F(JobStatus, ForgetsJobsWhoseLauncherWasKilled) {
+  Subprocess job(with_folder(ranks_that({"out=up", "pause"}, 1)));
+  ASSERT_TRUE(job.wait_for_output("up\n", soon()));
+  for (const pid_t launcher : children_of(job.pid())) kill(launcher, SIGKILL);
+  job.finish(soon());
+  EXPECT_EQ(status({}).out, "no job of this user is running on this machine\n");
+  EXPECT_FALSE(std::filesystem::is_empty(folder_ + "/dlaunch"));
+  run_command(with_folder(ranks_that({"out=next"}, 1)));
+  EXPECT_TRUE(std::filesystem::is_empty(folder_ + "/dlaunch"));
+}
+
+TEST(Readiness, OfACommunicatorAllowsARestartAtOnce) {
+  const auto result = run_command(ranks_of(
+      "comm_rank", {"connect", "barrier", "only=1", "fail-before=1", "only=all", "barrier"},
+      {"--nproc", "2", "--max-restarts", "1", "--ready-after", "50", "--restart-delay", "0"}));
+  EXPECT_EQ(result.exit_code, 0) << result.error;
+  EXPECT_THAT(result.error, HasSubstr("dlaunch: restart 1 of 1"));
+}
+
+TEST(Readiness, IsMissingIfOneRankNeverConnects) {
+  const auto result =
+      run_command(ranks_of("comm_rank", {"only=1", "fail-before=1", "only=all", "connect"},
+                           {"--nproc", "2", "--max-restarts", "1", "--ready-after", "50"}));
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.error, HasSubstr("dlaunch: no restart: the job never got ready"));
+}
+
+}  // namespace
+}  // namespace dlaunch::testing
