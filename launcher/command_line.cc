@@ -67,11 +67,18 @@ int parse_ranks(const std::string& text) {
 
 void add_job_options(CLI::App& app, JobOptions& options) {
   const OptionGroup group(app, "Job");
-  group.add("--nproc,--nproc-per-node", "N", "Number of ranks on this node, or auto, gpu, cpu",
+  group.add("--nproc,--nproc-per-node", "N|auto|gpu|cpu", "Number of ranks on this node",
             [&](const std::string& text) { options.ranks = parse_ranks(text); });
+  group.add_flag("--dry-run", "Only say what each rank would be started with",
+                 [&] { options.dry_run = true; });
 }
 
-void describe_dlaunch(CLI::App& app) {
+void set_up(CLI::App& app, JobOptions& options) {
+  add_job_options(app, options);
+  add_output_options(app, options.output);
+  add_supervision_options(app, options.supervision);
+  add_node_options(app, options.nodes);
+  add_placement_options(app, options.placement);
   app.formatter(std::make_shared<HelpFormatter>());
   app.get_formatter()->column_width(27);
   app.footer(kFooter);
@@ -97,17 +104,38 @@ EarlyExit refuse(const std::string& why) {
   return {kLauncherFailure, "dlaunch: " + why + "; try dlaunch --help\n"};
 }
 
+std::variant<JobOptions, EarlyExit> give_gpus(JobOptions options) {
+  PlacementOptions& placement = options.placement;
+  if (placement.gpus_per_rank == 0) return options;
+  placement.gpus = visible_gpus();
+  const std::size_t needed =
+      static_cast<std::size_t>(placement.gpus_per_rank) * static_cast<std::size_t>(options.ranks);
+  if (needed <= placement.gpus.size()) return options;
+  return refuse("--gpus-per-rank: the ranks need " + std::to_string(needed) + " GPUs, there are " +
+                std::to_string(placement.gpus.size()));
+}
+
 }  // namespace
+
+std::vector<OptionHelp> option_table() {
+  JobOptions options;
+  CLI::App app("", "dlaunch");
+  set_up(app, options);
+  std::vector<OptionHelp> table;
+  for (const CLI::Option* option : app.get_options()) {
+    OptionHelp entry{.names = {},
+                     .value = option->get_type_size() == 0 ? "" : option->get_type_name(),
+                     .help = option->get_description()};
+    for (const std::string& name : option->get_lnames()) entry.names.push_back("--" + name);
+    table.push_back(std::move(entry));
+  }
+  return table;
+}
 
 std::variant<JobOptions, EarlyExit> parse_command_line(int argc, const char* const* argv) {
   JobOptions options;
   CLI::App app("", "dlaunch");
-  add_job_options(app, options);
-  add_output_options(app, options.output);
-  add_supervision_options(app, options.supervision);
-  add_node_options(app, options.nodes);
-  add_placement_options(app, options.placement);
-  describe_dlaunch(app);
+  set_up(app, options);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -125,7 +153,7 @@ std::variant<JobOptions, EarlyExit> parse_command_line(int argc, const char* con
   }
   if (options.ranks == 0) return refuse("how many ranks? (--nproc N)");
   if (options.command.empty()) return refuse("which program?");
-  return options;
+  return give_gpus(options);
 }
 
 }  // namespace dlaunch

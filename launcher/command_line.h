@@ -15,6 +15,7 @@ namespace dlaunch {
 
 struct JobOptions {
   int ranks = 0;                     // of this node
+  bool dry_run = false;              // only say what would be started
   std::vector<std::string> command;  // the program and its arguments, never empty
   OutputOptions output;
   SupervisionOptions supervision;
@@ -27,6 +28,14 @@ struct EarlyExit {
   int exit_code;
   std::string text;
 };
+
+/// An option as --help shows it.
+struct OptionHelp {
+  std::vector<std::string> names;  // "--nproc" first, then its other spellings
+  std::string value;               // "N|auto|gpu|cpu"; empty: it takes none
+  std::string help;
+};
+std::vector<OptionHelp> option_table();
 
 /// Reads the command line. Whatever follows the program, or "--", is the program's.
 std::variant<JobOptions, EarlyExit> parse_command_line(int argc, const char* const* argv);

@@ -7,7 +7,11 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "launcher/binding.h"
 #include "launcher/command_line.h"
+#include "launcher/completion.h"
+#include "launcher/doctor.h"
+#include "launcher/dry_run.h"
 #include "launcher/guard.h"
 #include "launcher/launch_job.h"
 #include "launcher/program_search.h"
@@ -36,7 +40,10 @@ pid_t terminal_group() {
 }
 
 int run(int argc, const char* const* argv) {
-  if (argc > 1 && std::string_view(argv[1]) == "status") return status_command(argc - 1, argv + 1);
+  const std::string_view command = argc > 1 ? argv[1] : "";
+  if (command == "doctor") return doctor_command(argc - 1, argv + 1);
+  if (command == "completion") return completion_command(argc - 1, argv + 1);
+  if (command == "status") return status_command(argc - 1, argv + 1);
   open_standard_descriptors();
   const std::vector<int> inherited = inherited_descriptors();
   const auto parsed = parse_command_line(argc, argv);
@@ -49,6 +56,16 @@ int run(int argc, const char* const* argv) {
   if (const auto* error = std::get_if<ProgramError>(&program)) {
     std::fprintf(stderr, "dlaunch: %s\n", error->text.c_str());
     return error->exit_code;
+  }
+  if (options.dry_run) {
+    const JobIdentity job{.world = options.ranks,
+                          .ranks = options.ranks,
+                          .max_restarts = options.supervision.max_restarts,
+                          .cores = usable_cores(),
+                          .gpus = options.placement.gpus,
+                          .gpus_per_rank = options.placement.gpus_per_rank};
+    std::fputs(describe_job(options, job, std::get<std::string>(program)).c_str(), stdout);
+    return kExitOk;
   }
   const SignalSetup signals = block_signals();
   const pid_t foreground = terminal_group();

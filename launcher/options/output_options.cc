@@ -38,13 +38,13 @@ std::string parse_folder(const std::string& text) {
 
 void add_output_options(CLI::App& app, OutputOptions& options) {
   const OptionGroup group(app, "Output");
-  group.add("--output", "HOW", "plain: stdout untouched (default); prefix: [rank N] in front",
+  group.add("--output", "plain|prefix", "stdout untouched (default), or with [rank N] in front",
             [&](const std::string& text) { options.mode = parse_mode(text); });
   group.add("--log-dir", "DIR", "Keep DIR/attempt-K/rank-N/stdout and stderr",
             [&](const std::string& text) { options.log_dir = parse_folder(text); });
   group.add("--only", "RANKS", "Show these ranks only, 0,2,4-7, and one that fails",
             [&](const std::string& text) { options.only = parse_ranks_shown(text); });
-  group.add("--stdin", "WHO", "Who reads stdin: a rank (default 0), none or all",
+  group.add("--stdin", "RANK|none|all", "Who reads stdin (default: rank 0)",
             [&](const std::string& text) { options.standard_input = parse_reader(text); });
 }
 

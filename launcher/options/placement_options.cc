@@ -23,9 +23,9 @@ int parse_gpus(const std::string& text) {
 
 void add_placement_options(CLI::App& app, PlacementOptions& options) {
   const OptionGroup group(app, "Placement");
-  group.add("--bind", "WHAT", "core: a share of the cores each (default); numa; none",
+  group.add("--bind", "core|numa|none", "Each rank to its share of cores (default) or nodes",
             [&](const std::string& text) { options.bind = parse_bind(text); });
-  group.add("--gpus-per-rank", "N", "Each rank sees N GPUs of its own (CUDA_VISIBLE_DEVICES)",
+  group.add("--gpus-per-rank", "N", "N GPUs for each rank in CUDA_VISIBLE_DEVICES",
             [&](const std::string& text) { options.gpus_per_rank = parse_gpus(text); });
 }
 

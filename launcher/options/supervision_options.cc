@@ -21,7 +21,7 @@ void add_supervision_options(CLI::App& app, SupervisionOptions& options) {
   group.add(
       "--timeout", "SECONDS", "End the job after this time (exit code 124)",
       [&](const std::string& text) { options.timeout = parse_seconds(text, Zero::kRefused); });
-  group.add("--grace", "SECONDS", "From SIGTERM to SIGKILL when a job is ended (default 5)",
+  group.add("--grace", "SECONDS", "From SIGTERM to SIGKILL at the end of a job (5)",
             [&](const std::string& text) { options.grace = parse_seconds(text, Zero::kAllowed); });
   group.add("--max-restarts", "N", "Restarts of all ranks when one fails (default 0)",
             [&](const std::string& text) { options.max_restarts = parse_restarts(text); });
@@ -33,7 +33,7 @@ void add_supervision_options(CLI::App& app, SupervisionOptions& options) {
       "--ready-after", "SECONDS", "When a job counts as ready to be restarted (10)",
       [&](const std::string& text) { options.ready_after = parse_seconds(text, Zero::kAllowed); });
   group.add(
-      "--stall-after", "SECONDS", "Tell who waits for whom after no progress (300); 0: no",
+      "--stall-after", "SECONDS", "Say who waits for whom after no progress (300)",
       [&](const std::string& text) { options.stall_after = parse_seconds(text, Zero::kAllowed); });
   group.add("--report", "FILE", "Write what became of every rank there, as JSON",
             [&](const std::string& text) { options.report = text; });

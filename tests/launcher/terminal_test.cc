@@ -68,6 +68,7 @@ class TerminalJob {
     int status = 0;
     return waitpid(pid_, &status, WUNTRACED) == pid_ && WIFSTOPPED(status);
   }
+  void send_signal(int signal) const { kill(pid_, signal); }
   /// What the shell's fg does.
   void resume() const { kill(-pid_, SIGCONT); }
   const std::string& screen() const { return screen_; }
@@ -143,6 +144,33 @@ TEST_F(Terminal, StopsAndContinuesTheJob) {
   EXPECT_EQ(job.finish(), 0) << job.screen();
   EXPECT_THAT(job.screen(), HasSubstr("0 got "));
   EXPECT_THAT(job.screen(), HasSubstr("1 got "));
+}
+
+TEST_F(Terminal, ShowsTheProgressBarOfRankZeroBelowTheLinesOfOthers) {
+  const std::string one = std::to_string(SIGUSR1);
+  const std::string two = std::to_string(SIGUSR2);
+  TerminalJob job(
+      ranks_that({"only=0", "ignore=" + two, "part=\r 10%", "part=\r 20%", "await=" + one,
+                  "part=\r 99%", "err=", "only=1", "ignore=" + one, "await=" + two, "err=a line"},
+                 2));
+  ASSERT_TRUE(job.wait_for("[rank 0]  20%"));  // though rank 0 has not ended the line
+  ASSERT_TRUE(job.wait_for("0 waits"));
+  ASSERT_TRUE(job.wait_for("1 waits"));
+  job.send_signal(SIGUSR2);
+  EXPECT_TRUE(job.wait_for("\r\x1b[K[rank 1] a line\r\n[rank 0]  20%"));
+  job.send_signal(SIGUSR1);
+  EXPECT_EQ(job.finish(), 0) << job.screen();
+  EXPECT_THAT(job.screen(), HasSubstr("\r\x1b[K[rank 0]  99%\r\n"));
+}
+
+TEST_F(Terminal, CanBeReadByAllRanks) {
+  TerminalJob job(ranks_that({"out={rank} up", "stdin"}, {"--nproc", "2", "--stdin", "all"}));
+  ASSERT_TRUE(job.wait_for("0 up"));
+  ASSERT_TRUE(job.wait_for("1 up"));
+  job.type("hello\n\x04");
+  EXPECT_EQ(job.finish(), 0) << job.screen();
+  EXPECT_THAT(job.screen(), HasSubstr("0 read 6 bytes"));
+  EXPECT_THAT(job.screen(), HasSubstr("1 read 6 bytes"));
 }
 
 }  // namespace

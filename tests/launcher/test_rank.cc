@@ -6,8 +6,8 @@
 //   zeros=N       writes N zero bytes to stdout
 //   env=NAME      writes "RANK NAME=value" to stdout, or "RANK NAME is not set"
 //   pid           writes "RANK pid PID" to stdout
-//   chunks=N      writes N lines to stderr, torn into pieces of random length
-//   stdin         writes "RANK read BYTES bytes" to stdout after reading stdin to its end
+//   chunks=N      writes N lines to stderr, torn into pieces of random length; out-chunks=N: to
+//   stdout stdin         writes "RANK read BYTES bytes" to stdout after reading stdin to its end
 //   cores         writes "RANK may use CORE,CORE,..." to stdout
 //   count-fds     writes "RANK has N descriptors" to stdout: those above 2
 //   ignore=SIGNAL, default=SIGNAL
@@ -66,7 +66,7 @@ std::string with_rank(std::string text) {
   return place == std::string::npos ? text : text.replace(place, 6, own_rank());
 }
 
-void write_in_chunks(int lines) {
+void write_in_chunks(int descriptor, int lines) {
   std::string text;
   for (int i = 0; i < lines; ++i) {
     text += "line " + std::to_string(i) + " of rank " + own_rank() + " with some more text\n";
@@ -74,7 +74,7 @@ void write_in_chunks(int lines) {
   std::mt19937 random(static_cast<unsigned>(getpid()));
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t length = std::min<std::size_t>(1 + random() % 50, text.size() - at);
-    write_all(STDERR_FILENO, text.substr(at, length));
+    write_all(descriptor, text.substr(at, length));
     at += length;
   }
 }
@@ -185,7 +185,8 @@ void act(const std::string& action, const std::string& value) {
   if (action == "pid") {
     write_all(STDOUT_FILENO, own_rank() + " pid " + std::to_string(getpid()) + "\n");
   }
-  if (action == "chunks") write_in_chunks(number);
+  if (action == "chunks") write_in_chunks(STDERR_FILENO, number);
+  if (action == "out-chunks") write_in_chunks(STDOUT_FILENO, number);
   if (action == "stdin") {
     write_all(STDOUT_FILENO,
               own_rank() + " read " + std::to_string(read_stdin().size()) + " bytes\n");

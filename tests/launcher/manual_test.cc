@@ -1,0 +1,102 @@
+// What dlaunch says about itself: --help, the man page, completion, doctor. All of them know all
+// options.
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <utility>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "launcher/command_line.h"
+#include "tests/launcher/launcher_runs.h"
+
+namespace dlaunch::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string output_of(const Strings& arguments) {
+  Command command{.arguments = {built_program("dlaunch")}};
+  command.arguments.insert(command.arguments.end(), arguments.begin(), arguments.end());
+  const auto result = run_command(command);
+  EXPECT_EQ(result.exit_code, 0) << result.error;
+  return result.out;
+}
+
+TEST(Help, FitsTwoScreensAndHasAllOptions) {
+  const std::string help = output_of({"--help"});
+  EXPECT_LE(std::count(help.begin(), help.end(), '\n'), 2 * 24);
+  std::istringstream lines(help);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80U) << line;
+  for (const OptionHelp& option : option_table()) {
+    EXPECT_THAT(help, HasSubstr(option.names.front()));
+  }
+}
+
+TEST(ManPage, HasAllOptions) {
+  std::ifstream file(DLAUNCH_MAN_PAGE);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  text.erase(std::remove(text.begin(), text.end(), '\\'), text.end());
+  for (const OptionHelp& option : option_table()) {
+    EXPECT_THAT(text, HasSubstr(option.names.front()));
+  }
+}
+
+TEST(Completion, OfEveryShellHasAllOptions) {
+  for (const std::string shell : {"bash", "zsh", "fish"}) {
+    const std::string script = output_of({"completion", shell});
+    for (const OptionHelp& option : option_table()) {
+      const std::string name = option.names.front();
+      EXPECT_THAT(script, HasSubstr(shell == "fish" ? "-l " + name.substr(2) : name));
+    }
+  }
+}
+
+// What bash would offer for the last of `words`.
+std::string offered(const std::string& words) {
+  const std::string script =
+      "source <(\"$1\" completion bash); COMP_WORDS=(dlaunch " + words +
+      "); COMP_CWORD=$((${#COMP_WORDS[@]}-1)); _dlaunch; echo \"${COMPREPLY[@]}\"";
+  const auto result =
+      run_command({.arguments = {"/bin/bash", "-c", script, "bash", built_program("dlaunch")}});
+  return result.out;
+}
+
+TEST(Completion, OfBashOffersOptionsAndTheirValues) {
+  EXPECT_EQ(offered("--bi"), "--bind\n");
+  EXPECT_EQ(offered("--bind n"), "numa none\n");
+  EXPECT_EQ(offered("--output = pre"), "prefix\n");
+  EXPECT_EQ(offered("--nproc 2 ./program --bi"), "\n");
+}
+
+TEST(Doctor, SaysOfEverythingThatItIsGoodOrWhatToDo) {
+  const auto result = run_command({.arguments = {built_program("dlaunch"), "doctor"}});
+  EXPECT_TRUE(result.exit_code == 0 || result.exit_code == 1) << result.exit_code;
+  EXPECT_EQ(result.error, "");
+  bool warned = false;
+  std::istringstream lines(result.out);
+  for (std::string line; std::getline(lines, line);) {
+    const std::string head = line.substr(0, 6);
+    const bool advice = std::exchange(warned, head == "warn  ");
+    if (advice) {
+      EXPECT_EQ(line.substr(0, 9), "      -> ") << line;
+    } else if (!warned && head != "ok    ") {
+      EXPECT_THAT(line, HasSubstr(" warning")) << line;
+    }
+  }
+  for (const char* subject :
+       {"open files", "cores", "ports", "memfd", "process_vm_readv", "GPUs"}) {
+    EXPECT_THAT(result.out, HasSubstr(subject));
+  }
+}
+
+TEST(Doctor, TakesNoArguments) {
+  const auto result = run_command({.arguments = {built_program("dlaunch"), "doctor", "house"}});
+  EXPECT_EQ(result.exit_code, 125);
+  EXPECT_THAT(result.error, HasSubstr("house"));
+}
+
+}  // namespace
+}  // namespace dlaunch::testing

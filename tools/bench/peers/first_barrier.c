@@ -1,0 +1,9 @@
+/* As tools/bench/first_barrier.cc, over MPI. */
+#include <mpi.h>
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  MPI_Barrier(MPI_COMM_WORLD);
+  MPI_Finalize();
+  return 0;
+}
