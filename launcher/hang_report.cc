@@ -100,14 +100,14 @@ struct Waiting {
 
 Waiting who_waits(const Collective& collective, const std::vector<ObservedRank>& ranks, int world) {
   Waiting waiting;
-  const auto& [name, lane, sequence] = collective;
+  const std::uint64_t sequence = std::get<2>(collective);
   int members = 0;
   int seen = 0;
   std::set<int> strangers;
   for (const ObservedRank& rank : ranks) {
     const auto found = std::ranges::find_if(rank.shown.activities, [&](const auto& activity) {
-      return activity.kind != ActivityKind::kStoreWait && activity.name == name &&
-             activity.lane == lane;
+      return activity.kind != ActivityKind::kStoreWait &&
+             activity.name == std::get<0>(collective) && activity.lane == std::get<1>(collective);
     });
     if (found == rank.shown.activities.end()) {
       strangers.insert(rank.rank);

@@ -15,7 +15,8 @@ constexpr std::size_t kMostClients = 16;
 // Sockets of jobs that were killed with SIGKILL stay behind.
 void remove_dead_sockets(const std::string& folder) {
   for (const std::string& job : jobs_in(folder)) {
-    const std::string path = folder + "/" + job;
+    std::string path = folder;
+    path.append("/").append(job);
     if (connect_status(path).status().code() == StatusCode::kUnavailable) unlink(path.c_str());
   }
 }
