@@ -8,7 +8,7 @@
 //   {rank} stands for the rank stop              stops itself with SIGSTOP fail-before=N     exits
 //   with 3 in the attempts before number N pause             waits for a signal that ends it
 //
-// An operation that fails ends it with exit code 4. SIGALRM ends it after a minute.
+// An operation that fails ends it with exit code 4. SIGALRM ends it after two minutes.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -85,7 +85,7 @@ class Rank {
 }  // namespace dlaunch
 
 int main(int argc, char** argv) {
-  alarm(60);
+  alarm(120);
   dlaunch::Rank rank;
   const int own = dlaunch::variable("RANK");
   bool mine = true;

@@ -17,6 +17,11 @@ using ::testing::Not;
 
 constexpr const char* kNoStall = "0";
 
+// On a loaded machine a debugger may need all of the time that dlaunch gives it for each rank.
+Deadline when_debuggers_are_slow() {
+  return Deadline::after(std::chrono::seconds(100));
+}
+
 Command communicating_ranks(const Strings& actions, int ranks, const char* stall_after,
                             const Strings& more = {}) {
   Strings options = {"--nproc", std::to_string(ranks), "--stall-after", stall_after, "--grace",
@@ -46,7 +51,7 @@ TEST_F(HangReport, NamesTheCollectiveAndTheRankThatIsMissing) {
   EXPECT_THAT(text, HasSubstr("dlaunch: no rank has made progress for "));
   EXPECT_THAT(text, ::testing::ContainsRegex(
                         "dlaunch: ranks 0, 1, 3: in all_reduce #[0-9]+ f32.1000. .4000 bytes. of "
-                        "world/1, for [0-9.]+ s\n"));
+                        "world/1(, for [0-9.]+ s)?\n"));
   EXPECT_THAT(text, ::testing::ContainsRegex(
                         "dlaunch: rank 2: in no collective; the last one was barrier #[0-9]+ of "
                         "world/1\n"));
@@ -72,8 +77,7 @@ TEST_F(HangReport, KnowsRanksThatNeverConnect) {
 
 TEST_F(HangReport, KnowsMessages) {
   Subprocess job(communicating_ranks({"connect", "only=0", "recv=1", "only=1", "pause"}, 2, "0.5"));
-  EXPECT_TRUE(
-      job.wait_for_error("rank 0: in recv f32[1] (4 bytes) from rank 1 of world/1, for ", soon()))
+  EXPECT_TRUE(job.wait_for_error("rank 0: in recv f32[1] (4 bytes) from rank 1 of world/1", soon()))
       << job.error();
   end(job);
 }
@@ -82,7 +86,7 @@ TEST_F(HangReport, KnowsCollectivesInTheBackground) {
   Subprocess job(
       communicating_ranks({"connect", "only=1", "pause", "only=0", "start=7", "pause"}, 2, "0.5"));
   EXPECT_TRUE(job.wait_for_error(
-      "rank 0: in all_reduce #1 f32[7] (28 bytes) of world/1, asynchronous, for ", soon()))
+      "rank 0: in all_reduce #1 f32[7] (28 bytes) of world/1, asynchronous", soon()))
       << job.error();
   end(job);
 }
@@ -97,7 +101,7 @@ TEST_F(HangReport, ComesOnceForAStandstill) {
 }
 
 TEST_F(HangReport, DoesNotComeWhileRanksMoveOrOnlyCompute) {
-  Subprocess moving(communicating_ranks({"connect", "repeat=2"}, 2, "1"));
+  Subprocess moving(communicating_ranks({"connect", "repeat=6"}, 2, "4"));
   Subprocess computing(
       communicating_ranks({"connect", "barrier", "pause"}, 2, "0.2", {"--timeout", "2"}));
   EXPECT_THAT(moving.finish(soon()).error, Not(HasSubstr("progress")));
@@ -108,8 +112,8 @@ TEST_F(HangReport, ShowsStacks) {
   Subprocess job(
       communicating_ranks({"connect", "only=1", "out=up", "pause", "only=0", "barrier"}, 2, "0.5"));
   ASSERT_TRUE(job.wait_for_output("1 up\n", soon()));
-  ASSERT_TRUE(job.wait_for_error("stack of rank 1", soon())) << job.error();
-  ASSERT_TRUE(job.wait_for_error("stack of rank 0", soon())) << job.error();
+  ASSERT_TRUE(job.wait_for_error("stack of rank 1", when_debuggers_are_slow())) << job.error();
+  ASSERT_TRUE(job.wait_for_error("stack of rank 0", when_debuggers_are_slow())) << job.error();
   EXPECT_THAT(job.error(), ::testing::AnyOf(HasSubstr("pause"), HasSubstr("comm_rank")));
   end(job);
 }
@@ -167,7 +171,7 @@ class JobStatus : public HangReport {
   CompletedProcess status(const Strings& arguments) const {
     Command command{.arguments = {built_program("dlaunch"), "status"}};
     command.arguments.insert(command.arguments.end(), arguments.begin(), arguments.end());
-    return run_command(with_folder(command));
+    return run_command(with_folder(command), when_debuggers_are_slow());
   }
 
   std::string folder_;
