@@ -43,6 +43,8 @@ std::string_view name_of(AttemptOutcome::Cause cause) {
       return "timeout";
     case AttemptOutcome::Cause::kSignal:
       return "signal";
+    case AttemptOutcome::Cause::kElsewhere:
+      return "other node";
   }
   return "";
 }

@@ -19,6 +19,8 @@
 #include "launcher/job_monitor.h"
 #include "launcher/json_report.h"
 #include "launcher/memory_account.h"
+#include "launcher/node_report.h"
+#include "launcher/node_session.h"
 #include "launcher/output_relay.h"
 #include "launcher/post_mortem.h"
 #include "launcher/rank_environment.h"
@@ -26,6 +28,7 @@
 #include "launcher/report.h"
 #include "launcher/restart_policy.h"
 #include "launcher/signal_source.h"
+#include "launcher/signals.h"
 #include "launcher/spawn.h"
 #include "launcher/standard_input.h"
 #include "launcher/supervisor.h"
@@ -80,10 +83,17 @@ class Job {
   int run();
 
  private:
-  Status run_attempt(int number);
+  Status run_alone();
+  Status run_on_nodes();
+  JobIdentity identity(int restarts) const;
+  JobIdentity identity_in(const RoundRecord& round) const;
+  Status run_attempt(JobIdentity job);
+  void end_round(const Status& launched);
   Status start_ranks(const JobIdentity& job, Supervisor& supervisor);
   void close_attempt(const Supervisor& supervisor, const ActivityBoard& board);
+  void tell_about(const AttemptOutcome& attempt);
   bool restart();
+  int exit_code_after(const Status& launched) const;
   int finish(const Status& launched);
 
   void on_signal(int signal, bool seen_by_terminal_group);
@@ -100,7 +110,10 @@ class Job {
   RestartPolicy restarts_;
   std::optional<ReportFile> report_;
   Supervisor* supervisor_ = nullptr;  // of the attempt that is running
+  std::optional<NodeSession> nodes_;  // if there are several
   bool stopped_ = false;              // no further attempt, whatever happens
+  int interrupted_by_ = 0;            // the signal that did
+  bool timed_out_ = false;            // --timeout passed while the nodes gathered
   bool guard_gone_ = false;
   bool all_ended_ = true;
   SignalSource signals_;
@@ -138,44 +151,116 @@ int Job::run() {
     if (!report.ok()) return finish(report.status());
     report_ = *std::move(report);
   }
-  int number = 0;
-  Status launched = run_attempt(number);
-  while (launched.ok() && restart()) launched = run_attempt(++number);
-  return finish(launched);
+  return finish(context_.nodes.several() ? run_on_nodes() : run_alone());
 }
 
 // Every attempt has a store and a secret of its own, so that nothing of an earlier one gets in.
-Status Job::run_attempt(int number) {
-  const ActivityBoard board(options_.ranks);
-  JobIdentity job{.job_id = outcome_.job_id,
-                  .token = make_token(),
-                  .activity = board.path(),
-                  .world = options_.ranks,
-                  .ranks = options_.ranks,
-                  .restarts = number,
-                  .max_restarts = options_.supervision.max_restarts,
-                  .cores = usable_cores(),
-                  .gpus = options_.placement.gpus,
-                  .gpus_per_rank = options_.placement.gpus_per_rank};
-  auto store = StoreServer::start(
-      {.port = options_.nodes.store_port, .token = job.token, .logger = make_logger("dlaunch")});
-  if (!store.ok()) return store.status();
-  job.store_address = "127.0.0.1:" + std::to_string((*store)->port());
+Status Job::run_alone() {
+  for (int number = 0;; ++number) {
+    JobIdentity job = identity(number);
+    job.token = make_token();
+    const auto store = StoreServer::start(
+        {.port = options_.nodes.store_port, .token = job.token, .logger = make_logger("dlaunch")});
+    if (!store.ok()) return store.status();
+    job.store_address = "127.0.0.1:" + std::to_string((*store)->port());
+    const auto master_port = find_free_port();
+    if (!master_port) return Status(StatusCode::kIo, "no free port for MASTER_PORT");
+    job.master_port = *master_port;
+    DLAUNCH_RETURN_IF_ERROR(run_attempt(job));
+    if (!restart()) return {};
+  }
+}
+
+JobIdentity Job::identity(int restarts) const {
+  return {.job_id = outcome_.job_id,
+          .world = options_.ranks,
+          .ranks = options_.ranks,
+          .attempt = restarts,
+          .restarts = restarts,
+          .max_restarts = options_.supervision.max_restarts,
+          .cores = usable_cores(),
+          .gpus = options_.placement.gpus,
+          .gpus_per_rank = options_.placement.gpus_per_rank};
+}
+
+// The nodes share one store and one secret; attempts are kept apart by the beginning of their keys.
+Status Job::run_on_nodes() {
   const auto master_port = find_free_port();
   if (!master_port) return Status(StatusCode::kIo, "no free port for MASTER_PORT");
-  job.master_port = *master_port;
+  nodes_.emplace(
+      loop_, relay_,
+      describe_node(context_.nodes, options_, outcome_.job_id, outcome_.host, *master_port));
+  std::optional<EventLoop::TimerId> timer;
+  if (deadline_) timer = loop_.call_at(*deadline_, [this] { timed_out_ = true; });
+  while (const auto round = nodes_->next_round([this] { return stopped_ || timed_out_; })) {
+    const Status launched = run_attempt(identity_in(*round));
+    end_round(launched);
+    if (!launched.ok()) return launched;
+  }
+  if (timer) loop_.cancel(*timer);
+  if (!outcome_.attempts.empty()) return {};
+  if (timed_out_) relay_.write_line("dlaunch: ended after --timeout, before all nodes had come");
+  if (interrupted_by_ != 0) {
+    relay_.write_line("dlaunch: ended by " + signal_name(interrupted_by_) +
+                      " before all nodes had come");
+  }
+  return {};
+}
 
+JobIdentity Job::identity_in(const RoundRecord& round) const {
+  JobIdentity job = identity(round.restarts);
+  job.job_id = round.job_id;
+  job.attempt = round.number;
+  job.token = context_.nodes.token;
+  job.store_address = nodes_->store_address(round);
+  job.store_prefix = "attempt " + std::to_string(round.number) + "/";
+  job.master_address = round.master_address;
+  job.master_port = static_cast<std::uint16_t>(round.master_port);
+  job.node = nodes_->node_of(round);
+  job.nodes = static_cast<int>(round.nodes.size());
+  job.first_rank = round.nodes[static_cast<std::size_t>(job.node)].first_rank;
+  job.world = round.world;
+  return job;
+}
+
+// Tells the other nodes how the round ended here, and the user how it ended on all of them.
+void Job::end_round(const Status& launched) {
+  if (guard_gone_) return;  // to them this node is lost
+  if (!launched.ok()) return nodes_->end_round(not_started(launched, exit_code_of(launched)));
+  AttemptOutcome& attempt = outcome_.attempts.back();
+  nodes_->end_round(ended_record(attempt));
+  const auto& verdict = nodes_->verdict();
+  if (nodes_->error() || !verdict) return;
+  if (!is_about(*verdict, attempt)) {
+    for (const std::string& line : make_node_report(*verdict)) relay_.write_line(line);
+    // What failed here was not the first.
+    attempt.failure.reset();
+    if (attempt.cause == AttemptOutcome::Cause::kRankFailed) {
+      attempt.cause = AttemptOutcome::Cause::kElsewhere;
+    }
+  }
+  tell_about(attempt);
+  if (const std::string next = describe_next(*verdict); !next.empty()) relay_.write_line(next);
+}
+
+Status Job::run_attempt(JobIdentity job) {
+  const ActivityBoard board(options_.ranks);
+  job.activity = board.path();
   Supervisor supervisor(
       loop_, relay_,
-      {.attempt = number, .job_deadline = deadline_, .grace = options_.supervision.grace});
+      {.attempt = job.attempt, .job_deadline = deadline_, .grace = options_.supervision.grace});
   supervisor_ = &supervisor;
   Status started = start_ranks(job, supervisor);
   monitor_.begin_attempt(supervisor, board);
-  if (started.ok()) supervisor.run();
+  if (started.ok()) {
+    if (nodes_) nodes_->when_round_stops([&] { supervisor.end_elsewhere(); });
+    supervisor.run();
+    if (nodes_) nodes_->when_round_stops(nullptr);
+  }
   monitor_.end_attempt();
   supervisor_ = nullptr;
   all_ended_ = kill_all_descendants(kLeftoverLimit);
-  for (int rank = 0; rank < options_.ranks; ++rank) relay_.drain(rank);
+  for (int rank = 0; rank < job.ranks; ++rank) relay_.drain(job.first_rank + rank);
   if (started.ok()) close_attempt(supervisor, board);
   return started;
 }
@@ -190,7 +275,7 @@ Status Job::start_ranks(const JobIdentity& job, Supervisor& supervisor) {
                                          context_.terminal_group);
   if (!input.ok()) return input.status();
   for (const RankStart& start : plan_ranks(options_, job, *input)) {
-    DLAUNCH_RETURN_IF_ERROR(relay_.keep_logs(job.restarts, start.rank));
+    DLAUNCH_RETURN_IF_ERROR(relay_.keep_logs(job.attempt, start.rank));
     auto started = spawn_rank(plan, start);
     if (!started.ok()) return started.status();
     supervisor.add(*std::move(started));
@@ -208,12 +293,15 @@ void Job::close_attempt(const Supervisor& supervisor, const ActivityBoard& board
                             .host = outcome_.host,
                             .start = supervisor.start(),
                             .ready_after = options_.supervision.ready_after});
-  if (!guard_gone_) {
-    if (attempt.failure) relay_.reveal(attempt.failure->rank);
-    const bool shown = attempt.failure && relay_.shown_last(attempt.failure->rank);
-    for (const std::string& line : make_report(attempt, !shown)) relay_.write_line(line);
-  }
+  // With several nodes that has to wait for the others.
+  if (!guard_gone_ && !nodes_) tell_about(attempt);
   outcome_.attempts.push_back(std::move(attempt));
+}
+
+void Job::tell_about(const AttemptOutcome& attempt) {
+  if (attempt.failure) relay_.reveal(attempt.failure->rank);
+  const bool shown = attempt.failure && relay_.shown_last(attempt.failure->rank);
+  for (const std::string& line : make_report(attempt, !shown)) relay_.write_line(line);
 }
 
 // Waits for the time of the next attempt; false if there is to be none.
@@ -235,12 +323,25 @@ bool Job::restart() {
   return !stopped_;
 }
 
+int Job::exit_code_after(const Status& launched) const {
+  if (guard_gone_) return kLauncherFailure;
+  if (!launched.ok()) return exit_code_of(launched);
+  if (nodes_) {
+    const auto& verdict = nodes_->verdict();
+    if (nodes_->error()) return nodes_->error()->exit_code;
+    if (verdict && verdict->action != VerdictRecord::Action::kAgain) return verdict->exit_code;
+    if (timed_out_) return kLauncherTimeout;
+    if (interrupted_by_ != 0) return 128 + interrupted_by_;
+  }
+  return outcome_.attempts.back().exit_code();
+}
+
 int Job::finish(const Status& launched) {
   std::string error = launched.ok() ? "" : launched.to_string();
+  if (nodes_ && nodes_->error()) error = nodes_->error()->why;
   if (guard_gone_) error = "its guarding process was killed; all ranks were ended";
   if (!all_ended_) relay_.write_line("dlaunch: some processes of the job could not be killed");
-  int exit_code = launched.ok() ? outcome_.attempts.back().exit_code() : exit_code_of(launched);
-  if (guard_gone_) exit_code = kLauncherFailure;
+  int exit_code = exit_code_after(launched);
   if (!error.empty()) relay_.write_line("dlaunch: " + error);
   if (report_) {
     const Status written = report_->write(json_report(outcome_, exit_code, error));
@@ -257,6 +358,7 @@ void Job::on_signal(int signal, bool seen_by_terminal_group) {
   if (signal == SIGQUIT) return monitor_.report("what the ranks are doing (SIGQUIT):");
   const bool ends = signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
   stopped_ = stopped_ || ends;
+  if (ends) interrupted_by_ = signal;
   if (supervisor_ != nullptr) supervisor_->handle_signal(signal, seen_by_terminal_group);
 }
 

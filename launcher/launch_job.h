@@ -7,12 +7,14 @@
 #include <vector>
 
 #include "launcher/command_line.h"
+#include "launcher/node_settings.h"
 #include "launcher/signals.h"
 
 namespace dlaunch {
 
 struct LaunchContext {
   const JobOptions& options;
+  const NodeSettings& nodes;
   std::string program;         // path
   SignalSetup signals;         // blocked already
   std::vector<int> inherited;  // descriptors that the ranks keep

@@ -8,12 +8,14 @@
 #include <unistd.h>
 
 #include "launcher/binding.h"
+#include "launcher/cluster_environment.h"
 #include "launcher/command_line.h"
 #include "launcher/completion.h"
 #include "launcher/doctor.h"
 #include "launcher/dry_run.h"
 #include "launcher/guard.h"
 #include "launcher/launch_job.h"
+#include "launcher/node_settings.h"
 #include "launcher/program_search.h"
 #include "launcher/signals.h"
 #include "launcher/spawn.h"
@@ -31,6 +33,19 @@ void open_standard_descriptors() {
     close(descriptor);
     return;
   }
+}
+
+// Where this node stands, by the options and the cluster's environment.
+Result<NodeSettings> settle_nodes(const NodeOptions& options) {
+  const Variables variables = own_variables();
+  const auto cluster = detect_cluster(variables, full_host_name);
+  if (!cluster.ok() && !options.standalone) return cluster.status();
+  auto settings = resolve_nodes(options, cluster.ok() ? *cluster : ClusterEnvironment(), variables);
+  if (!settings.ok() || !options.explain) return settings;
+  for (const std::string& line : settings->explanation) {
+    std::fprintf(stderr, "dlaunch: %s\n", line.c_str());
+  }
+  return settings;
 }
 
 // This process's group if it is the foreground of the terminal that stdin is, else 0.
@@ -52,6 +67,11 @@ int run(int argc, const char* const* argv) {
     return early->exit_code;
   }
   const auto& options = std::get<JobOptions>(parsed);
+  const auto nodes = settle_nodes(options.nodes);
+  if (!nodes.ok()) {
+    std::fprintf(stderr, "dlaunch: %s\n", nodes.status().to_string().c_str());
+    return kLauncherFailure;
+  }
   const auto program = find_program(options.command.front());
   if (const auto* error = std::get_if<ProgramError>(&program)) {
     std::fprintf(stderr, "dlaunch: %s\n", error->text.c_str());
@@ -71,6 +91,7 @@ int run(int argc, const char* const* argv) {
   const pid_t foreground = terminal_group();
   return guard(signals, [&](int guard_pipe) {
     return launch_job({.options = options,
+                       .nodes = *nodes,
                        .program = std::get<std::string>(program),
                        .signals = signals,
                        .inherited = inherited,

@@ -38,8 +38,9 @@ struct RankOutcome {
 
 /// One start of all ranks of this node, to their end.
 struct AttemptOutcome {
-  /// Why the attempt was ended before all ranks had finished by themselves.
-  enum class Cause { kNone, kRankFailed, kTimeout, kSignal };
+  /// Why the attempt was ended before all ranks had finished by themselves. kElsewhere: because of
+  /// what happened on another node.
+  enum class Cause { kNone, kRankFailed, kTimeout, kSignal, kElsewhere };
 
   int number = 0;  // from 0; the restarts before it
   std::chrono::system_clock::time_point started;

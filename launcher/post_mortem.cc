@@ -52,7 +52,10 @@ void add_post_mortem(AttemptOutcome& attempt, const PostMortemSources& sources) 
     if (shown.ready) rank.ready = *shown.ready - sources.start;
   }
   attempt.got_ready = got_ready(attempt, sources.ready_after);
-  if (attempt.cause == AttemptOutcome::Cause::kRankFailed) {
+  // Another node may have been quicker to end the job for which a rank here had failed, too.
+  const bool failed_too = attempt.cause == AttemptOutcome::Cause::kElsewhere &&
+                          attempt.first_failed && !attempt.ranks[*attempt.first_failed].signalled;
+  if (attempt.cause == AttemptOutcome::Cause::kRankFailed || failed_too) {
     attempt.failure = record_of(attempt, attempt.ranks[*attempt.first_failed], sources);
   }
 }

@@ -43,6 +43,7 @@ Variables variables_of(const JobIdentity& job, int local_rank) {
       {"TORCHELASTIC_USE_AGENT_STORE", "False"},
       // Ours, see runtime/base/job_environment.h.
       {"DLAUNCH_STORE", job.store_address},
+      {"DLAUNCH_STORE_PREFIX", job.store_prefix},
       {"DLAUNCH_TOKEN", token_to_hex(job.token)},
       {"DLAUNCH_JOB_ID", job.job_id},
       {"DLAUNCH_ACTIVITY", job.activity},

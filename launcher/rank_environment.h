@@ -14,6 +14,7 @@ struct JobIdentity {
   std::string token;          // raw bytes
   std::string store_address;  // host:port
   std::string activity;       // path of an ActivityBoard; empty: none
+  std::string store_prefix;   // of all keys of this attempt
   std::string master_address = "127.0.0.1";
   std::uint16_t master_port = 0;
   int node = 0;  // this one, of
@@ -21,7 +22,8 @@ struct JobIdentity {
   int first_rank = 0;  // of this node, in
   int world = 1;       // ranks of all nodes
   int ranks = 1;       // of this node
-  int restarts = 0;    // before this attempt
+  int attempt = 0;
+  int restarts = 0;  // before this attempt; nodes that come and go cost none
   int max_restarts = 0;
   int cores = 1;                  // that all ranks of this node together may use
   std::vector<std::string> gpus;  // of this node, with

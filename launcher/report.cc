@@ -49,25 +49,6 @@ std::chrono::nanoseconds from_seconds(double value) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(value));
 }
 
-void report_failure(const AttemptOutcome& outcome, bool repeat_last_lines,
-                    std::vector<std::string>& lines) {
-  const FailureRecord& failure = *outcome.failure;
-  lines.push_back("dlaunch: rank " + std::to_string(failure.rank) + " (pid " +
-                  std::to_string(failure.pid) + " on " + failure.host + ") " +
-                  how_it_failed(failure) + " after " +
-                  seconds(from_seconds(failure.after_seconds)));
-  if (!failure.probable_cause.empty()) {
-    lines.push_back("dlaunch: probable cause: " + failure.probable_cause);
-  }
-  if (repeat_last_lines && !failure.last_lines.empty()) {
-    lines.emplace_back("dlaunch: its last lines on stderr:");
-    for (const std::string& line : failure.last_lines) lines.push_back("  | " + line);
-  }
-  if (outcome.ranks.size() > 1) {
-    lines.push_back("dlaunch: the other ranks: " + how_ranks_ended(outcome, outcome.first_failed));
-  }
-}
-
 }  // namespace
 
 std::string ranges(const std::vector<int>& numbers) {
@@ -90,6 +71,21 @@ std::string seconds(std::chrono::nanoseconds time) {
   return text;
 }
 
+std::vector<std::string> describe_failure(const FailureRecord& failure, bool with_last_lines) {
+  std::vector<std::string> lines{"dlaunch: rank " + std::to_string(failure.rank) + " (pid " +
+                                 std::to_string(failure.pid) + " on " + failure.host + ") " +
+                                 how_it_failed(failure) + " after " +
+                                 seconds(from_seconds(failure.after_seconds))};
+  if (!failure.probable_cause.empty()) {
+    lines.push_back("dlaunch: probable cause: " + failure.probable_cause);
+  }
+  if (with_last_lines && !failure.last_lines.empty()) {
+    lines.emplace_back("dlaunch: its last lines on stderr:");
+    for (const std::string& line : failure.last_lines) lines.push_back("  | " + line);
+  }
+  return lines;
+}
+
 std::vector<std::string> make_report(const AttemptOutcome& outcome, bool repeat_last_lines) {
   std::vector<std::string> lines;
   switch (outcome.cause) {
@@ -104,7 +100,14 @@ std::vector<std::string> make_report(const AttemptOutcome& outcome, bool repeat_
                       "; ranks: " + how_ranks_ended(outcome, std::nullopt));
       break;
     case AttemptOutcome::Cause::kRankFailed:
-      report_failure(outcome, repeat_last_lines, lines);
+      lines = describe_failure(*outcome.failure, repeat_last_lines);
+      if (outcome.ranks.size() > 1) {
+        lines.push_back("dlaunch: the other ranks: " +
+                        how_ranks_ended(outcome, outcome.first_failed));
+      }
+      break;
+    case AttemptOutcome::Cause::kElsewhere:
+      lines.push_back("dlaunch: the ranks of this node: " + how_ranks_ended(outcome, std::nullopt));
       break;
   }
   return lines;

@@ -13,6 +13,10 @@ namespace dlaunch {
 /// stderr belong to it, because the user has them no longer before his eyes.
 std::vector<std::string> make_report(const AttemptOutcome& outcome, bool repeat_last_lines);
 
+/// "dlaunch: rank 1 (pid 4711 on host1) failed with exit code 3 after 0.21 s", its probable cause,
+/// and if asked for its last lines on stderr.
+std::vector<std::string> describe_failure(const FailureRecord& failure, bool with_last_lines);
+
 /// "1.50 s", "35 s".
 std::string seconds(std::chrono::nanoseconds time);
 

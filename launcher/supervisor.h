@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <optional>
 #include <vector>
@@ -43,6 +44,9 @@ class Supervisor {
   /// A signal meant for the job. `seen_by_terminal_group`: the terminal has sent it to its
   /// foreground group itself.
   void handle_signal(int signal, bool seen_by_terminal_group);
+
+  /// The other nodes of the job end their ranks.
+  void end_elsewhere() { end_attempt(AttemptOutcome::Cause::kElsewhere, SIGTERM, false); }
 
   /// A child has ended: if it is not a rank, it was a rank's and came to us as an orphan.
   void reap_children();

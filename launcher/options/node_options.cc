@@ -7,6 +7,24 @@ namespace dlaunch {
 
 void add_node_options(CLI::App& app, NodeOptions& options) {
   const OptionGroup group(app, "Nodes");
+  const auto text_into = [](std::string& into) {
+    return [&into](const std::string& text) { into = text; };
+  };
+  group.add("--nnodes", "N", "Number of nodes; MIN:MAX: nodes may be lost and join",
+            text_into(options.nodes));
+  group.add("--node-rank", "R", "Number of this node (default: as they come)",
+            text_into(options.node_rank));
+  group.add("--rdzv-endpoint", "HOST:PORT", "Where the nodes meet: an address of one of them",
+            text_into(options.endpoint));
+  group.add("--token-file", "FILE", "Secret that all nodes have, 64 hexadecimal digits",
+            text_into(options.token_file));
+  group.add(
+      "--rdzv-timeout", "SECONDS", "For all nodes to come (default 300)",
+      [&](const std::string& text) { options.join_timeout = parse_seconds(text, Zero::kRefused); });
+  group.add_flag("--standalone", "One node, whatever the cluster says",
+                 [&] { options.standalone = true; });
+  group.add_flag("--explain", "Say from where the values of this group come",
+                 [&] { options.explain = true; });
   group.add("--port", "PORT", "Port of the rendezvous store (default: any)",
             [&](const std::string& text) { options.store_port = parse_port(text); });
 }

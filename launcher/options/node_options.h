@@ -1,7 +1,9 @@
 // What the user said about the nodes of the job, and how they find each other.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <string>
 
 namespace CLI {
 class App;
@@ -9,7 +11,15 @@ class App;
 
 namespace dlaunch {
 
+/// Empty texts: not given. What they mean is node_settings.h's.
 struct NodeOptions {
+  std::string nodes;  // "4", "2:4"
+  std::string node_rank;
+  std::string endpoint;  // host:port
+  std::string token_file;
+  std::chrono::nanoseconds join_timeout = std::chrono::minutes(5);
+  bool standalone = false;       // one node, whatever the cluster's manager says
+  bool explain = false;          // say where each value comes from
   std::uint16_t store_port = 0;  // 0: chosen by the system
 };
 

@@ -15,6 +15,8 @@ enum ExitCode : int {
 /// dlaunch's own, in the manner of timeout(1) and env(1). Otherwise it exits with the code of the
 /// rank that failed first, 128 + signal if a signal ended it.
 enum LauncherExitCode : int {
+  kLauncherNodeLost = 122,       // a node of the job, or the one that hosts its store, was lost
+  kLauncherRendezvous = 123,     // the nodes of the job did not come together
   kLauncherTimeout = 124,        // --timeout passed
   kLauncherFailure = 125,        // usage error, or the launcher itself failed
   kLauncherNotExecutable = 126,  // the program was found but cannot be run

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include <netdb.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "runtime/base/token.h"
@@ -41,6 +43,18 @@ Result<std::int64_t> number_of(const Result<Message>& response) {
 
 std::string_view as_text(const auto& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+std::string numeric_host(int socket, int (*end_of)(int, sockaddr*, socklen_t*)) {
+  sockaddr_storage end{};
+  socklen_t length = sizeof(end);
+  auto* const address = reinterpret_cast<sockaddr*>(&end);
+  std::array<char, NI_MAXHOST> text{};
+  if (end_of(socket, address, &length) != 0 ||
+      getnameinfo(address, length, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0) {
+    return "";
+  }
+  return end.ss_family == AF_INET6 ? "[" + std::string(text.data()) + "]" : text.data();
 }
 
 Status check_greeting(std::string_view greeting) {
@@ -111,6 +125,14 @@ TcpStore::~TcpStore() {
   close(socket_);
 }
 
+std::string TcpStore::own_host() const {
+  return numeric_host(socket_, getsockname);
+}
+
+std::string TcpStore::server_host() const {
+  return numeric_host(socket_, getpeername);
+}
+
 std::vector<std::string> TcpStore::scoped(const std::vector<std::string>& keys) const {
   std::vector<std::string> all;
   all.reserve(keys.size());
@@ -127,18 +149,14 @@ Status TcpStore::strip_prefix(std::string& key) const {
 }
 
 Status TcpStore::set(std::string_view key, std::string_view value) {
-  return set_before(key, value, Deadline::after(kDefaultTimeout));
-}
-
-Status TcpStore::set_before(std::string_view key, std::string_view value, Deadline deadline) {
   return call({.code = code_of(Operation::kSet), .parts = {scoped(key), std::string(value)}},
-              deadline)
+              Deadline::after(answer_limit_))
       .status();
 }
 
 Status TcpStore::set_owned(std::string_view key, std::string_view value) {
   return call({.code = code_of(Operation::kSetOwned), .parts = {scoped(key), std::string(value)}},
-              Deadline::after(kDefaultTimeout))
+              Deadline::after(answer_limit_))
       .status();
 }
 
@@ -147,7 +165,7 @@ Result<std::vector<std::string>> TcpStore::get_all(const std::vector<std::string
   const auto wait = time_to_wait(deadline);
   auto response =
       call({.code = code_of(Operation::kGetAll), .number = wait.count(), .parts = scoped(keys)},
-           Deadline::after(wait + kAnswerSlack));
+           Deadline::after(wait + std::min<std::chrono::nanoseconds>(kAnswerSlack, answer_limit_)));
   if (!response.ok()) return response.status();
   if (response->parts.size() != keys.size()) {
     return Status(StatusCode::kProtocol, "store at " + address_ + ": wrong number of values");
@@ -158,7 +176,7 @@ Result<std::vector<std::string>> TcpStore::get_all(const std::vector<std::string
 Result<std::vector<std::optional<std::string>>> TcpStore::try_get(
     const std::vector<std::string>& keys) {
   auto response = call({.code = code_of(Operation::kTryGet), .parts = scoped(keys)},
-                       Deadline::after(kDefaultTimeout));
+                       Deadline::after(answer_limit_));
   if (!response.ok()) return response.status();
   return store_protocol::read_try_get(*std::move(response), keys.size());
 }
@@ -166,7 +184,7 @@ Result<std::vector<std::optional<std::string>>> TcpStore::try_get(
 Result<std::int64_t> TcpStore::add(std::string_view key, std::int64_t amount) {
   return number_of(
       call({.code = code_of(Operation::kAdd), .number = amount, .parts = {scoped(key)}},
-           Deadline::after(kDefaultTimeout)));
+           Deadline::after(answer_limit_)));
 }
 
 Result<StoreSwap> TcpStore::compare_and_set(std::string_view key,
@@ -176,7 +194,7 @@ Result<StoreSwap> TcpStore::compare_and_set(std::string_view key,
                   .number = expected ? 1 : 0,
                   .parts = {scoped(key), std::string(desired)}};
   if (expected) request.parts.emplace_back(*expected);
-  auto response = call(std::move(request), Deadline::after(kDefaultTimeout));
+  auto response = call(std::move(request), Deadline::after(answer_limit_));
   if (!response.ok()) return response.status();
   StoreSwap swap{.swapped = response->number != 0};
   if (!response->parts.empty()) swap.value = std::move(response->parts[0]);
@@ -186,12 +204,12 @@ Result<StoreSwap> TcpStore::compare_and_set(std::string_view key,
 Result<std::int64_t> TcpStore::append(std::string_view key, std::string_view bytes) {
   return number_of(
       call({.code = code_of(Operation::kAppend), .parts = {scoped(key), std::string(bytes)}},
-           Deadline::after(kDefaultTimeout)));
+           Deadline::after(answer_limit_)));
 }
 
 Result<bool> TcpStore::remove(std::string_view key) {
   const auto removed = number_of(call({.code = code_of(Operation::kRemove), .parts = {scoped(key)}},
-                                      Deadline::after(kDefaultTimeout)));
+                                      Deadline::after(answer_limit_)));
   if (!removed.ok()) return removed.status();
   return *removed != 0;
 }
@@ -202,7 +220,7 @@ Result<std::vector<StoreEntry>> TcpStore::list(std::string_view prefix) {
     auto response = call({.code = code_of(Operation::kList),
                           .number = static_cast<std::int64_t>(store_protocol::kMostEntries),
                           .parts = {scoped(prefix), all.empty() ? "" : scoped(all.back().key)}},
-                         Deadline::after(kDefaultTimeout));
+                         Deadline::after(answer_limit_));
     if (!response.ok()) return response.status();
     const bool more = response->number != 0 && !response->parts.empty();
     auto entries = store_protocol::read_list(*std::move(response));
@@ -218,10 +236,11 @@ Result<std::vector<StoreEntry>> TcpStore::list(std::string_view prefix) {
 Result<StoreChanges> TcpStore::watch(std::string_view prefix, std::uint64_t revision,
                                      Deadline deadline) {
   const auto wait = time_to_wait(deadline);
-  auto response = call({.code = code_of(Operation::kWatch),
-                        .number = wait.count(),
-                        .parts = {scoped(prefix), std::to_string(revision)}},
-                       Deadline::after(wait + kAnswerSlack));
+  auto response =
+      call({.code = code_of(Operation::kWatch),
+            .number = wait.count(),
+            .parts = {scoped(prefix), std::to_string(revision)}},
+           Deadline::after(wait + std::min<std::chrono::nanoseconds>(kAnswerSlack, answer_limit_)));
   if (!response.ok()) return response.status();
   auto changes = store_protocol::read_watch(*std::move(response));
   if (!changes.ok()) return changes.status();
@@ -230,7 +249,7 @@ Result<StoreChanges> TcpStore::watch(std::string_view prefix, std::uint64_t revi
 }
 
 Result<std::vector<std::pair<std::string, std::string>>> TcpStore::stat() {
-  auto response = call({.code = code_of(Operation::kStat)}, Deadline::after(kDefaultTimeout));
+  auto response = call({.code = code_of(Operation::kStat)}, Deadline::after(answer_limit_));
   if (!response.ok()) return response.status();
   std::vector<std::pair<std::string, std::string>> pairs;
   for (std::size_t i = 0; i + 1 < response->parts.size(); i += 2) {

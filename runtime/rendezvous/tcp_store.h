@@ -5,6 +5,7 @@
 // stays broken: every later call returns why.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -61,8 +62,13 @@ class TcpStore final : public Store {
   /// What the server counts: pairs of a name and a number.
   Result<std::vector<std::pair<std::string, std::string>>> stat();
 
-  /// A set with a deadline of its own, for those who must notice soon that the server is gone.
-  Status set_before(std::string_view key, std::string_view value, Deadline deadline);
+  /// The numeric addresses of both ends of the connection, IPv6 in brackets, without ports.
+  std::string own_host() const;
+  std::string server_host() const;
+
+  /// How long every call waits for its answer, beyond what it asks the server to wait: for those
+  /// who must notice soon that the server is gone. 300 s at first. Before the store is shared.
+  void limit_answers(std::chrono::nanoseconds limit) { answer_limit_ = limit; }
 
  private:
   using Message = store_protocol::Message;
@@ -86,6 +92,7 @@ class TcpStore final : public Store {
   const int socket_;
   const std::string address_;
   const std::string prefix_;
+  std::chrono::nanoseconds answer_limit_ = kDefaultTimeout;
 
   std::mutex send_mutex_;  // frames of one call at a time; never taken while mutex_ is held
   std::mutex mutex_;       // guards what follows, except that inbox_ belongs to the reading thread

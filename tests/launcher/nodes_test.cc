@@ -1,0 +1,280 @@
+// Jobs of several nodes: several dlaunch processes on this machine.
+#include <signal.h>
+
+#include <chrono>
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/launcher/node_runs.h"
+
+namespace dlaunch::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+
+const Strings kOne{"--nproc", "1"};
+
+TEST(Nodes, FormOneJobWithRanksInTheOrderOfTheNodes) {
+  Nodes nodes("2");
+  const Strings actions{"env=RANK",        "env=WORLD_SIZE",       "env=LOCAL_RANK",
+                        "env=GROUP_RANK",  "env=GROUP_WORLD_SIZE", "env=LOCAL_WORLD_SIZE",
+                        "env=MASTER_ADDR", "env=DLAUNCH_NODES"};
+  nodes.start_ranks({"--nproc", "2", "--node-rank", "1"}, actions);
+  nodes.start_ranks({"--nproc", "1", "--node-rank", "0"}, actions);
+  const auto second = nodes.finish(0);
+  const auto first = nodes.finish(1);
+  EXPECT_EQ(first.exit_code, 0) << first.error;
+  EXPECT_EQ(second.exit_code, 0) << second.error;
+  EXPECT_EQ(first.out,
+            "0 RANK=0\n0 WORLD_SIZE=3\n0 LOCAL_RANK=0\n0 GROUP_RANK=0\n0 GROUP_WORLD_SIZE=2\n"
+            "0 LOCAL_WORLD_SIZE=1\n0 MASTER_ADDR=127.0.0.1\n0 DLAUNCH_NODES=2\n");
+  for (const char* line : {"1 RANK=1", "2 RANK=2", "1 LOCAL_RANK=0", "2 LOCAL_RANK=1",
+                           "1 GROUP_RANK=1", "2 LOCAL_WORLD_SIZE=2", "2 WORLD_SIZE=3"}) {
+    EXPECT_THAT(second.out, HasSubstr(line));
+  }
+}
+
+TEST(Nodes, SayForWhomTheyWait) {
+  Nodes nodes("3");
+  nodes.start_ranks({"--nproc", "1", "--node-rank", "2"}, {});
+  ASSERT_TRUE(nodes[0].wait_for_error("waiting for 2 of 3 nodes", soon()));
+  nodes.start_ranks({"--nproc", "1", "--node-rank", "0"}, {});
+  ASSERT_TRUE(nodes[0].wait_for_error("waiting for 1 of 3 nodes", soon()));
+  ASSERT_TRUE(nodes[0].wait_for_error("missing: node rank 1\n", soon()));
+  nodes.start_ranks({"--nproc", "1", "--node-rank", "1"}, {});
+  for (std::size_t node = 0; node < nodes.size(); ++node) {
+    EXPECT_EQ(nodes.finish(node).exit_code, 0);
+  }
+}
+
+TEST(Nodes, AllReportTheFailureThatWasFirstAndExitWithItsCode) {
+  Nodes nodes("2");
+  nodes.start_ranks({"--nproc", "2", "--node-rank", "0"}, {"pause"});
+  nodes.start_ranks({"--nproc", "2", "--node-rank", "1"},
+                    {"only=3", "err=out of luck", "exit=7", "only=2", "pause"});
+  const auto here = nodes.finish(0);
+  const auto there = nodes.finish(1);
+  EXPECT_EQ(here.exit_code, 7);
+  EXPECT_EQ(there.exit_code, 7);
+  EXPECT_THAT(here.error, AllOf(HasSubstr("dlaunch: rank 3 (pid "),
+                                HasSubstr("failed with exit code 7"), HasSubstr("| out of luck"),
+                                HasSubstr("the ranks of this node: 0, 1 ended by SIGTERM")));
+  EXPECT_THAT(there.error,
+              AllOf(HasSubstr("[rank 3] out of luck\n"), HasSubstr("failed with exit code 7"),
+                    HasSubstr("the other ranks: 2 ended by SIGTERM (collateral)")));
+}
+
+TEST(Nodes, EndEverywhereWhenOneIsKilledAndNameIt) {
+  for (const std::size_t victim : {std::size_t{1}, std::size_t{2}}) {
+    const std::string mark = fresh_mark();
+    Nodes nodes("3");
+    for (const char* rank : {"0", "1", "2"}) {
+      nodes.start_ranks({"--nproc", "2", "--node-rank", rank}, {mark, "out=up", "pause"});
+    }
+    for (std::size_t node = 0; node < 3; ++node) {
+      ASSERT_TRUE(nodes[node].wait_for_output("up\nup\n", soon()));
+    }
+    // It may host the store, and the others then hear of its end from itself or from the socket.
+    nodes[victim].send_signal(SIGKILL);
+    const std::string named = "node " + std::to_string(victim) + " (";
+    for (std::size_t node = 0; node < 3; ++node) {
+      if (node == victim) continue;
+      const auto result = nodes.finish(node);
+      EXPECT_EQ(result.exit_code, 122) << result.error;
+      EXPECT_THAT(result.error,
+                  AllOf(HasSubstr("is lost"),
+                        AnyOf(HasSubstr(named), HasSubstr("the node with the store, "))));
+    }
+    (void)nodes.finish(victim);
+    EXPECT_TRUE(all_gone(mark, soon()));
+  }
+}
+
+TEST(Nodes, NoticeOneThatHasFallenSilentWithinFiveSeconds) {
+  const std::string mark = fresh_mark();
+  Nodes nodes("2");
+  nodes.start_ranks({"--nproc", "1", "--node-rank", "0"}, {mark, "out=up", "pause"});
+  ASSERT_TRUE(nodes[0].wait_for_error("waiting for 1 of 2", soon()));  // so it hosts the store
+  nodes.start_ranks({"--nproc", "1", "--node-rank", "1"}, {mark, "out=up", "pause"});
+  ASSERT_TRUE(nodes[1].wait_for_output("up\n", soon()));
+  ASSERT_TRUE(nodes[0].wait_for_output("up\n", soon()));
+  const auto launcher = children_of(nodes[1].pid());
+  ASSERT_EQ(launcher.size(), 1U);
+  kill(launcher[0], SIGSTOP);
+  const auto result = nodes.finish(0);
+  EXPECT_EQ(result.exit_code, 122) << result.error;
+  EXPECT_THAT(result.error, HasSubstr("is lost: no sign of life for "));
+  // Once it goes on it learns that, and ends its ranks.
+  kill(launcher[0], SIGCONT);
+  const auto silent = nodes.finish(1);
+  EXPECT_EQ(silent.exit_code, 122) << silent.error;
+  EXPECT_TRUE(all_gone(mark, soon()));
+}
+
+TEST(Nodes, EndWithTheSignalThatOneOfThemGets) {
+  Nodes nodes("2");
+  nodes.start_ranks(kOne, {"out=up", "pause"});
+  nodes.start_ranks(kOne, {"out=up", "pause"});
+  ASSERT_TRUE(nodes[0].wait_for_output("up\n", soon()));
+  ASSERT_TRUE(nodes[1].wait_for_output("up\n", soon()));
+  nodes[1].send_signal(SIGINT);
+  const auto other = nodes.finish(0);
+  EXPECT_EQ(other.exit_code, 130) << other.error;
+  EXPECT_THAT(other.error, HasSubstr("ended by SIGINT"));
+  EXPECT_EQ(nodes.finish(1).exit_code, 130);
+}
+
+TEST(Nodes, CanBeInterruptedWhileTheyWait) {
+  Nodes nodes("2");
+  nodes.start_ranks(kOne, {});
+  ASSERT_TRUE(nodes[0].wait_for_error("waiting for 1 of 2 nodes", soon()));
+  nodes[0].send_signal(SIGINT);
+  const auto result = nodes.finish(0);
+  EXPECT_EQ(result.exit_code, 130);
+  EXPECT_THAT(result.error, HasSubstr("before all nodes had come"));
+}
+
+TEST(Nodes, RestartTogetherWithKeysOfTheirOwn) {
+  Nodes nodes("2");
+  const Strings options{"--nproc",         "1",    "--max-restarts", "2",
+                        "--restart-delay", "0.05", "--ready-after",  "0"};
+  // Fails in the first round on rank 1.
+  const std::string script =
+      "echo $DLAUNCH_STORE_PREFIX restart $TORCHELASTIC_RESTART_COUNT; "
+      "if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then [ $RANK = 1 ] && exit 3; exec sleep 60; fi";
+  nodes.start(options, {"sh", "-c", script});
+  nodes.start(options, {"sh", "-c", script});
+  for (std::size_t node = 0; node < 2; ++node) {
+    const auto result = nodes.finish(node);
+    EXPECT_EQ(result.exit_code, 0) << result.error;
+    EXPECT_THAT(result.out, EndsWith("attempt 1/ restart 1\n"));
+    EXPECT_THAT(result.error, HasSubstr("failed with exit code 3"));
+    EXPECT_THAT(result.error, HasSubstr("restart in 0.05 s"));
+  }
+}
+
+TEST(ElasticNodes, GoOnWithTheSurvivorsAndTakeInANewcomer) {
+  Nodes nodes("1:3");
+  const std::string script = "echo world $WORLD_SIZE; exec sleep 60";
+  nodes.start(kOne, {"sh", "-c", script});
+  nodes.start(kOne, {"sh", "-c", script});
+  ASSERT_TRUE(nodes[0].wait_for_output("world 2\n", soon()));
+  ASSERT_TRUE(nodes[1].wait_for_output("world 2\n", soon()));
+  nodes.start(kOne, {"sh", "-c", script});
+  ASSERT_TRUE(nodes[0].wait_for_output("world 3\n", soon()));
+  ASSERT_TRUE(nodes[2].wait_for_output("world 3\n", soon()));
+  // The third does not host the store.
+  nodes[2].send_signal(SIGKILL);
+  ASSERT_TRUE(nodes[0].wait_for_error("is lost", soon()));
+  ASSERT_TRUE(nodes[0].wait_for_error("starts again with the nodes that are there", soon()));
+  ASSERT_TRUE(nodes[1].wait_for_output("world 2\nworld 3\nworld 2\n", soon()));
+  nodes[0].send_signal(SIGTERM);
+  EXPECT_EQ(nodes.finish(0).exit_code, 143);
+  EXPECT_EQ(nodes.finish(1).exit_code, 143);
+}
+
+TEST(NodesInVain, AnUnreachableEndpointIsNamed) {
+  Nodes nodes("2", "127.0.0.2:9");
+  Command command = nodes.command({"--nproc", "1", "--rdzv-timeout", "1"}, {"true"});
+  // 127.0.0.2 is this host's, so use an address that is not.
+  for (std::string& word : command.arguments) {
+    if (word == "127.0.0.2:9") word = "192.0.2.1:9";  // reserved for documentation
+  }
+  const auto result = run_command(command);
+  EXPECT_EQ(result.exit_code, 123);
+  EXPECT_THAT(result.error, HasSubstr("nobody answers at 192.0.2.1:9"));
+}
+
+TEST(NodesInVain, TooFewNodesAreCounted) {
+  Nodes nodes("3");
+  nodes.start_ranks({"--nproc", "1", "--rdzv-timeout", "1.5"}, {"out=never"});
+  const auto result = nodes.finish(0);
+  EXPECT_EQ(result.exit_code, 123);
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.error, HasSubstr("only 1 of 3 nodes came within 1.50 s"));
+}
+
+TEST(NodesInVain, AnotherSecretIsRefused) {
+  Nodes nodes("2");
+  nodes.start_ranks(kOne, {});
+  ASSERT_TRUE(nodes[0].wait_for_error("waiting for 1 of 2 nodes", soon()));
+  Nodes stranger("2", nodes.endpoint());
+  const auto result = run_command(stranger.command(kOne, {"true"}));
+  EXPECT_EQ(result.exit_code, 123);
+  EXPECT_THAT(result.error, HasSubstr("refused this job's token"));
+  nodes.start_ranks(kOne, {});
+  EXPECT_EQ(nodes.finish(0).exit_code, 0);  // unimpressed
+}
+
+TEST(NodesInVain, TwoThatClaimOneNodeRankAreNamed) {
+  Nodes nodes("2");
+  nodes.start_ranks({"--nproc", "1", "--node-rank", "1"}, {});
+  ASSERT_TRUE(nodes[0].wait_for_error("waiting for 1 of 2 nodes", soon()));
+  const auto result = run_command(nodes.command({"--nproc", "1", "--node-rank", "1"}, {"true"}));
+  EXPECT_EQ(result.exit_code, 123);
+  EXPECT_THAT(result.error, HasSubstr("two nodes claim node rank 1: "));
+  ASSERT_TRUE(nodes[0].wait_for_error("refused: two nodes claim node rank 1", soon()));
+  nodes.start_ranks({"--nproc", "1", "--node-rank", "0"}, {});
+  EXPECT_EQ(nodes.finish(0).exit_code, 0);
+}
+
+TEST(NodesInVain, ADifferentNumberOfNodesIsRefused) {
+  Nodes nodes("2");
+  nodes.start_ranks(kOne, {});
+  ASSERT_TRUE(nodes[0].wait_for_error("waiting for 1 of 2 nodes", soon()));
+  Command command = nodes.command(kOne, {"true"});
+  command.arguments[2] = "3";
+  const auto result = run_command(command);
+  EXPECT_EQ(result.exit_code, 123);
+  EXPECT_THAT(result.error, HasSubstr("--nnodes 3"));
+}
+
+TEST(NodesInVain, AProgramThatOneNodeDoesNotHaveEndsTheJob) {
+  Nodes nodes("2");
+  nodes.start_ranks(kOne, {"pause"});
+  ASSERT_TRUE(nodes[0].wait_for_error("waiting for 1 of 2 nodes", soon()));
+  const std::string broken = ::testing::TempDir() + "/no_interpreter." + std::to_string(getpid());
+  std::ofstream(broken) << "#!/nowhere/sh\n";
+  chmod(broken.c_str(), 0755);
+  nodes.start(kOne, {broken});
+  EXPECT_EQ(nodes.finish(1).exit_code, 127);
+  const auto other = nodes.finish(0);
+  EXPECT_EQ(other.exit_code, 127) << other.error;
+  EXPECT_THAT(other.error, HasSubstr(broken));
+  unlink(broken.c_str());
+}
+
+TEST(NodesInVain, OptionsThatDoNotFitAreRefusedAtOnce) {
+  const auto error_of = [](Strings arguments) {
+    arguments.insert(arguments.begin(), built_program("dlaunch"));
+    const auto result =
+        run_command({.arguments = arguments, .unset = {"DLAUNCH_TOKEN", "DLAUNCH_TOKEN_FILE"}});
+    EXPECT_EQ(result.exit_code, 125);
+    return result.error;
+  };
+  EXPECT_THAT(error_of({"--nproc", "1", "--nnodes", "2", "true"}), HasSubstr("--rdzv-endpoint"));
+  EXPECT_THAT(error_of({"--nproc", "1", "--nnodes", "2", "--rdzv-endpoint", "h:1", "true"}),
+              HasSubstr("--token-file"));
+  EXPECT_THAT(error_of({"--nproc", "1", "--nnodes", "x", "true"}), HasSubstr("'x'"));
+}
+
+TEST(NodesExplained, SayFromWhereEachValueCame) {
+  Nodes nodes("1");
+  Command command = nodes.command({"--nproc", "1", "--explain"}, {"true"});
+  command.environment = {{"SLURM_STEP_NUM_NODES", "2"}, {"SLURM_STEP_NUM_TASKS", "2"}};
+  const auto result = run_command(command);
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.error,
+              AllOf(HasSubstr("started by: Slurm"), HasSubstr("nodes: 1, from command line")));
+}
+
+}  // namespace
+}  // namespace dlaunch::testing
