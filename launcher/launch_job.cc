@@ -193,7 +193,7 @@ Status Job::run_on_nodes() {
   std::optional<EventLoop::TimerId> timer;
   if (deadline_) timer = loop_.call_at(*deadline_, [this] { timed_out_ = true; });
   while (const auto round = nodes_->next_round([this] { return stopped_ || timed_out_; })) {
-    const Status launched = run_attempt(identity_in(*round));
+    Status launched = run_attempt(identity_in(*round));
     end_round(launched);
     if (!launched.ok()) return launched;
   }
