@@ -15,8 +15,8 @@ using Variables = std::map<std::string, std::string, std::less<>>;
 std::string gpus_of(const JobIdentity& job, int local_rank) {
   std::string list;
   for (int i = 0; i < job.gpus_per_rank; ++i) {
-    const auto index = static_cast<std::size_t>(local_rank * job.gpus_per_rank + i);
-    list += (i > 0 ? "," : "") + job.gpus.at(index);
+    const int index = local_rank * job.gpus_per_rank + i;
+    list += (i > 0 ? "," : "") + job.gpus.at(static_cast<std::size_t>(index));
   }
   return list;
 }
