@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 constexpr auto kBeatInterval = 500ms;
 // For the store to acknowledge; without it, it is lost.
 constexpr auto kAnswerLimit = 3s;
-constexpr auto kWatchTurn = 10s;
+constexpr auto kWatchTurn = 1s;
 constexpr auto kRetry = 200ms;
 // Before the user is told what is waited for; then once more now and then.
 constexpr auto kPatience = 1s;

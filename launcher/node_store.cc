@@ -65,7 +65,7 @@ bool is_own(const Address& address) {
 
 // Where this node is to listen if it hosts the store; nothing if another one does. A name that
 // leads to loopback (the own name, in many an /etc/hosts) is known to others under another address,
-// so then, and on node 0 of a service whose address no node has itself, all addresses are served.
+// so then all addresses are served.
 std::optional<std::string> address_to_host(const NodeSettings& settings,
                                            const std::vector<Address>& addresses) {
   for (const Address& address : addresses) {
@@ -74,7 +74,6 @@ std::optional<std::string> address_to_host(const NodeSettings& settings,
                          settings.host != "[" + address.text + "]";
     return address.is_loopback() && by_name ? "0.0.0.0" : address.text;
   }
-  if (settings.node_rank == 0) return "0.0.0.0";
   return std::nullopt;
 }
 

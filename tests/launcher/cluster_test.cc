@@ -1,0 +1,138 @@
+// Jobs of several nodes where nodes come from elsewhere: hosts with a network between them, which
+// are network namespaces, and MPI's launchers. Skipped, with the reason, where the machine does not
+// allow that.
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/base/descriptor.h"
+#include "tests/comm/netns_hosts.h"
+#include "tests/launcher/node_runs.h"
+
+namespace dlaunch::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class NodesOnHosts : public ::testing::Test {
+ protected:
+  static constexpr int kHosts = 3;
+
+  void SetUp() override {
+    auto made = NetworkHosts::make(kHosts);
+    if (!made.ok()) GTEST_SKIP() << made.status().to_string();
+    network_ = *std::move(made);
+  }
+  // The endpoint is on host 1, which is not the first to come.
+  static std::string endpoint() { return NetworkHosts::address(1) + ":29500"; }
+
+  // dlaunch starts on a host, with this thread there meanwhile.
+  void start(Nodes& nodes, int host, const Strings& program, int node_rank = -1) const {
+    const Descriptor home(open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
+    network_->enter(host);
+    nodes.start({"--nproc", "2", "--node-rank", std::to_string(node_rank < 0 ? host : node_rank)},
+                program);
+    ASSERT_EQ(setns(home.get(), CLONE_NEWNET), 0);
+  }
+  const NetworkHosts& network() const { return *network_; }
+
+ private:
+  std::unique_ptr<NetworkHosts> network_;
+};
+
+TEST_F(NodesOnHosts, AreOneJobWhoseRanksReachEachOther) {
+  Nodes nodes("3", endpoint());
+  for (int host = 0; host < kHosts; ++host) {
+    start(
+        nodes, host,
+        {"sh", "-c", "echo $RANK master $MASTER_ADDR; exec " + built_program("sequential_print")});
+  }
+  for (std::size_t node = 0; node < nodes.size(); ++node) {
+    const auto result = nodes.finish(node);
+    EXPECT_EQ(result.exit_code, 0) << result.error;
+    EXPECT_THAT(result.out, HasSubstr(std::to_string(2 * node) + " master 10.83.0.1\n"));
+  }
+}
+
+TEST_F(NodesOnHosts, EndEverywhereWithinSecondsWhenOneIsCutOff) {
+  const std::string mark = fresh_mark();
+  Nodes nodes("3", endpoint());
+  for (int host = 0; host < kHosts; ++host) {
+    start(nodes, host, {built_program("test_rank"), mark, "out=up", "pause"});
+  }
+  for (std::size_t node = 0; node < nodes.size(); ++node) {
+    ASSERT_TRUE(nodes[node].wait_for_output("up\nup\n", soon()));
+  }
+  ASSERT_TRUE(network().set_link(2, /*up=*/false).ok());
+  for (const std::size_t node : {std::size_t{0}, std::size_t{1}}) {
+    const auto result = nodes.finish(node);
+    EXPECT_EQ(result.exit_code, 122) << result.error;
+    EXPECT_THAT(result.error, AllOf(HasSubstr("node 2 ("), HasSubstr("is lost: no sign of life")));
+  }
+  const auto cut_off = nodes.finish(2);
+  EXPECT_EQ(cut_off.exit_code, 122) << cut_off.error;
+  EXPECT_THAT(cut_off.error, HasSubstr("the node with the store, 10.83.0.2:29500, is lost"));
+  EXPECT_TRUE(all_gone(mark, soon()));
+}
+
+TEST_F(NodesOnHosts, KeepTheStoreFromStrangersOnTheNetwork) {
+  Nodes nodes("2", endpoint());
+  start(nodes, 1, {"true"}, 0);
+  ASSERT_TRUE(nodes[0].wait_for_error("waiting for 1 of 2 nodes", soon()));
+  Nodes strangers("2", endpoint());
+  start(strangers, 2, {"true"}, 1);
+  const auto refused = strangers.finish(0);
+  EXPECT_EQ(refused.exit_code, 123);
+  EXPECT_THAT(refused.error, HasSubstr("refused this job's token"));
+  nodes[0].send_signal(SIGTERM);
+  EXPECT_EQ(nodes.finish(0).exit_code, 143);
+}
+
+// The first of these programs that is installed; empty: none.
+std::string installed(const Strings& paths) {
+  for (const std::string& path : paths) {
+    if (access(path.c_str(), X_OK) == 0) return path;
+  }
+  return "";
+}
+
+CompletedProcess run_under(const Strings& launcher) {
+  const TokenFile token;
+  Command command{.arguments = launcher, .environment = {{"DLAUNCH_TOKEN_FILE", token.path()}}};
+  command.arguments.insert(command.arguments.end(),
+                           {built_program("dlaunch"), "--explain", "--bind", "none", "--nproc", "2",
+                            built_program("test_rank"), "env=WORLD_SIZE"});
+  return run_command(command);
+}
+
+void expect_three_nodes(const CompletedProcess& result, const std::string& manager) {
+  EXPECT_EQ(result.exit_code, 0) << result.error;
+  for (int rank = 0; rank < 6; ++rank) {
+    EXPECT_THAT(result.out, HasSubstr(std::to_string(rank) + " WORLD_SIZE=6\n"));
+  }
+  EXPECT_THAT(result.error, HasSubstr("dlaunch: started by: " + manager + "\n"));
+}
+
+TEST(NodesUnderMpi, OfOpenMpiAreFoundByTheirVariables) {
+  const std::string mpirun = installed({"/usr/bin/mpirun.openmpi"});
+  if (mpirun.empty()) GTEST_SKIP() << "Open MPI's mpirun is not installed";
+  expect_three_nodes(run_under({mpirun, "--allow-run-as-root", "--oversubscribe", "-n", "3"}),
+                     "Open MPI");
+}
+
+TEST(NodesUnderMpi, OfMpichAreFoundByTheirVariables) {
+  const std::string mpiexec = installed({"/usr/bin/mpiexec.hydra"});
+  if (mpiexec.empty()) GTEST_SKIP() << "MPICH's mpiexec is not installed";
+  expect_three_nodes(run_under({mpiexec, "-n", "3"}), "MPI (PMI)");
+}
+
+}  // namespace
+}  // namespace dlaunch::testing
