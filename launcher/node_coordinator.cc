@@ -87,6 +87,7 @@ void NodeCoordinator::member_left(const std::string& id, const std::string& why,
   const auto found = members_.find(id);
   if (found == members_.end()) return;
   const Member gone = std::move(found->second);
+  if (id == options_.host_id) host_ = gone;
   members_.erase(found);
   last_change_ = now;
   if (phase_ == Phase::kForming) note_waiting();
@@ -137,14 +138,18 @@ void NodeCoordinator::time_passed(Time now) {
 
 void NodeCoordinator::give_up() {
   if (phase_ == Phase::kDone) return;
-  const auto host = members_.find(options_.host_id);
+  // Its end may have been noticed as a member's already.
+  if (const auto host = members_.find(options_.host_id); host != members_.end()) {
+    host_ = host->second;
+  }
   const std::string why = "it hosted the store, and has left the job";
-  announce({.number = round_,
-            .action = VerdictRecord::Action::kFailed,
-            .exit_code = kLauncherNodeLost,
-            .reason = host == members_.end() ? "the node that hosted the store has left the job"
-                                             : lost_text(host->second, why)},
-           Time());
+  announce(
+      {.number = round_,
+       .action = VerdictRecord::Action::kFailed,
+       .exit_code = kLauncherNodeLost,
+       .reason = host_.has_value() ? lost_text(*host_, why)
+                                   : "the node that hosted the store is lost: it never joined"},
+      Time());
 }
 
 // "node 1 (host1 (pid 4711)) is lost: WHY".

@@ -103,6 +103,7 @@ class NodeCoordinator {
   const Options options_;
   Phase phase_ = Phase::kForming;
   std::map<std::string, Member> members_;
+  std::optional<Member> host_;  // the node with the store, once it has gone
   std::vector<std::string> refusals_;
   std::vector<Lost> lost_;  // in this round
   bool newcomer_ = false;   // the reason to stop
