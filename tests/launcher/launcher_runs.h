@@ -11,6 +11,15 @@
 
 namespace dlaunch::testing {
 
+/// ThreadSanitizer turns vfork into fork, after which dlaunch goes on before its child has run the
+/// program, and does not hear whether it could.
+#ifdef __SANITIZE_THREAD__
+inline constexpr bool kVforkIsFork = true;
+#else
+inline constexpr bool kVforkIsFork = false;
+#endif
+inline constexpr const char* kVforkIsForkText = "ThreadSanitizer turns vfork into fork";
+
 using Strings = std::vector<std::string>;
 
 /// dlaunch OPTIONS -- test_rank ACTIONS

@@ -238,6 +238,7 @@ TEST(NodesInVain, ADifferentNumberOfNodesIsRefused) {
 }
 
 TEST(NodesInVain, AProgramThatOneNodeDoesNotHaveEndsTheJob) {
+  if (kVforkIsFork) GTEST_SKIP() << kVforkIsForkText;
   Nodes nodes("2");
   nodes.start_ranks(kOne, {"pause"});
   ASSERT_TRUE(nodes[0].wait_for_error("waiting for 1 of 2 nodes", soon()));

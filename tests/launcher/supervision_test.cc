@@ -167,7 +167,7 @@ TEST_P(KilledLauncher, LeavesNothingAtRandomMoments) {
   for (int i = 0; i < kMoments; ++i) {
     const std::string mark = fresh_mark();
     const auto delay = std::chrono::microseconds(microseconds(random));
-    Subprocess job(ranks_that({mark, "family", "pause"}, 3));
+    Subprocess job(ranks_that({mark, "family", "pause"}, {"--nproc", "3", "--grace", "1"}));
     std::this_thread::sleep_for(delay);  // the random moment itself
     kill_one(job, GetParam());
     // A launcher that was not there yet could not be killed: then the job runs, and is ended here.
