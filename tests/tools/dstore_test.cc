@@ -108,7 +108,7 @@ TEST_F(DstoreTest, SaysWhatItNeedsToKnow) {
 
 TEST(Dstore, FindsTheStoreOfARunningJobByTheProcessOfARank) {
   Subprocess job({.arguments = {built_program("dlaunch"), "--nproc", "1", "sh", "-c",
-                                "echo pid $$ end; exec sleep 60"}});
+                                "echo pid $$ end; sleep 60; exit 0"}});
   ASSERT_TRUE(job.wait_for_output(" end\n", soon()));
   const std::string pid = job.output().substr(4, job.output().find(" end") - 4);
   const auto result = run_command({.arguments = {built_program("dstore"), "--pid", pid, "stat"},
