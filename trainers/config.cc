@@ -1,7 +1,9 @@
 #include "trainers/config.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
+#include <string_view>
 
 #include <spdlog/fmt/fmt.h>
 
@@ -151,6 +153,21 @@ void read_train(JsonObject& object, TrainConfig& config) {
     object.refuse("device", "this build has no CUDA; use \"cpu\"");
 }
 
+void read_checkpoint(JsonObject& object, CheckpointConfig& checkpoint) {
+  checkpoint.every_steps = read_size(object, "every_steps", 0, kNotNegative);
+  checkpoint.every_epochs = read_size(object, "every_epochs", 0, kNotNegative);
+  checkpoint.keep = read_size(object, "keep", 3, kPositive);
+  const std::string resume = object.text("resume", "restart");
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody changes the environment
+  const char* restarts = std::getenv("TORCHELASTIC_RESTART_COUNT");
+  const bool restarted = restarts != nullptr && std::string_view(restarts) != "0";
+  const bool named = resume != "restart" && resume != "auto" && resume != "none";
+  if (named) checkpoint.path = resume;
+  checkpoint.resume = resume == "auto" || (restarted && resume != "none")
+                          ? CheckpointConfig::Resume::kNewest
+                          : CheckpointConfig::Resume::kNone;
+}
+
 void read_output(JsonObject& object, const std::string& source, TrainConfig& config) {
   const std::string stem = std::filesystem::path(source).stem().string();
   config.output_directory = object.text("directory", "runs/" + stem);
@@ -200,10 +217,13 @@ TrainConfig read_train_config(const nlohmann::json& json, const std::string& sou
     root.object("data", [&](JsonObject& object) { read_data(object, config.data); });
     root.object("model", [&](JsonObject& object) {
       config.model = object.choice("name", "small_cnn", nn::model_names());
+      config.weights = object.text("weights", "");
     });
     root.object("optimizer", [&](JsonObject& object) { read_optimizer(object, config); });
     root.object("schedule", [&](JsonObject& object) { read_schedule(object, config.schedule); });
     root.object("train", [&](JsonObject& object) { read_train(object, config); });
+    root.object("checkpoint",
+                [&](JsonObject& object) { read_checkpoint(object, config.checkpoint); });
     root.object("output", [&](JsonObject& object) { read_output(object, source, config); });
   });
   return config;

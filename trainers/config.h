@@ -38,13 +38,30 @@ struct ScheduleConfig {
   std::vector<double> point_factors;
 };
 
+struct CheckpointConfig {
+  enum class Resume {
+    kNone,    // begin anew, or from `path` if there is one
+    kNewest,  // the newest of this run, else as kNone
+  };
+
+  std::size_t every_steps = 0;   // 0: not by steps
+  std::size_t every_epochs = 0;  // 0: not by epochs
+  std::size_t keep = 0;
+  Resume resume = Resume::kNone;
+  std::string path;  // empty: none
+
+  bool enabled() const { return every_steps > 0 || every_epochs > 0; }
+};
+
 enum class ProgressStyle { kAuto, kBar, kLines, kNone };
 
 struct TrainConfig {
   DataConfig data;
   std::string model;
+  std::string weights;  // file of initial weights; empty: random ones
   nn::SgdOptions optimizer;
   ScheduleConfig schedule;
+  CheckpointConfig checkpoint;
 
   std::size_t epochs = 0;
   std::size_t batch_size_per_rank = 0;  // of a micro-batch; 0: global_batch_size holds

@@ -153,6 +153,14 @@ int main(int argc, char** argv) {
   app.add_option("--set", arguments.overrides, "override one value; may be repeated")
       ->type_name("key.path=value")
       ->allow_extra_args(false);
+  app.add_option_function<std::string>(
+         "--resume",
+         [&](const std::string& value) {
+           arguments.overrides.push_back("checkpoint.resume=" + value);
+         },
+         "where to go on: auto (the newest checkpoint in output.directory, if there is one), a "
+         "checkpoint's path, or none; by default auto if dlaunch has restarted the job")
+      ->type_name("auto|PATH|none");
   app.add_flag("--dry-run", arguments.dry_run,
                "print the resolved configuration and the layers of the model, and end");
   try {

@@ -17,12 +17,12 @@ namespace {
 
 }  // namespace
 
-MetricsFile::MetricsFile(const std::string& directory, const std::string& name)
+MetricsFile::MetricsFile(const std::string& directory, const std::string& name, bool append)
     : path_((std::filesystem::path(directory) / name).string()) {
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), error);
   if (error) fail(path_, error);
-  file_.reset(std::fopen(path_.c_str(), "we"));
+  file_.reset(std::fopen(path_.c_str(), append ? "ae" : "we"));
   if (file_ == nullptr) fail(path_, {errno, std::generic_category()});
 }
 

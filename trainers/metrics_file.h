@@ -14,8 +14,9 @@ class MetricsFile {
  public:
   /// Writes nowhere.
   MetricsFile() = default;
-  /// Makes the directory and a new file in it. Throws std::runtime_error.
-  MetricsFile(const std::string& directory, const std::string& name);
+  /// Makes the directory and a new file in it, or goes on with the old one if `append`. Throws
+  /// std::runtime_error.
+  MetricsFile(const std::string& directory, const std::string& name, bool append);
 
   /// Throws std::runtime_error if the line cannot be written (the disk is full).
   void write(const nlohmann::ordered_json& line);

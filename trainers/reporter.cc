@@ -13,12 +13,12 @@ void Reporter::Interval::add(const StepReport& report) {
   seconds += report.seconds;
 }
 
-Reporter::Reporter(const TrainConfig& config, const Screen& screen, bool enabled)
+Reporter::Reporter(const TrainConfig& config, const Screen& screen, bool enabled, bool resumes)
     : config_(config),
       progress_(enabled ? config.progress : ProgressStyle::kNone, screen.out, screen.is_terminal,
                 screen.columns) {
   if (enabled && !config.metrics_file.empty())
-    metrics_ = MetricsFile(config.output_directory, config.metrics_file);
+    metrics_ = MetricsFile(config.output_directory, config.metrics_file, resumes);
 }
 
 void Reporter::start(std::size_t ranks, std::size_t steps, std::size_t training_images,
@@ -36,6 +36,36 @@ void Reporter::start(std::size_t ranks, std::size_t steps, std::size_t training_
                   "step, {} epochs",
                   config_.model, parameters, training_images, ranks, ranks == 1 ? "" : "s",
                   config_.samples_per_step(ranks), config_.epochs));
+}
+
+nlohmann::json Reporter::state() const {
+  const ValidationSums& last = summary_.validation;
+  return {{"epochs", summary_.epochs},
+          {"steps", summary_.steps},
+          {"images", summary_.images},
+          {"train_seconds", summary_.train_seconds},
+          {"last_train_loss", summary_.last_train_loss},
+          {"best_top1", summary_.best_top1},
+          {"best_epoch", summary_.best_epoch},
+          {"validation", {last.samples, last.top1, last.top5, last.loss}},
+          {"epoch", {epoch_.totals.samples, epoch_.totals.loss, epoch_.seconds}}};
+}
+
+void Reporter::restore(const nlohmann::json& state) {
+  summary_.epochs = state.at("epochs");
+  summary_.steps = state.at("steps");
+  summary_.images = state.at("images");
+  summary_.train_seconds = state.at("train_seconds");
+  summary_.last_train_loss = state.at("last_train_loss");
+  summary_.best_top1 = state.at("best_top1");
+  summary_.best_epoch = state.at("best_epoch");
+  const auto& last = state.at("validation");
+  summary_.validation = {last.at(0), last.at(1), last.at(2), last.at(3)};
+  const auto& epoch = state.at("epoch");
+  epoch_.totals = {.samples = epoch.at(0), .loss = epoch.at(1)};
+  epoch_.seconds = epoch.at(2);
+  metrics_.write({{"event", "resume"}, {"step", summary_.steps}});
+  progress_.line(fmt::format("going on after step {}", summary_.steps));
 }
 
 void Reporter::step(const StepReport& report) {

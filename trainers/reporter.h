@@ -34,8 +34,9 @@ struct StepReport {
 
 class Reporter {
  public:
-  /// `enabled`: this is rank 0. Throws std::runtime_error if the metrics file cannot be made.
-  Reporter(const TrainConfig& config, const Screen& screen, bool enabled);
+  /// `enabled`: this is rank 0. `resumes`: an earlier run goes on, and so does its metrics file.
+  /// Throws std::runtime_error if the metrics file cannot be made.
+  Reporter(const TrainConfig& config, const Screen& screen, bool enabled, bool resumes);
 
   /// What is about to be trained; `steps` per epoch.
   void start(std::size_t ranks, std::size_t steps, std::size_t training_images,
@@ -44,6 +45,9 @@ class Reporter {
   /// After the last step of an epoch, with the validation that followed, if one did.
   void epoch(std::size_t epoch, const std::optional<ValidationSums>& validation,
              double validation_seconds);
+  /// What has been summed up so far, for a checkpoint, and back.
+  nlohmann::json state() const;
+  void restore(const nlohmann::json& state);
   /// The summary so far: steps, images, losses, accuracies.
   Summary& summary() { return summary_; }
   void finish();

@@ -58,6 +58,14 @@ std::vector<GradientRange> gradient_ranges(const nn::FlatParameters& parameters)
   return ranges;
 }
 
+/// What a checkpoint holds besides the network: the optimizer's state, parameter by parameter.
+std::vector<nn::NamedTensor> checkpointed_state(const nn::Module& model, const nn::Sgd& optimizer) {
+  std::vector<nn::NamedTensor> state = nn::state_of(model);
+  for (nn::NamedTensor& item : optimizer.state())
+    state.push_back({"optimizer." + item.name, std::move(item.tensor)});
+  return state;
+}
+
 nn::StepPlan make_plan(const TrainConfig& config, const Communicator& world,
                        const nn::Dataset& dataset) {
   const auto ranks = static_cast<std::size_t>(world.size());
@@ -81,15 +89,13 @@ Trainer::Trainer(const TrainConfig& config, Communicator& world, const Screen& s
       reducer_(world_, parameters_.gradients.values<float>(), gradient_ranges(parameters_)),
       plan_(make_plan(config, world, *train_set_)),
       validation_transform_(train_set_->image_shape(), config.data.normalization, {}),
-      loader_(*train_set_,
-              {train_set_->image_shape(), config.data.normalization, config.data.augmentation},
-              {.plan = plan_,
-               .rank = static_cast<std::size_t>(world.rank()),
-               .seed = config.seed,
-               .depth = config.data.prefetch}),
-      reporter_(config, screen, world.rank() == 0) {
+      checkpointing_(config, world_, *train_set_, checkpointed_state(*model_, optimizer_),
+                     generator_),
+      reporter_(config, screen, world.rank() == 0, checkpointing_.resumes()) {
   for (std::size_t i = 0; i < parameters_.views.size(); ++i)
     parameter_at_[parameters_.views[i].parameter.data<const float>()] = i;
+  if (world.rank() == 0 && !config.weights.empty() && !checkpointing_.resumes())
+    nn::load_state_dict(config.weights, *model_);
 }
 
 Trainer::~Trainer() = default;
@@ -100,11 +106,32 @@ Summary Trainer::run() {
   share_state();
   reporter_.start(static_cast<std::size_t>(world_.size()), plan_.steps(), train_set_->size(),
                   static_cast<std::size_t>(model_->parameter_count()));
-  for (std::size_t epoch = 0; epoch < config_.epochs && !stop_; ++epoch) {
-    train_epoch(epoch);
+  RunPosition position = resume();
+  while (position.epoch < config_.epochs && !stop_) {
+    const std::size_t epoch = position.epoch;
+    position = train_epoch(position);
     finish_epoch(epoch);
+    const bool last = stop_ || position.epoch == config_.epochs;
+    if (checkpointing_.is_due(position, last)) save(position);
   }
   return finish();
+}
+
+/// Where training begins.
+RunPosition Trainer::resume() {
+  const Checkpointing::ResumePoint from = checkpointing_.resume();
+  if (from.found) reporter_.restore(from.report);
+  stop_ = config_.max_steps > 0 && from.position.steps_done >= config_.max_steps;
+  loader_.emplace(*train_set_,
+                  nn::ImageTransform(train_set_->image_shape(), config_.data.normalization,
+                                     config_.data.augmentation),
+                  nn::BatchLoaderOptions{.plan = plan_,
+                                         .rank = static_cast<std::size_t>(world_.rank()),
+                                         .seed = config_.seed,
+                                         .first_epoch = from.position.epoch,
+                                         .first_step = from.position.step,
+                                         .depth = config_.data.prefetch});
+  return from.position;
 }
 
 /// Ranks that train on different data or in different steps would wait for each other for ever.
@@ -134,8 +161,13 @@ void Trainer::share_state() {
   validation_set_.reset();
 }
 
-void Trainer::train_epoch(std::size_t epoch) {
-  for (std::size_t step = 0; step < plan_.steps() && !stop_; ++step) {
+/// Trains to the end of the epoch, or to where all stop. Returns how far it came.
+RunPosition Trainer::train_epoch(const RunPosition& from) {
+  RunPosition position = from;
+  const std::size_t epoch = from.epoch;
+  while (position.epoch == epoch && !stop_) {
+    if (position.step > from.step && checkpointing_.is_due(position, false)) save(position);
+    const std::size_t step = position.step;
     const auto begin = Clock::now();
     const auto waited = world_.time_waited();
     const double progress =
@@ -158,13 +190,30 @@ void Trainer::train_epoch(std::size_t epoch) {
                     .seconds = seconds_between(begin, Clock::now())});
     const bool last = config_.max_steps > 0 && reporter_.summary().steps >= config_.max_steps;
     stop_ = last || totals.stop_votes > 0;
+    ++position.steps_done;
+    if (++position.step == plan_.steps()) position = {position.steps_done, epoch + 1, 0};
   }
+  return position;
+}
+
+void Trainer::save(const RunPosition& position) {
+  share_statistics();
+  checkpointing_.save(position, reporter_.state());
+}
+
+/// Without synchronised batch norm each rank has running statistics of its own: rank 0's hold.
+void Trainer::share_statistics() {
+  if (config_.sync_batch_norm) return;
+  std::vector<Buffer> statistics;
+  for (const nn::NamedBuffer& buffer : model_->buffers())
+    statistics.emplace_back(buffer.tensor.values<float>());
+  throw_if_error(broadcast_state(world_, statistics).within("running statistics"));
 }
 
 StepTotals Trainer::train_step(std::size_t micro_batches) {
   parameters_.zero_gradients();
   for (std::size_t i = 0; i < micro_batches; ++i)
-    run_micro_batch(loader_.next(), i + 1 == micro_batches);
+    run_micro_batch(loader_->next(), i + 1 == micro_batches);
   return reducer_.finish().value_or_throw();
 }
 
@@ -195,9 +244,11 @@ void Trainer::finish_epoch(std::size_t epoch) {
   const bool due = config_.validate_every > 0 && (epoch + 1) % config_.validate_every == 0;
   const auto begin = Clock::now();
   std::optional<ValidationSums> sums;
-  if (final || due)
+  if (final || due) {
+    share_statistics();
     sums = validate(world_, *backend_, *model_, validation_transform_, shard_,
                     config_.validation_batch_size);
+  }
   reporter_.epoch(epoch, sums, seconds_between(begin, Clock::now()));
 }
 
@@ -209,6 +260,9 @@ Summary Trainer::finish() {
   summary.peak_tensor_bytes = backend_->memory().peak;
   reduce_summary(world_, summary);
   reporter_.finish();
+  checkpointing_.finish();
+  if (world_.rank() == 0 && config_.checkpoint.enabled())
+    nn::save_state_dict(config_.output_directory + "/model.safetensors", *model_);
   return summary;
 }
 

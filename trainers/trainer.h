@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <unordered_map>
 
@@ -16,6 +17,7 @@
 #include "nn/optim/sgd.h"
 #include "runtime/parallel/gradient_reducer.h"
 #include "runtime/parallel/timed_communicator.h"
+#include "trainers/checkpointing.h"
 #include "trainers/config.h"
 #include "trainers/reporter.h"
 #include "trainers/validation.h"
@@ -48,7 +50,10 @@ class Trainer {
 
   void check_agreement();
   void share_state();
-  void train_epoch(std::size_t epoch);
+  RunPosition resume();
+  RunPosition train_epoch(const RunPosition& begin);
+  void save(const RunPosition& position);
+  void share_statistics();
   StepTotals train_step(std::size_t micro_batches);
   void run_micro_batch(const nn::MicroBatch& batch, bool last);
   void finish_epoch(std::size_t epoch);
@@ -69,8 +74,9 @@ class Trainer {
   GradientReducer reducer_;
   nn::StepPlan plan_;
   nn::ImageTransform validation_transform_;
-  nn::BatchLoader loader_;
+  std::optional<nn::BatchLoader> loader_;  // once it is known where training begins
   ValidationShard shard_;
+  Checkpointing checkpointing_;
   Reporter reporter_;
   Clock::time_point start_ = Clock::now();
   double communication_seconds_ = 0;  // waited for other ranks while training

@@ -51,8 +51,9 @@ class BatchLoader::Worker {
  private:
   void run() {
     try {
-      for (std::uint64_t epoch = options_.first_epoch; make_epoch(epoch); ++epoch) {
-      }
+      std::size_t first_step = options_.first_step;
+      for (std::uint64_t epoch = options_.first_epoch; make_epoch(epoch, first_step); ++epoch)
+        first_step = 0;
     } catch (...) {
       const std::lock_guard lock(mutex_);
       error_ = std::current_exception();
@@ -61,10 +62,10 @@ class BatchLoader::Worker {
   }
 
   /// False if the loader is being destroyed.
-  bool make_epoch(std::uint64_t epoch) {
+  bool make_epoch(std::uint64_t epoch, std::size_t first_step) {
     const std::vector<std::uint32_t> order = epoch_order(dataset_.size(), options_.seed, epoch);
     const StepPlan& plan = options_.plan;
-    for (std::size_t step = 0; step < plan.steps(); ++step) {
+    for (std::size_t step = first_step; step < plan.steps(); ++step) {
       for (std::size_t index = 0; index < plan.micro_batches(step); ++index) {
         MicroBatch* slot = wait_for_slot();
         if (slot == nullptr) return false;

@@ -29,7 +29,8 @@ struct BatchLoaderOptions {
   std::size_t rank = 0;
   std::uint64_t seed = 0;
   std::uint64_t first_epoch = 0;
-  std::size_t depth = 4;  // micro-batches made in advance, at least 1
+  std::size_t first_step = 0;  // of that epoch
+  std::size_t depth = 4;       // micro-batches made in advance, at least 1
 };
 
 class BatchLoader {

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <fstream>
@@ -11,6 +12,8 @@
 #include <utility>
 
 #include <spdlog/fmt/fmt.h>
+
+#include "nn/core/digest.h"
 
 namespace dlaunch::nn {
 namespace {
@@ -27,7 +30,7 @@ class RecordFile {
  public:
   RecordFile(const std::string& path, std::size_t record_bytes, std::size_t records,
              const std::string& advice)
-      : path_(path), advice_(advice), record_bytes_(record_bytes) {
+      : path_(path), advice_(advice), record_bytes_(record_bytes), records_(records) {
     file_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (file_ < 0) fail(error_text(errno));
     struct stat status {};
@@ -46,6 +49,7 @@ class RecordFile {
       : path_(std::move(other.path_)),
         advice_(std::move(other.advice_)),
         record_bytes_(other.record_bytes_),
+        records_(other.records_),
         file_(std::exchange(other.file_, -1)) {}
   RecordFile& operator=(RecordFile&&) = delete;
   ~RecordFile() {
@@ -65,6 +69,16 @@ class RecordFile {
     }
   }
 
+  void add_to(Digest& digest) const {
+    constexpr std::size_t kRecordsAtATime = 256;
+    std::vector<std::uint8_t> piece;
+    for (std::size_t first = 0; first < records_; first += kRecordsAtATime) {
+      piece.resize(std::min(kRecordsAtATime, records_ - first) * record_bytes_);
+      read(first, 0, piece);
+      digest.add(std::as_bytes(std::span(piece)));
+    }
+  }
+
   [[noreturn]] void fail(const std::string& why) const {
     throw DataError(fmt::format("{}: {}; {}", path_, why, advice_));
   }
@@ -73,6 +87,7 @@ class RecordFile {
   std::string path_;
   std::string advice_;
   std::size_t record_bytes_;
+  std::size_t records_;
   int file_ = -1;
 };
 
@@ -115,6 +130,12 @@ class CifarDataset : public Dataset {
     for (std::size_t pixel = 0; pixel < kPixels; ++pixel)
       for (std::size_t channel = 0; channel < kShape.channels; ++channel)
         image[pixel * kShape.channels + channel] = planes[channel * kPixels + pixel];
+  }
+
+  std::string fingerprint() const override {
+    Digest digest;
+    for (const RecordFile& file : files_) file.add_to(digest);
+    return digest.finish();
   }
 
  private:

@@ -42,6 +42,9 @@ class Dataset {
   virtual std::int32_t label(std::size_t index) const = 0;
   /// Writes image `index` as image_shape().size() bytes. Throws DataError.
   virtual void copy_image(std::size_t index, std::span<std::uint8_t> image) const = 0;
+  /// Another text for other data, so that a run is not resumed on data that have changed. May read
+  /// everything. Throws DataError.
+  virtual std::string fingerprint() const = 0;
 };
 
 }  // namespace dlaunch::nn

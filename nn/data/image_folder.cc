@@ -6,6 +6,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include "nn/core/digest.h"
 #include "nn/data/image_file.h"
 
 namespace dlaunch::nn {
@@ -54,6 +55,20 @@ class ImageFolder : public Dataset {
       std::copy(pixels.begin(), pixels.end(), image.begin());
     else
       resize_image(pixels, entry.shape, image, shape_);
+  }
+
+  /// Of names and sizes: reading all files would take too long.
+  std::string fingerprint() const override {
+    Digest digest;
+    for (const Entry& entry : images_) {
+      std::error_code error;
+      const std::string name = std::filesystem::path(entry.path).filename().string();
+      digest.add(fmt::format("{}/{} {}\n", class_names_[static_cast<std::size_t>(entry.label)],
+                             name, std::filesystem::file_size(entry.path, error)));
+      if (error) throw DataError(fmt::format("{}: {}", entry.path, error.message()));
+    }
+    digest.add(fmt::format("{}x{}", shape_.height, shape_.width));
+    return digest.finish();
   }
 
  private:

@@ -85,6 +85,13 @@ class SyntheticDataset : public Dataset {
     }
   }
 
+  std::string fingerprint() const override {
+    const ImageShape& shape = options_.shape;
+    return fmt::format("synthetic {} {} {} {} {}x{}x{} {}", options_.seed, options_.classes, size(),
+                       split_ == Split::kTrain ? "train" : "test", shape.height, shape.width,
+                       shape.channels, options_.noise);
+  }
+
  private:
   std::uint8_t* image_at(std::span<std::uint8_t> image, std::size_t y, std::size_t x,
                          std::size_t c) const {

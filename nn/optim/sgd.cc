@@ -65,6 +65,15 @@ void Sgd::step(double learning_rate) {
   }
 }
 
+std::vector<NamedTensor> Sgd::state() const {
+  std::vector<NamedTensor> all;
+  if (!velocities_.defined()) return all;
+  for (const FlatView& view : parameters_.views)
+    all.push_back({"velocity." + view.name,
+                   Tensor::view_of(velocities_, view.offset, view.parameter.shape())});
+  return all;
+}
+
 double clip_gradient_norm(FlatParameters& parameters, double max_norm) {
   Backend& backend = parameters.gradients.backend();
   const std::int64_t count = parameters.gradients.size();

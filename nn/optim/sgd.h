@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "nn/checkpoint/named_tensors.h"
 #include "nn/core/flat_parameters.h"
 
 namespace dlaunch::nn {
@@ -37,8 +38,8 @@ class Sgd {
   ///   p = p - learning_rate d
   void step(double learning_rate);
 
-  /// f32 [count] beside the flat parameters, part of a checkpoint; undefined without momentum.
-  const Tensor& velocities() const { return velocities_; }
+  /// For a checkpoint: "velocity.NAME" of each parameter, sharing memory; none without momentum.
+  std::vector<NamedTensor> state() const;
 
  private:
   /// Neighbours in the flat tensors that decay alike: one kernel call.

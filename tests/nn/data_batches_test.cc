@@ -185,6 +185,7 @@ class DamagedSet : public Dataset {
     if (index == 17) throw DataError("image 17 is damaged");
     whole_.copy_image(index, image);
   }
+  std::string fingerprint() const override { return "damaged"; }
 
  private:
   const Dataset& whole_;

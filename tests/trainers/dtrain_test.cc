@@ -1,14 +1,12 @@
 // dtrain as a program, alone and under dlaunch.
 #include <filesystem>
-#include <fstream>
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "runtime/base/exit_codes.h"
-#include "tests/support/subprocess.h"
+#include "tests/trainers/dtrain_test.h"
 
 namespace dlaunch {
 namespace {
@@ -18,59 +16,7 @@ using testing::built_program;
 using testing::CompletedProcess;
 using ::testing::HasSubstr;
 
-constexpr const char* kSmallRun = R"({
-  "data": {"set": "synthetic",
-           "synthetic": {"classes": 4, "train_size": 130, "test_size": 37}},
-  "model": {"name": "small_cnn"},
-  "optimizer": {"learning_rate": 0.01, "momentum": 0.5},
-  "train": {"epochs": 2, "batch_size_per_rank": 8, "accumulation_steps": 2}
-})";
-
-class Dtrain : public ::testing::Test {
- protected:
-  void SetUp() override {
-    directory_ = (std::filesystem::temp_directory_path() / "dlaunch-dtrain-XXXXXX").string();
-    ASSERT_NE(mkdtemp(directory_.data()), nullptr);
-    write("run.json", kSmallRun);
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
-  void write(const std::string& name, const std::string& content) const {
-    std::filesystem::create_directories(
-        std::filesystem::path(directory_ + "/" + name).parent_path());
-    std::ofstream(directory_ + "/" + name, std::ios::binary) << content;
-  }
-
-  /// Runs dtrain on `ranks` ranks (0: without dlaunch) with run.json and these arguments.
-  CompletedProcess dtrain(int ranks, const std::vector<std::string>& arguments,
-                          const std::string& config = "run.json") const {
-    std::vector<std::string> command;
-    if (ranks > 0) command = {built_program("dlaunch"), "--nproc", std::to_string(ranks), "--"};
-    command.insert(command.end(), {built_program("dtrain"), directory_ + "/" + config, "--set",
-                                   "output.directory=" + directory_ + "/out"});
-    command.insert(command.end(), arguments.begin(), arguments.end());
-    return testing::run_command({.arguments = command, .environment = {{"OMP_NUM_THREADS", "1"}}},
-                                Deadline::after(std::chrono::seconds(100)));
-  }
-
-  std::vector<nlohmann::json> metrics() const {
-    std::vector<nlohmann::json> lines;
-    std::ifstream file(directory_ + "/out/metrics.jsonl");
-    for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
-    return lines;
-  }
-
-  /// Lines of stderr that ranks under dlaunch wrote.
-  static std::vector<std::string> complaints(const CompletedProcess& process) {
-    std::vector<std::string> lines;
-    std::istringstream text(process.error);
-    for (std::string line; std::getline(text, line);)
-      if (line.find("] dtrain: ") != std::string::npos) lines.push_back(line);
-    return lines;
-  }
-
-  std::string directory_;
-};
+class Dtrain : public testing::DtrainTest {};
 
 TEST_F(Dtrain, TrainsOnSeveralRanksAndRankZeroAloneReports) {
   for (const int ranks : {0, 2, 3}) {

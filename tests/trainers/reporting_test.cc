@@ -73,7 +73,7 @@ TEST(MetricsFile, HoldsOneObjectPerLine) {
   std::string directory = (std::filesystem::temp_directory_path() / "dlaunch-run-XXXXXX").string();
   ASSERT_NE(mkdtemp(directory.data()), nullptr);
   {
-    MetricsFile metrics(directory + "/a/b", "metrics.jsonl");
+    MetricsFile metrics(directory + "/a/b", "metrics.jsonl", false);
     metrics.write({{"event", "step"}, {"loss", 1.5}});
     metrics.write({{"event", "epoch"}});
     std::ifstream file(metrics.path());
@@ -93,11 +93,11 @@ TEST(MetricsFile, SaysWhyItCannotBeWritten) {
     }
     return "";
   };
-  EXPECT_EQ(error_of([] { MetricsFile("/proc/nowhere", "m"); }),
+  EXPECT_EQ(error_of([] { MetricsFile("/proc/nowhere", "m", false); }),
             "/proc/nowhere/m: cannot write metrics: No such file or directory; set "
             "output.directory");
   EXPECT_THAT(error_of([] {
-                MetricsFile full("/dev", "full");
+                MetricsFile full("/dev", "full", false);
                 full.write({{"event", "step"}});
               }),
               StartsWith("/dev/full: cannot write metrics: No space left on device"));

@@ -1,0 +1,62 @@
+#include "nn/checkpoint/atomic_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+#include <spdlog/fmt/fmt.h>
+
+namespace dlaunch::nn {
+namespace {
+
+constexpr const char* kMark = ".partial-";
+
+[[noreturn]] void fail(const std::string& path, int error_number) {
+  throw std::runtime_error(
+      fmt::format("cannot write {}: {}", path, std::generic_category().message(error_number)));
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(std::string path)
+    : path_(std::move(path)), temporary_(fmt::format("{}{}{}", path_, kMark, ::getpid())) {
+  constexpr mode_t kLikeAnyFile = 0666;
+  file_ = Descriptor(
+      ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kLikeAnyFile));
+  if (!file_.is_open()) fail(path_, errno);
+}
+
+AtomicFile::~AtomicFile() {
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(file_.get(), bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail(path_, errno);
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
+  }
+}
+
+void AtomicFile::commit() {
+  if (::fsync(file_.get()) != 0) fail(path_, errno);
+  if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail(path_, errno);
+  temporary_.clear();
+  const std::string parent = std::filesystem::path(path_).parent_path().string();
+  const Descriptor folder(
+      ::open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder.is_open() || ::fsync(folder.get()) != 0) fail(path_, errno);
+}
+
+bool AtomicFile::is_leftover(const std::string& file_name) {
+  return file_name.find(kMark) != std::string::npos;
+}
+
+}  // namespace dlaunch::nn

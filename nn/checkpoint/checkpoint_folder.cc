@@ -1,0 +1,70 @@
+#include "nn/checkpoint/checkpoint_folder.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <optional>
+#include <stdexcept>
+#include <string_view>
+#include <system_error>
+
+#include <spdlog/fmt/fmt.h>
+
+#include "nn/checkpoint/atomic_file.h"
+
+namespace dlaunch::nn {
+namespace {
+
+constexpr std::string_view kBegin = "step-";
+constexpr std::string_view kEnd = ".safetensors";
+
+std::optional<std::uint64_t> step_of(std::string_view name) {
+  if (!name.starts_with(kBegin) || !name.ends_with(kEnd)) return std::nullopt;
+  const std::string_view digits =
+      name.substr(kBegin.size(), name.size() - kBegin.size() - kEnd.size());
+  std::uint64_t step = 0;
+  const auto [end, error] = std::from_chars(digits.begin(), digits.end(), step);
+  if (error != std::errc() || end != digits.end()) return std::nullopt;
+  return step;
+}
+
+}  // namespace
+
+std::string CheckpointFolder::path_of(std::uint64_t step) const {
+  return fmt::format("{}/{}{:08}{}", directory_, kBegin, step, kEnd);
+}
+
+std::vector<CheckpointFile> CheckpointFolder::list() const {
+  std::vector<CheckpointFile> files;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(directory_, error), end; !error && entry != end;
+       entry.increment(error))
+    if (const auto step = step_of(entry->path().filename().string()))
+      files.push_back({*step, entry->path().string()});
+  std::sort(files.begin(), files.end(),
+            [](const CheckpointFile& a, const CheckpointFile& b) { return a.step < b.step; });
+  return files;
+}
+
+void CheckpointFolder::prepare() const {
+  std::error_code error;
+  std::filesystem::create_directories(directory_, error);
+  if (error)
+    throw std::runtime_error(fmt::format("cannot make {}: {}", directory_, error.message()));
+  for (std::filesystem::directory_iterator entry(directory_, error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::error_code ignored;
+    if (AtomicFile::is_leftover(entry->path().filename().string()))
+      std::filesystem::remove(entry->path(), ignored);
+  }
+}
+
+void CheckpointFolder::keep_newest(std::size_t count) const {
+  const std::vector<CheckpointFile> files = list();
+  for (std::size_t i = 0; i + count < files.size(); ++i) {
+    std::error_code ignored;  // an old checkpoint too many does no harm
+    std::filesystem::remove(files[i].path, ignored);
+  }
+}
+
+}  // namespace dlaunch::nn

@@ -1,0 +1,35 @@
+// CheckpointFolder: where the checkpoints of a run lie, one file per step:
+// step-00001200.safetensors. Used by one process at a time, by one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace dlaunch::nn {
+
+struct CheckpointFile {
+  std::uint64_t step = 0;  // optimizer steps done
+  std::string path;
+};
+
+class CheckpointFolder {
+ public:
+  explicit CheckpointFolder(std::string directory) : directory_(std::move(directory)) {}
+
+  const std::string& directory() const { return directory_; }
+  std::string path_of(std::uint64_t step) const;
+  /// By step, ascending; none if there is no such folder.
+  std::vector<CheckpointFile> list() const;
+  /// Makes the folder if need be, and removes what killed writers left in it. Throws
+  /// std::runtime_error.
+  void prepare() const;
+  /// Removes all but the newest `count` checkpoints.
+  void keep_newest(std::size_t count) const;
+
+ private:
+  std::string directory_;
+};
+
+}  // namespace dlaunch::nn

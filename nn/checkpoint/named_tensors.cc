@@ -1,0 +1,138 @@
+#include "nn/checkpoint/named_tensors.h"
+
+#include <cstring>
+#include <set>
+#include <utility>
+
+#include <spdlog/fmt/fmt.h>
+
+namespace dlaunch::nn {
+namespace {
+
+/// Shape in a file of a tensor that has `shape` in memory.
+Shape file_shape(const Shape& shape) {
+  return shape.rank() == 4 ? Shape{shape[0], shape[3], shape[1], shape[2]} : shape;
+}
+
+/// Turns [out][rows][columns] into [out][columns][rows].
+std::vector<std::byte> transposed(std::span<const std::byte> bytes, std::size_t out,
+                                  std::size_t rows, std::size_t columns, std::size_t size) {
+  std::vector<std::byte> result(bytes.size());
+  for (std::size_t o = 0; o < out; ++o)
+    for (std::size_t r = 0; r < rows; ++r)
+      for (std::size_t c = 0; c < columns; ++c)
+        std::memcpy(&result[((o * columns + c) * rows + r) * size],
+                    &bytes[((o * rows + r) * columns + c) * size], size);
+  return result;
+}
+
+bool needs_conversion(const Shape& shape) {
+  return shape.rank() == 4 && shape.size() > 0;
+}
+
+std::vector<std::byte> to_file_layout(std::span<const std::byte> bytes, const Shape& shape,
+                                      DType dtype) {
+  return transposed(bytes, static_cast<std::size_t>(shape[0]),
+                    static_cast<std::size_t>(shape[1] * shape[2]),
+                    static_cast<std::size_t>(shape[3]), size_of(dtype));
+}
+
+std::vector<std::byte> to_memory_layout(std::span<const std::byte> bytes, const Shape& shape,
+                                        DType dtype) {
+  return transposed(bytes, static_cast<std::size_t>(shape[0]), static_cast<std::size_t>(shape[3]),
+                    static_cast<std::size_t>(shape[1] * shape[2]), size_of(dtype));
+}
+
+std::size_t bytes_of(const Tensor& tensor) {
+  return static_cast<std::size_t>(tensor.size()) * size_of(tensor.dtype());
+}
+
+const void* read_pointer(const Tensor& tensor) {
+  return tensor.dtype() == DType::kF64 ? static_cast<const void*>(tensor.data<const double>())
+                                       : static_cast<const void*>(tensor.data<const float>());
+}
+
+void* write_pointer(const Tensor& tensor) {
+  return tensor.dtype() == DType::kF64 ? static_cast<void*>(tensor.data<double>())
+                                       : static_cast<void*>(tensor.data<float>());
+}
+
+void check_entry(const SafetensorsFile& file, const NamedTensor& wanted) {
+  const auto found = file.tensors().find(wanted.name);
+  if (found == file.tensors().end()) file.refuse(wanted.name, "not in this file");
+  const Tensor& tensor = wanted.tensor;
+  if (found->second.dtype != tensor.dtype())
+    file.refuse(wanted.name,
+                fmt::format("its type is {}, {} is wanted", to_string(found->second.dtype),
+                            to_string(tensor.dtype())));
+  const Shape shape = file_shape(tensor.shape());
+  if (found->second.shape != shape)
+    file.refuse(wanted.name, fmt::format("its shape is {}, {} is wanted",
+                                         found->second.shape.to_string(), shape.to_string()));
+}
+
+}  // namespace
+
+std::vector<NamedTensor> state_of(const Module& module) {
+  std::vector<NamedTensor> all;
+  for (const NamedParameter& parameter : module.parameters())
+    all.push_back({parameter.name, parameter.tensor});
+  for (const NamedBuffer& buffer : module.buffers()) all.push_back({buffer.name, buffer.tensor});
+  return all;
+}
+
+void Snapshot::take(std::span<const NamedTensor> tensors) {
+  items_.resize(tensors.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const Tensor& tensor = tensors[i].tensor;
+    Item& item = items_[i];
+    item.name = tensors[i].name;
+    item.dtype = tensor.dtype();
+    item.shape = tensor.shape();
+    item.bytes.resize(bytes_of(tensor));
+    tensor.backend().copy_to_host(item.bytes.data(), read_pointer(tensor), item.bytes.size());
+  }
+}
+
+void Snapshot::write(const std::string& path, const TensorMetadata& metadata) {
+  std::vector<std::vector<std::byte>> converted;
+  converted.reserve(items_.size());
+  std::vector<TensorBytes> tensors;
+  for (const Item& item : items_) {
+    std::span<const std::byte> bytes = item.bytes;
+    if (needs_conversion(item.shape))
+      bytes = converted.emplace_back(to_file_layout(bytes, item.shape, item.dtype));
+    tensors.push_back({item.name, item.dtype, file_shape(item.shape), bytes});
+  }
+  write_safetensors(path, tensors, metadata);
+}
+
+void load_tensors(const SafetensorsFile& file, std::span<const NamedTensor> tensors) {
+  std::set<std::string> wanted;
+  for (const NamedTensor& tensor : tensors) {
+    check_entry(file, tensor);
+    wanted.insert(tensor.name);
+  }
+  for (const auto& [name, entry] : file.tensors())
+    if (!wanted.contains(name) && !name.ends_with("num_batches_tracked"))
+      file.refuse(name, "nothing of this name is wanted");
+  for (const NamedTensor& item : tensors) {
+    std::vector<std::byte> bytes = file.read(item.name);
+    const Tensor& tensor = item.tensor;
+    if (needs_conversion(tensor.shape()))
+      bytes = to_memory_layout(bytes, tensor.shape(), tensor.dtype());
+    tensor.backend().copy_from_host(write_pointer(tensor), bytes.data(), bytes.size());
+  }
+}
+
+void save_state_dict(const std::string& path, const Module& module) {
+  Snapshot snapshot;
+  snapshot.take(state_of(module));
+  snapshot.write(path, {});
+}
+
+void load_state_dict(const std::string& path, const Module& module) {
+  load_tensors(SafetensorsFile(path), state_of(module));
+}
+
+}  // namespace dlaunch::nn

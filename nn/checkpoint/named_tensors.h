@@ -1,0 +1,54 @@
+// Between tensors in memory and tensors in a file: names, layouts, and a copy of the former that
+// can be written while training goes on.
+//
+// In files everything lies as torch has it: tensors of four dimensions are convolution weights, in
+// memory [out, height, width, in], in a file [out, in, height, width]. With the names of
+// Module::parameters() and buffers(), which are torchvision's, torch loads them as they are.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "nn/checkpoint/safetensors.h"
+#include "nn/core/module.h"
+
+namespace dlaunch::nn {
+
+/// A tensor under the name it has in a file.
+struct NamedTensor {
+  std::string name;
+  Tensor tensor;
+};
+
+/// All parameters and buffers of a module.
+std::vector<NamedTensor> state_of(const Module& module);
+
+/// A copy of tensors in host memory. The memory is kept for the next take(). One thread at a time.
+class Snapshot {
+ public:
+  void take(std::span<const NamedTensor> tensors);
+  /// Converts to the layout of files and writes. Throws std::runtime_error.
+  void write(const std::string& path, const TensorMetadata& metadata);
+
+ private:
+  struct Item {
+    std::string name;
+    DType dtype = DType::kF32;
+    Shape shape;
+    std::vector<std::byte> bytes;
+  };
+  std::vector<Item> items_;
+};
+
+/// Fills `tensors` from the file. Other tensors in the file are refused unless their names end with
+/// one of torch's that have no counterpart here ("num_batches_tracked"). DataError with the
+/// tensor's name: it is missing, unexpected, damaged, or has another type or shape.
+void load_tensors(const SafetensorsFile& file, std::span<const NamedTensor> tensors);
+
+/// A network's parameters and buffers as a file that torch loads (load_state_dict), and back.
+void save_state_dict(const std::string& path, const Module& module);
+void load_state_dict(const std::string& path, const Module& module);
+
+}  // namespace dlaunch::nn

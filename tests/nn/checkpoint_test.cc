@@ -1,0 +1,248 @@
+// Files of tensors: the safetensors format, atomic writing, and the layouts of torch.
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nn/checkpoint/atomic_file.h"
+#include "nn/checkpoint/checkpoint_folder.h"
+#include "nn/checkpoint/named_tensors.h"
+#include "nn/checkpoint/safetensors.h"
+#include "nn/core/error.h"
+#include "nn/cpu/cpu_backend.h"
+#include "nn/data/dataset.h"
+
+namespace dlaunch::nn {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+class CheckpointFiles : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = (fs::temp_directory_path() / "dlaunch-checkpoint-XXXXXX").string();
+    ASSERT_NE(mkdtemp(directory_.data()), nullptr);
+  }
+  void TearDown() override { fs::remove_all(directory_); }
+
+  std::string path(const std::string& name = "t.safetensors") const {
+    return directory_ + "/" + name;
+  }
+  void write_file(const std::string& content) const {
+    std::ofstream(path(), std::ios::binary) << content;
+  }
+  std::string read_file() const {
+    std::ifstream file(path(), std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  std::vector<std::string> names() const {
+    std::vector<std::string> all;
+    for (const auto& entry : fs::directory_iterator(directory_))
+      all.push_back(entry.path().filename().string());
+    return all;
+  }
+  Tensor tensor(const Shape& shape, const std::vector<float>& values) const {
+    return Tensor::from<float>(*backend_, shape, values);
+  }
+
+  std::unique_ptr<Backend> backend_ = make_cpu_backend();
+  std::string directory_;
+};
+
+std::string refusal(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const DataError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+/// A file as others write it: a header without checksums, and `data`.
+std::string foreign_file(const std::string& header, const std::string& data) {
+  const std::uint64_t length = header.size();
+  std::string text(sizeof length, '\0');
+  std::memcpy(text.data(), &length, sizeof length);
+  return text + header + data;
+}
+
+TEST_F(CheckpointFiles, ReadWhatTheFormatsDescriptionShows) {
+  const std::array<float, 2> values{1.5F, -2};
+  std::string data(sizeof values, '\0');
+  std::memcpy(data.data(), values.data(), sizeof values);
+  write_file(foreign_file(R"({"__metadata__":{"k":"v"},"a":{"dtype":"F32","shape":[2],)"
+                          R"("data_offsets":[0,8]},"none":{"dtype":"I64","shape":[0,3],)"
+                          R"("data_offsets":[8,8]}}  )",
+                          data));
+  const SafetensorsFile file(path());
+  EXPECT_EQ(file.metadata().at("k"), "v");
+  EXPECT_EQ(file.tensors().at("none").shape, (Shape{0, 3}));
+  const auto bytes = file.read("a");
+  EXPECT_EQ(std::memcmp(bytes.data(), values.data(), sizeof values), 0);
+}
+
+TEST_F(CheckpointFiles, RefuseHeadersThatLieAndNameTheTensor) {
+  struct Lie {
+    std::string header, why;
+  };
+  const std::vector<Lie> lies{
+      {R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", "a: its offsets hold 8 bytes"},
+      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})", "a: there is a gap"},
+      {R"({"a":{"dtype":"F8","shape":[8],"data_offsets":[0,8]}})", "a: its type F8"},
+      {R"({"a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})", "a: "},
+      {R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}})",
+       "a: its shape is impossible"},
+      {R"({"a":{"dtype":"F32","shape":[1,1,1,1,2],"data_offsets":[0,8]}})", "a: it has 5 dim"},
+      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+       R"("b":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
+       "b: there is a gap or an overlap"},
+      {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "4 bytes too many"},
+      {R"({"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}})", "a: truncated"},
+      {R"({"a":{"shape":[2],"data_offsets":[0,8]}})", "a: damaged"},
+      {R"({"a":7})", "a: damaged"},
+      {R"([1])", "damaged"},
+      {R"({"a":)", "damaged"},
+  };
+  for (const Lie& lie : lies) {
+    write_file(foreign_file(lie.header, std::string(8, 'x')));
+    EXPECT_THAT(refusal([&] { SafetensorsFile file(path()); }), HasSubstr(lie.why)) << lie.header;
+  }
+  for (const std::string& content : {std::string(), std::string(7, '\0'), std::string(64, '\xff'),
+                                     std::string("not a tensor in sight")}) {
+    write_file(content);
+    EXPECT_THAT(refusal([&] { SafetensorsFile file(path()); }), HasSubstr("no safetensors file"));
+  }
+  EXPECT_THAT(refusal([&] { SafetensorsFile file("/nowhere/x"); }), HasSubstr("No such file"));
+}
+
+TEST_F(CheckpointFiles, DamagedInAnyBitAreRefusedOrHoldTheSame) {
+  const std::vector<float> values{1, 2, 3, 4, 5, 6};
+  const std::vector<NamedTensor> written{{"layer.weight", tensor({3, 2}, values)},
+                                         {"layer.bias", tensor({2}, {7, 8})}};
+  Snapshot snapshot;
+  snapshot.take(written);
+  snapshot.write(path(), {{"place", "epoch 3"}});
+  const std::string whole = read_file();
+  const auto load = [&] {
+    const std::vector<NamedTensor> read{{"layer.weight", tensor({3, 2}, {0, 0, 0, 0, 0, 0})},
+                                        {"layer.bias", tensor({2}, {0, 0})}};
+    const SafetensorsFile file(path());
+    load_tensors(file, read);
+    EXPECT_EQ(file.metadata().at("place"), "epoch 3");
+    for (std::size_t i = 0; i < read.size(); ++i) {
+      const auto expected = written[i].tensor.values<const float>();
+      const auto actual = read[i].tensor.values<const float>();
+      EXPECT_TRUE(std::equal(expected.begin(), expected.end(), actual.begin()));
+    }
+  };
+  load();
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    std::string damaged = whole;
+    damaged[i] = static_cast<char>(damaged[i] ^ (1 << (i % 8)));
+    write_file(damaged);
+    (void)refusal(load);
+    write_file(whole.substr(0, i));
+    EXPECT_NE(refusal(load), "accepted") << "cut to " << i << " bytes";
+  }
+  std::string damaged = whole;
+  damaged.back() = static_cast<char>(damaged.back() ^ 1);
+  write_file(damaged);
+  EXPECT_THAT(refusal(load), HasSubstr("layer.bias: damaged: wrong checksum"));
+}
+
+TEST_F(CheckpointFiles, OfAnotherNetworkAreRefusedWithTheTensorsName) {
+  Snapshot snapshot;
+  snapshot.take(std::vector<NamedTensor>{{"a", tensor({2}, {1, 2})}});
+  snapshot.write(path(), {});
+  const auto load = [&](const std::vector<NamedTensor>& wanted) {
+    return refusal([&] { load_tensors(SafetensorsFile(path()), wanted); });
+  };
+  const Tensor fits = tensor({2}, {0, 0});
+  EXPECT_THAT(load({{"a", fits}, {"b", fits}}), HasSubstr(": b: not in this file"));
+  EXPECT_THAT(load({}), HasSubstr(": a: nothing of this name is wanted"));
+  EXPECT_THAT(load({{"a", tensor({1, 2}, {0, 0})}}), HasSubstr(": a: its shape is [2], [1, 2]"));
+  EXPECT_THAT(load({{"a", Tensor::zeros(*backend_, {2}, DType::kF64)}}),
+              HasSubstr(": a: its type is f32, f64 is wanted"));
+}
+
+TEST_F(CheckpointFiles, HoldConvolutionWeightsAsTorchHasThem) {
+  // [out 2, height 1, width 3, in 2] in memory; [2, 2, 1, 3] in the file.
+  const std::vector<float> memory{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+  const std::vector<float> torch{0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11};
+  Snapshot snapshot;
+  snapshot.take(std::vector<NamedTensor>{{"w", tensor({2, 1, 3, 2}, memory)}});
+  snapshot.write(path(), {});
+  const SafetensorsFile file(path());
+  EXPECT_EQ(file.tensors().at("w").shape, (Shape{2, 2, 1, 3}));
+  std::vector<float> stored(12);
+  std::memcpy(stored.data(), file.read("w").data(), 48);
+  EXPECT_EQ(stored, torch);
+  const Tensor back = Tensor::zeros(*backend_, {2, 1, 3, 2});
+  load_tensors(file, std::vector<NamedTensor>{{"w", back}});
+  const auto values = back.values<const float>();
+  EXPECT_EQ(std::vector<float>(values.begin(), values.end()), memory);
+}
+
+TEST_F(CheckpointFiles, ReplaceTheOldOnlyAsAWhole) {
+  write_file("old");
+  {
+    AtomicFile file(path());
+    file.write(std::as_bytes(std::span("new content")));
+    EXPECT_EQ(read_file(), "old");
+  }
+  EXPECT_EQ(read_file(), "old");
+  EXPECT_THAT(names(), ElementsAre("t.safetensors"));
+  AtomicFile file(path());
+  file.write(std::as_bytes(std::span("new", 3)));
+  file.commit();
+  EXPECT_EQ(read_file(), "new");
+  EXPECT_THROW(AtomicFile("/nowhere/x"), std::runtime_error);
+}
+
+TEST_F(CheckpointFiles, ThatDoNotFitOnTheDiskLeaveTheOldOneAlone) {
+  write_file("old");
+  struct rlimit before {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  struct sigaction ignore {
+  }, action_before{};
+  ignore.sa_handler = SIG_IGN;
+  ASSERT_EQ(sigaction(SIGXFSZ, &ignore, &action_before), 0);
+  const struct rlimit small { 100, before.rlim_max };
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  Snapshot snapshot;
+  snapshot.take(std::vector<NamedTensor>{{"w", Tensor::zeros(*backend_, {1000})}});
+  EXPECT_THROW(snapshot.write(path(), {}), std::runtime_error);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  ASSERT_EQ(sigaction(SIGXFSZ, &action_before, nullptr), 0);
+  EXPECT_EQ(read_file(), "old");
+  EXPECT_THAT(names(), ElementsAre("t.safetensors"));
+}
+
+TEST_F(CheckpointFiles, AreListedByStepAndLeftoversAreRemoved) {
+  const CheckpointFolder folder(directory_ + "/checkpoints");
+  EXPECT_TRUE(folder.list().empty());
+  folder.prepare();
+  for (const std::uint64_t step : {7U, 123456789U, 20U}) std::ofstream(folder.path_of(step)) << "x";
+  std::ofstream(folder.path_of(30) + ".partial-17") << "x";
+  std::ofstream(folder.directory() + "/notes.txt") << "x";
+  folder.prepare();
+  folder.keep_newest(2);
+  const auto left = folder.list();
+  ASSERT_EQ(left.size(), 2U);
+  EXPECT_EQ(left[0].step, 20U);
+  EXPECT_EQ(left[1].step, 123456789U);
+  EXPECT_TRUE(fs::exists(folder.directory() + "/notes.txt"));
+  EXPECT_FALSE(fs::exists(folder.path_of(30) + ".partial-17"));
+}
+
+}  // namespace
+}  // namespace dlaunch::nn

@@ -1,0 +1,238 @@
+// Checkpoints of dtrain: what is written, what is refused, and that a run which was killed ends as
+// one that was not.
+#include <signal.h>
+#include <sys/types.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <random>
+#include <string>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nn/checkpoint/checkpoint_folder.h"
+#include "nn/checkpoint/safetensors.h"
+#include "runtime/base/exit_codes.h"
+#include "tests/trainers/dtrain_test.h"
+
+namespace dlaunch {
+namespace {
+
+using testing::built_program;
+using testing::CompletedProcess;
+using ::testing::HasSubstr;
+using testing::Subprocess;
+namespace fs = std::filesystem;
+
+using Tensors = std::map<std::string, std::vector<std::byte>>;
+
+class Checkpoints : public testing::DtrainTest {
+ protected:
+  std::string folder() const { return directory_ + "/out/checkpoints"; }
+
+  std::vector<std::uint64_t> steps() const {
+    std::vector<std::uint64_t> steps;
+    for (const nn::CheckpointFile& file : nn::CheckpointFolder(folder()).list())
+      steps.push_back(file.step);
+    return steps;
+  }
+
+  static Tensors tensors_in(const std::string& path) {
+    const nn::SafetensorsFile file(path);
+    Tensors tensors;
+    for (const auto& [name, entry] : file.tensors()) tensors[name] = file.read(name);
+    return tensors;
+  }
+  std::string newest() const { return nn::CheckpointFolder(folder()).list().back().path; }
+
+  /// Changes a byte in the middle of the file's data.
+  static void damage(const std::string& path) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    const auto middle = static_cast<std::streamoff>(fs::file_size(path) / 2);
+    file.seekg(middle);
+    const int byte = file.get();
+    file.seekp(middle);
+    file.put(static_cast<char>(byte ^ 1));
+  }
+};
+
+TEST_F(Checkpoints, AreWrittenWhenDueAndTheNewestAreKept) {
+  const CompletedProcess process = dtrain(2, {"--set", "checkpoint.every_steps=2", "--set",
+                                              "checkpoint.keep=2", "--set", "train.max_steps=7"});
+  ASSERT_EQ(process.exit_code, kExitOk) << process.error;
+  EXPECT_EQ(steps(), (std::vector<std::uint64_t>{6, 7}));
+  EXPECT_EQ(tensors_in(newest()).at("conv1.weight"),
+            tensors_in(directory_ + "/out/model.safetensors").at("conv1.weight"));
+  for (const auto& entry : fs::directory_iterator(folder()))
+    EXPECT_TRUE(entry.path().filename().string().starts_with("step-")) << entry.path();
+}
+
+TEST_F(Checkpoints, ARunInTwoPartsEqualsOneWithoutABreak) {
+  const std::vector<std::string> how{"--set", "checkpoint.every_epochs=1",
+                                     "--set", "data.crop_padding=2",
+                                     "--set", "data.flip=true"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), how.begin(), how.end());
+    const CompletedProcess process = dtrain(2, more);
+    EXPECT_EQ(process.exit_code, kExitOk) << process.error;
+  };
+  with({});
+  const Tensors expected = tensors_in(newest());
+  const double loss = metrics().back()["train_loss"];
+  fs::remove_all(directory_ + "/out");
+  with({"--set", "train.max_steps=3"});
+  EXPECT_EQ(steps(), std::vector<std::uint64_t>{3});  // in the middle of an epoch
+  with({"--resume", "auto"});
+  EXPECT_EQ(tensors_in(newest()), expected);
+  EXPECT_EQ(metrics().back()["train_loss"], loss);
+  EXPECT_EQ(metrics().back()["images"], 260);
+}
+
+TEST_F(Checkpoints, ServeAnotherNumberOfRanks) {
+  const std::vector<std::string> how{
+      "--set", "checkpoint.every_epochs=1",   "--set", "train.global_batch_size=24",
+      "--set", "train.batch_size_per_rank=0", "--set", "train.max_steps=2"};
+  ASSERT_EQ(dtrain(2, how).exit_code, kExitOk);
+  std::vector<std::string> more = how;
+  more.back() = "train.max_steps=0";
+  more.insert(more.end(), {"--resume", newest()});
+  const CompletedProcess process = dtrain(3, more);
+  EXPECT_EQ(process.exit_code, kExitOk) << process.error;
+  EXPECT_EQ(metrics().back()["images"], 260);
+}
+
+TEST_F(Checkpoints, AreRefusedWhereTheyDoNotBelongAndTheErrorNamesWhat) {
+  const std::vector<std::string> how{"--set", "checkpoint.every_epochs=1", "--set",
+                                     "train.epochs=1"};
+  ASSERT_EQ(dtrain(0, how).exit_code, kExitOk);
+  const auto refusal = [&](std::vector<std::string> more, int code) {
+    more.insert(more.begin(), how.begin(), how.end());
+    const CompletedProcess process = dtrain(2, more);
+    EXPECT_EQ(process.exit_code, code) << process.error;
+    const auto lines = complaints(process);
+    EXPECT_EQ(lines.size(), 1U) << process.error;
+    return lines.empty() ? "" : lines[0];
+  };
+  const std::vector<std::string> resume{"--resume", "auto", "--set"};
+  const auto resumed = [&](const std::string& assignment) {
+    std::vector<std::string> arguments = resume;
+    // As one rank had it: the steps are the same.
+    arguments.insert(arguments.end(), {assignment, "--set", "train.batch_size_per_rank=4"});
+    return refusal(arguments, kExitBadData);
+  };
+  EXPECT_THAT(refusal({}, kExitUsage), HasSubstr("is in the way"));
+  EXPECT_THAT(refusal({"--resume", "auto"}, kExitBadData), HasSubstr("samples in a step is 16"));
+  EXPECT_THAT(resumed("data.synthetic.noise=3"), HasSubstr("training images have changed"));
+  EXPECT_THAT(resumed("train.seed=2"), HasSubstr("train.seed is 1 in this checkpoint"));
+  EXPECT_THAT(resumed("model.name=resnet20"), HasSubstr("model.name is \"small_cnn\""));
+  EXPECT_THAT(resumed("optimizer.momentum=0"), HasSubstr("optimizer.velocity.conv1.bias: nothing"));
+  EXPECT_THAT(refusal({"--resume", directory_ + "/out/model.safetensors"}, kExitBadData),
+              HasSubstr("no checkpoint of dtrain"));
+  EXPECT_THAT(refusal({"--resume", directory_ + "/run.json"}, kExitBadData),
+              HasSubstr("no safetensors file"));
+  damage(newest());
+  EXPECT_THAT(resumed("train.epochs=2"), HasSubstr(".weight: damaged: wrong checksum"));
+  fs::resize_file(newest(), fs::file_size(newest()) - 1);
+  EXPECT_THAT(resumed("train.epochs=2"), HasSubstr("truncated"));
+}
+
+TEST_F(Checkpoints, OfAFullDiskFailWithALineAndLeaveTheOldOneGood) {
+  const std::vector<std::string> how{"--set", "checkpoint.every_steps=1", "--set",
+                                     "checkpoint.keep=1"};
+  std::vector<std::string> two_steps = how;
+  two_steps.insert(two_steps.end(), {"--set", "train.max_steps=2"});
+  ASSERT_EQ(dtrain(0, two_steps).exit_code, kExitOk);
+  const Tensors good = tensors_in(newest());
+
+  // No file may grow beyond a megabyte: a write then fails as on a full disk.
+  const std::string command = "ulimit -f 1000 && trap '' XFSZ && exec " + built_program("dtrain") +
+                              " " + directory_ +
+                              "/run.json --resume auto --set output.directory=" + directory_ +
+                              "/out --set checkpoint.every_steps=1 " + "--set checkpoint.keep=1";
+  const CompletedProcess process = testing::run_command({.arguments = {"/bin/bash", "-c", command}},
+                                                        Deadline::after(std::chrono::seconds(100)));
+  EXPECT_EQ(process.exit_code, kExitFailure) << process.error;
+  EXPECT_THAT(process.error, HasSubstr("training goes on, the checkpoints before it are good"));
+  EXPECT_THAT(process.error, HasSubstr("dtrain: rank 0: cannot write " + folder() + "/step-"));
+  EXPECT_EQ(steps(), std::vector<std::uint64_t>{2});
+  EXPECT_EQ(tensors_in(newest()), good);
+  std::vector<std::string> resume = how;
+  resume.insert(resume.end(), {"--resume", "auto"});
+  EXPECT_EQ(dtrain(0, resume).exit_code, kExitOk);
+}
+
+/// A job of two ranks whose processes can be found: each writes its pid to a file.
+class KilledJob {
+ public:
+  KilledJob(std::string directory, int kills)
+      : directory_(std::move(directory)),
+        job_({.arguments = {built_program("dlaunch"), "--nproc", "2", "--max-restarts",
+                            std::to_string(kills), "--restart-delay", "0", "--", "/bin/bash", "-c",
+                            "echo $$ > " + pid_file("$RANK", "$TORCHELASTIC_RESTART_COUNT") +
+                                ".new && mv " + pid_file("$RANK", "$TORCHELASTIC_RESTART_COUNT") +
+                                ".new " + pid_file("$RANK", "$TORCHELASTIC_RESTART_COUNT") +
+                                " && exec " + built_program("dtrain") + " " + directory_ +
+                                "/run.json --set output.directory=" + directory_ +
+                                "/out --set checkpoint.every_steps=1 --set train.epochs=8"},
+              .environment = {{"OMP_NUM_THREADS", "1"}}}) {}
+
+  /// Kills `rank` of attempt `attempt` as soon as it is there and `delay` has passed.
+  void kill_rank(int rank, int attempt, std::chrono::milliseconds delay, Deadline deadline) {
+    const std::string path = pid_file(std::to_string(rank), std::to_string(attempt));
+    pid_t pid = 0;
+    while (pid == 0 && !deadline.expired()) {
+      std::ifstream(path) >> pid;
+      std::this_thread::yield();
+    }
+    ASSERT_GT(pid, 0) << path;
+    std::this_thread::sleep_for(delay);  // the moment of the kill is what is random
+    ::kill(pid, SIGKILL);
+  }
+  Subprocess& process() { return job_; }
+
+ private:
+  std::string pid_file(const std::string& rank, const std::string& attempt) const {
+    return directory_ + "/pid-" + rank + "-" + attempt;
+  }
+
+  std::string directory_;
+  Subprocess job_;
+};
+
+TEST_F(Checkpoints, AJobKilledAtAnyMomentEndsAsOneThatWasNot) {
+  const auto begin = std::chrono::steady_clock::now();
+  const CompletedProcess undisturbed =
+      dtrain(2, {"--set", "train.epochs=8", "--set", "checkpoint.every_steps=1"});
+  ASSERT_EQ(undisturbed.exit_code, kExitOk) << undisturbed.error;
+  const auto duration = std::chrono::duration_cast<std::chrono::milliseconds>(
+      std::chrono::steady_clock::now() - begin);
+  const Tensors expected = tensors_in(newest());
+  fs::remove_all(directory_ + "/out");
+
+  const auto seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  constexpr int kKills = 6;
+  const Deadline deadline = Deadline::after(std::chrono::seconds(150));
+  KilledJob job(directory_, kKills);
+  // What fails before it ever worked is not restarted, so the first kill waits for a checkpoint.
+  while (steps().empty() && !deadline.expired()) std::this_thread::yield();
+  for (int attempt = 0; attempt < kKills; ++attempt) {
+    std::uniform_int_distribution<std::int64_t> moment(0, duration.count() / 2);
+    job.kill_rank(static_cast<int>(random() % 2), attempt,
+                  std::chrono::milliseconds(moment(random)), deadline);
+    if (HasFatalFailure()) break;
+    if (nn::CheckpointFolder(folder()).list().back().step == 40) break;  // it is done
+  }
+  const CompletedProcess killed = job.process().finish(deadline);
+  EXPECT_EQ(killed.exit_code, kExitOk) << killed.error;
+  EXPECT_EQ(steps().back(), 40U);
+  EXPECT_EQ(tensors_in(newest()), expected);
+}
+
+}  // namespace
+}  // namespace dlaunch

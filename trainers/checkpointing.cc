@@ -1,0 +1,192 @@
+#include "trainers/checkpointing.h"
+
+#include <array>
+#include <span>
+#include <stdexcept>
+#include <utility>
+
+#include <spdlog/fmt/fmt.h>
+
+#include "runtime/base/json_reader.h"
+#include "runtime/parallel/state_broadcast.h"
+
+namespace dlaunch {
+namespace {
+
+constexpr const char* kTraining = "dlaunch.training";  // the key in the file's metadata
+constexpr std::size_t kStateWords = 3;                 // of a RandomState
+
+std::vector<Buffer> buffers_of(std::span<const nn::NamedTensor> state) {
+  std::vector<Buffer> buffers;
+  buffers.reserve(state.size());
+  for (const nn::NamedTensor& item : state) buffers.emplace_back(item.tensor.values<float>());
+  return buffers;
+}
+
+}  // namespace
+
+Checkpointing::Checkpointing(const TrainConfig& config, Communicator& world,
+                             const nn::Dataset& train_set, std::vector<nn::NamedTensor> state,
+                             nn::Generator& generator)
+    : config_(config),
+      world_(world),
+      train_set_(train_set),
+      state_(std::move(state)),
+      generator_(generator),
+      folder_(config.output_directory + "/checkpoints") {
+  if (world.rank() != 0) return;
+  find_checkpoint();
+  if (!config_.checkpoint.enabled()) return;
+  folder_.prepare();
+  if (fingerprint_.empty())
+    computing_fingerprint_ =
+        std::async(std::launch::async, [&data = train_set_] { return data.fingerprint(); });
+}
+
+Checkpointing::~Checkpointing() = default;  // a future of std::async waits
+
+void Checkpointing::find_checkpoint() {
+  const CheckpointConfig& how = config_.checkpoint;
+  const std::vector<nn::CheckpointFile> files = folder_.list();
+  if (how.resume == CheckpointConfig::Resume::kNewest) {
+    if (!files.empty()) return load(files.back().path);
+    if (how.path.empty()) return;
+  }
+  std::uint64_t begin = 0;
+  if (!how.path.empty()) {
+    load(how.path);
+    begin = training_["steps_done"].get<std::uint64_t>();
+  }
+  // Its next checkpoints would lie among those, and the newest would not be this run's.
+  if (how.enabled() && !files.empty() && (how.path.empty() || files.back().step > begin))
+    throw ConfigError(fmt::format(
+        "{} is in the way: a checkpoint of another run; go on from it with --resume auto, set "
+        "output.directory, or remove {}",
+        files.back().path, folder_.directory()));
+}
+
+void Checkpointing::load(const std::string& path) {
+  const nn::SafetensorsFile file(path);
+  const auto found = file.metadata().find(kTraining);
+  if (found == file.metadata().end())
+    file.refuse(kTraining,
+                "not in this file: it is no checkpoint of dtrain; a network alone is "
+                "given with model.weights");
+  try {
+    training_ = nlohmann::json::parse(found->second);
+    check_same_run(file, training_.at("run"));
+    for (const char* key : {"steps_done", "epoch", "step", "report", "random"})
+      (void)training_.at(key);
+  } catch (const nlohmann::json::exception& error) {
+    file.refuse(kTraining, error.what());
+  }
+  load_tensors(file, state_);
+  found_ = true;
+}
+
+/// What the places in a run are counted in.
+nlohmann::json Checkpointing::describe_run() {
+  const auto ranks = static_cast<std::size_t>(world_.size());
+  return {{"model.name", config_.model},
+          {"train.seed", config_.seed},
+          {"samples in a step", config_.samples_per_step(ranks)},
+          {"train.accumulation_steps", config_.accumulation_steps}};
+}
+
+void Checkpointing::check_same_run(const nn::SafetensorsFile& file, const nlohmann::json& run) {
+  const nlohmann::json here = describe_run();
+  for (const auto& [key, mine] : here.items())
+    if (run.at(key) != mine)
+      throw nn::DataError(fmt::format(
+          "{}: {} is {} in this checkpoint, {} in the configuration; make them the same, or begin "
+          "anew with --resume none",
+          file.path(), key, run.at(key).dump(), mine.dump()));
+  fingerprint_ = train_set_.fingerprint();
+  if (training_.at("data") != fingerprint_)
+    throw nn::DataError(
+        fmt::format("{}: the training images have changed since this checkpoint was written; "
+                    "restore them, or begin anew with --resume none",
+                    file.path()));
+}
+
+Checkpointing::ResumePoint Checkpointing::resume() {
+  std::string text = found_ ? training_.dump() : "";
+  std::array<std::int64_t, 1> size{static_cast<std::int64_t>(text.size())};
+  throw_if_error(world_.broadcast(size, 0).within("resume"));
+  if (size[0] == 0) return {};
+  text.resize(static_cast<std::size_t>(size[0]));
+  throw_if_error(
+      world_.broadcast(Buffer(text.data(), text.size(), DType::kU8), 0).within("resume"));
+  throw_if_error(broadcast_state(world_, buffers_of(state_)).within("resume"));
+
+  const nlohmann::json training = nlohmann::json::parse(text);
+  const auto words = training["random"].get<std::vector<std::uint64_t>>();
+  const std::size_t own = kStateWords * static_cast<std::size_t>(world_.rank());
+  // A rank that was not there begins where it would have begun.
+  if (own < words.size()) generator_.restore({words[own], words[own + 1], words[own + 2]});
+  return {.found = true,
+          .position = {training["steps_done"], training["epoch"], training["step"]},
+          .report = training["report"]};
+}
+
+bool Checkpointing::is_due(const RunPosition& position, bool last) const {
+  const CheckpointConfig& how = config_.checkpoint;
+  if (!how.enabled()) return false;
+  const bool epoch_begins = position.step == 0 && position.epoch > 0;
+  return last || (how.every_steps > 0 && position.steps_done % how.every_steps == 0) ||
+         (how.every_epochs > 0 && epoch_begins && position.epoch % how.every_epochs == 0);
+}
+
+std::vector<std::uint64_t> Checkpointing::gather_random_states() {
+  const nn::RandomState& own = generator_.state();
+  const std::array<std::uint64_t, kStateWords> mine{own.seed, own.stream, own.position};
+  std::vector<std::uint64_t> all(kStateWords * static_cast<std::size_t>(world_.size()));
+  throw_if_error(world_
+                     .all_gather(ConstBuffer(mine.data(), mine.size(), DType::kI64),
+                                 Buffer(all.data(), all.size(), DType::kI64))
+                     .within("checkpoint"));
+  return all;
+}
+
+const std::string& Checkpointing::data_fingerprint() {
+  if (computing_fingerprint_.valid()) fingerprint_ = computing_fingerprint_.get();
+  return fingerprint_;
+}
+
+void Checkpointing::save(const RunPosition& position, const nlohmann::json& report) {
+  const std::vector<std::uint64_t> random = gather_random_states();
+  if (world_.rank() != 0) return;
+  wait_for_write();
+  if (!failure_.empty())
+    logger_->warn("{}; training goes on, the checkpoints before it are good",
+                  std::exchange(failure_, ""));
+  const nlohmann::json training{{"steps_done", position.steps_done},
+                                {"epoch", position.epoch},
+                                {"step", position.step},
+                                {"run", describe_run()},
+                                {"data", data_fingerprint()},
+                                {"random", random},
+                                {"report", report}};
+  snapshot_.take(state_);
+  writing_ = std::async(std::launch::async, [this, path = folder_.path_of(position.steps_done),
+                                             text = training.dump()] {
+    snapshot_.write(path, {{kTraining, text}});
+    folder_.keep_newest(config_.checkpoint.keep);
+  });
+}
+
+void Checkpointing::wait_for_write() {
+  if (!writing_.valid()) return;
+  try {
+    writing_.get();
+  } catch (const std::exception& error) {
+    failure_ = error.what();
+  }
+}
+
+void Checkpointing::finish() {
+  wait_for_write();
+  if (!failure_.empty()) throw std::runtime_error(failure_);
+}
+
+}  // namespace dlaunch

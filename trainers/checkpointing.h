@@ -1,0 +1,98 @@
+// Checkpointing: writes what a training run consists of to files, in the background, and finds the
+// place where a run goes on.
+//
+// A checkpoint is one safetensors file (nn/checkpoint): the network's parameters and statistics
+// under their own names, the optimizer's state under "optimizer.", and in the metadata the place in
+// the run, the state of every rank's random numbers and what the data looked like. Rank 0 writes
+// and reads it; the state of a tensor is the same on all ranks.
+//
+// One thread, on every rank.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "nn/checkpoint/checkpoint_folder.h"
+#include "nn/checkpoint/named_tensors.h"
+#include "nn/core/random.h"
+#include "nn/data/dataset.h"
+#include "runtime/base/logging.h"
+#include "runtime/comm/communicator.h"
+#include "trainers/config.h"
+
+namespace dlaunch {
+
+/// Between two steps.
+struct RunPosition {
+  std::uint64_t steps_done = 0;  // of the whole run
+  std::size_t epoch = 0;         // of the next step
+  std::size_t step = 0;          // of that epoch
+};
+
+class Checkpointing {
+ public:
+  /// `state` shares memory with the run and names what a checkpoint holds; `generator` is this
+  /// rank's. Rank 0 looks for the checkpoint that the configuration asks for, checks it, and fills
+  /// `state` from it. Throws nn::DataError if it cannot be used (it is damaged, of another network,
+  /// of a run with other data or steps), ConfigError if checkpoints of another run are in the way,
+  /// std::runtime_error if the folder cannot be made. All arguments must outlive the object.
+  Checkpointing(const TrainConfig& config, Communicator& world, const nn::Dataset& train_set,
+                std::vector<nn::NamedTensor> state, nn::Generator& generator);
+  /// Waits until what is being written is on the disk.
+  ~Checkpointing();
+  Checkpointing(const Checkpointing&) = delete;
+  Checkpointing& operator=(const Checkpointing&) = delete;
+
+  /// On rank 0: whether a checkpoint was found.
+  bool resumes() const { return found_; }
+
+  struct ResumePoint {
+    bool found = false;
+    RunPosition position;
+    nlohmann::json report;  // as it was given to save()
+  };
+  /// Collective: gives all ranks the state that rank 0 found, if it found one. Throws StatusError.
+  ResumePoint resume();
+
+  /// Whether the configuration wants a checkpoint at this place, which is `last` or not; the same
+  /// on all ranks.
+  bool is_due(const RunPosition& position, bool last) const;
+  /// Collective: copies the state and lets it be written while training goes on. If the write
+  /// before has failed (the disk is full), says so on stderr; the checkpoints before stay. Throws
+  /// StatusError, and nn::DataError if the data cannot be read.
+  void save(const RunPosition& position, const nlohmann::json& report);
+  /// Waits for the last write. Throws std::runtime_error if it failed.
+  void finish();
+
+ private:
+  void find_checkpoint();
+  void load(const std::string& path);
+  void check_same_run(const nn::SafetensorsFile& file, const nlohmann::json& run);
+  nlohmann::json describe_run();
+  const std::string& data_fingerprint();
+  std::vector<std::uint64_t> gather_random_states();
+  void wait_for_write();
+
+  const TrainConfig& config_;
+  Communicator& world_;
+  const nn::Dataset& train_set_;
+  std::vector<nn::NamedTensor> state_;
+  nn::Generator& generator_;
+  nn::CheckpointFolder folder_;
+  Logger logger_ = make_logger("checkpoint");
+  bool found_ = false;
+  nlohmann::json training_;  // rank 0: of the checkpoint that was found
+  std::future<std::string> computing_fingerprint_;
+  std::string fingerprint_;
+  nn::Snapshot snapshot_;
+  std::future<void> writing_;
+  std::string failure_;  // of the last write
+};
+
+}  // namespace dlaunch
