@@ -1,26 +1,26 @@
 // dlaunch: starts N ranks of a program, watches them, and leaves nothing behind.
 #include <cstdio>
-#include <exception>
 #include <string_view>
 #include <variant>
 
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "launcher/binding.h"
-#include "launcher/cluster_environment.h"
-#include "launcher/command_line.h"
-#include "launcher/completion.h"
-#include "launcher/doctor.h"
-#include "launcher/dry_run.h"
-#include "launcher/guard.h"
-#include "launcher/launch_job.h"
-#include "launcher/node_settings.h"
-#include "launcher/program_search.h"
-#include "launcher/signals.h"
-#include "launcher/spawn.h"
-#include "launcher/status_command.h"
+#include "launcher/doctor/doctor.h"
+#include "launcher/job/launch_job.h"
+#include "launcher/nodes/cluster_environment.h"
+#include "launcher/nodes/node_settings.h"
+#include "launcher/options/command_line.h"
+#include "launcher/options/completion.h"
+#include "launcher/ranks/binding.h"
+#include "launcher/ranks/dry_run.h"
+#include "launcher/ranks/program_search.h"
+#include "launcher/ranks/spawn.h"
+#include "launcher/status/status_command.h"
+#include "launcher/supervision/guard.h"
+#include "launcher/supervision/signals.h"
 #include "runtime/base/exit_codes.h"
+#include "runtime/base/run_program.h"
 
 namespace dlaunch {
 namespace {
@@ -104,10 +104,6 @@ int run(int argc, const char* const* argv) {
 }  // namespace dlaunch
 
 int main(int argc, char** argv) {
-  try {
-    return dlaunch::run(argc, argv);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "dlaunch: %s\n", error.what());
-    return dlaunch::kLauncherFailure;
-  }
+  return dlaunch::run_program("dlaunch", dlaunch::kLauncherFailure,
+                              [&] { return dlaunch::run(argc, argv); });
 }

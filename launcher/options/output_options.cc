@@ -1,6 +1,6 @@
 #include "launcher/options/output_options.h"
 
-#include "launcher/number_list.h"
+#include "launcher/base/number_list.h"
 #include "launcher/options/option_group.h"
 #include "launcher/options/values.h"
 

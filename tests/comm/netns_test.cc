@@ -17,7 +17,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/comm/local_address.h"
-#include "tests/comm/netns_hosts.h"
+#include "tests/comm/hosts_test.h"
 #include "tests/comm/random_collectives.h"
 #include "tests/support/forked_ranks.h"
 
@@ -36,23 +36,14 @@ std::uint64_t fresh_seed() {
   return std::uint64_t{source()} << 32 | source();
 }
 
-class SeveralHosts : public ::testing::Test {
+class SeveralHosts : public HostsTest {
  protected:
-  static constexpr int kHosts = 3;
-
-  void SetUp() override {
-    auto made = NetworkHosts::make(kHosts);
-    if (!made.ok()) GTEST_SKIP() << made.status().to_string();
-    network_ = *std::move(made);
-  }
   ForkedRanks::Options options(std::vector<int> hosts, std::chrono::nanoseconds timeout = 20s) {
     return {.hosts = std::move(hosts),
             .timeout = timeout,
             .store_host = NetworkHosts::address(0),
-            .enter = [this](int host) { network_->enter(host); }};
+            .enter = [this](int host) { network().enter(host); }};
   }
-  const NetworkHosts& network() const { return *network_; }
-
   // Every rank's next line; "(nothing)" at the deadline.
   static std::vector<std::string> lines_of(ForkedRanks& ranks, Deadline deadline) {
     std::vector<std::string> lines;
@@ -61,9 +52,6 @@ class SeveralHosts : public ::testing::Test {
     }
     return lines;
   }
-
- private:
-  std::unique_ptr<NetworkHosts> network_;
 };
 
 TEST_F(SeveralHosts, CarryOutEveryCollectiveRight) {

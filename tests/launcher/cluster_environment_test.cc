@@ -1,5 +1,5 @@
 // What dlaunch makes of a cluster manager's environment, and of the options for several nodes.
-#include "launcher/cluster_environment.h"
+#include "launcher/nodes/cluster_environment.h"
 
 #include <fstream>
 #include <map>
@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "launcher/node_settings.h"
+#include "launcher/nodes/node_settings.h"
 #include "runtime/base/token.h"
 
 namespace dlaunch {

@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/base/descriptor.h"
-#include "tests/comm/netns_hosts.h"
+#include "tests/comm/hosts_test.h"
 #include "tests/launcher/node_runs.h"
 
 namespace dlaunch::testing {
@@ -22,30 +22,19 @@ using namespace std::chrono_literals;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-class NodesOnHosts : public ::testing::Test {
+class NodesOnHosts : public HostsTest {
  protected:
-  static constexpr int kHosts = 3;
-
-  void SetUp() override {
-    auto made = NetworkHosts::make(kHosts);
-    if (!made.ok()) GTEST_SKIP() << made.status().to_string();
-    network_ = *std::move(made);
-  }
   // The endpoint is on host 1, which is not the first to come.
   static std::string endpoint() { return NetworkHosts::address(1) + ":29500"; }
 
   // dlaunch starts on a host, with this thread there meanwhile.
   void start(Nodes& nodes, int host, const Strings& program, int node_rank = -1) const {
     const Descriptor home(open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
-    network_->enter(host);
+    network().enter(host);
     nodes.start({"--nproc", "2", "--node-rank", std::to_string(node_rank < 0 ? host : node_rank)},
                 program);
     ASSERT_EQ(setns(home.get(), CLONE_NEWNET), 0);
   }
-  const NetworkHosts& network() const { return *network_; }
-
- private:
-  std::unique_ptr<NetworkHosts> network_;
 };
 
 TEST_F(NodesOnHosts, AreOneJobWhoseRanksReachEachOther) {

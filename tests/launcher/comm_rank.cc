@@ -21,6 +21,7 @@
 
 #include "runtime/base/exit_codes.h"
 #include "runtime/comm/communicator.h"
+#include "tests/launcher/rank_actions.h"
 
 namespace dlaunch {
 namespace {
@@ -87,18 +88,8 @@ class Rank {
 int main(int argc, char** argv) {
   alarm(120);
   dlaunch::Rank rank;
-  const int own = dlaunch::variable("RANK");
-  bool mine = true;
-  for (int i = 1; i < argc; ++i) {
-    const std::string argument = argv[i];
-    const auto equals = std::min(argument.find('='), argument.size());
-    const std::string action = argument.substr(0, equals);
-    const std::string value = argument.substr(std::min(equals + 1, argument.size()));
-    if (action == "only") {
-      mine = value == "all" || value == std::to_string(own);
-    } else if (mine) {
-      rank.act(action, value);
-    }
-  }
+  dlaunch::testing::for_each_action(
+      argc, argv,
+      [&](const std::string& action, const std::string& value) { rank.act(action, value); });
   return 0;
 }

@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "launcher/command_line.h"
+#include "launcher/options/command_line.h"
 #include "tests/launcher/launcher_runs.h"
 
 namespace dlaunch::testing {

@@ -1,5 +1,5 @@
 // The decisions over several nodes, without any I/O: what happens goes in, keys come out.
-#include "launcher/node_coordinator.h"
+#include "launcher/nodes/node_coordinator.h"
 
 #include <map>
 

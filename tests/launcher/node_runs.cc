@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "launcher/free_port.h"
+#include "launcher/ranks/free_port.h"
 #include "runtime/base/token.h"
 
 namespace dlaunch::testing {
@@ -25,7 +25,7 @@ TokenFile::~TokenFile() {
 }
 
 std::string free_endpoint() {
-  return "127.0.0.1:" + std::to_string(find_free_port().value_or(0));
+  return "127.0.0.1:" + std::to_string(*find_free_port());
 }
 
 Command Nodes::command(const Strings& options, const Strings& program) const {

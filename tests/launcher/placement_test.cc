@@ -8,9 +8,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "launcher/binding.h"
-#include "launcher/number_list.h"
-#include "launcher/topology.h"
+#include "launcher/base/number_list.h"
+#include "launcher/ranks/binding.h"
+#include "launcher/ranks/topology.h"
 #include "tests/launcher/launcher_runs.h"
 
 namespace dlaunch::testing {

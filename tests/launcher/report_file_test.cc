@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "launcher/failure.h"
+#include "launcher/failure/failure.h"
 #include "tests/launcher/launcher_runs.h"
 
 namespace dlaunch::testing {

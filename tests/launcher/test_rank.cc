@@ -38,6 +38,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "tests/launcher/rank_actions.h"
+
 // LeakSanitizer stops the process that it looks through with signals of its own, which on a
 // terminal get into the way of the ones that the tests send.
 extern "C" const char* __asan_default_options();   // NOLINT: the sanitizer's name
@@ -47,10 +49,7 @@ extern "C" const char* __asan_default_options() {  // NOLINT
 
 namespace {
 
-std::string own_rank() {
-  const char* rank = std::getenv("RANK");  // NOLINT(concurrency-mt-unsafe): one thread
-  return rank == nullptr ? "-" : rank;
-}
+using dlaunch::testing::own_rank;
 
 void write_all(int descriptor, const std::string& text) {
   std::size_t done = 0;
@@ -212,17 +211,6 @@ int main(int argc, char** argv) {
   alarm(60);
   const rlimit no_core{0, 0};
   setrlimit(RLIMIT_CORE, &no_core);
-  bool mine = true;
-  for (int i = 1; i < argc; ++i) {
-    const std::string argument = argv[i];
-    const auto equals = std::min(argument.find('='), argument.size());
-    const std::string action = argument.substr(0, equals);
-    const std::string value = argument.substr(std::min(equals + 1, argument.size()));
-    if (action == "only") {
-      mine = value == "all" || value == own_rank();
-    } else if (mine) {
-      act(action, value);
-    }
-  }
+  dlaunch::testing::for_each_action(argc, argv, act);
   return 0;
 }

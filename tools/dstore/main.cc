@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 
 #include "runtime/base/exit_codes.h"
+#include "runtime/base/run_program.h"
 #include "runtime/rendezvous/tcp_store.h"
 #include "tools/dstore/store_location.h"
 
@@ -163,10 +164,6 @@ int run(int argc, char** argv) {
 }  // namespace dlaunch
 
 int main(int argc, char** argv) {
-  try {
-    return dlaunch::run(argc, argv);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "dstore: %s\n", error.what());
-    return dlaunch::kExitFailure;
-  }
+  return dlaunch::run_program("dstore", dlaunch::kExitFailure,
+                              [&] { return dlaunch::run(argc, argv); });
 }

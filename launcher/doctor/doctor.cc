@@ -1,0 +1,28 @@
+#include "launcher/doctor/doctor.h"
+
+#include <cstdio>
+
+#include "runtime/base/exit_codes.h"
+
+namespace dlaunch {
+
+int doctor_command(int argc, const char* const* argv) {
+  if (argc > 1) {
+    std::fprintf(stderr, "dlaunch: doctor takes no arguments, but was given '%s'\n", argv[1]);
+    return kLauncherFailure;
+  }
+  int warnings = 0;
+  for (const auto examine : {examine_resources, examine_network, examine_machine}) {
+    for (const Finding& finding : examine()) {
+      std::printf("%-4s  %s: %s\n", finding.good ? "ok" : "warn", finding.subject.c_str(),
+                  finding.text.c_str());
+      if (finding.good) continue;
+      std::printf("      -> %s\n", finding.advice.c_str());
+      ++warnings;
+    }
+  }
+  if (warnings > 0) std::printf("%d %s\n", warnings, warnings == 1 ? "warning" : "warnings");
+  return warnings == 0 ? kExitOk : kExitFailure;
+}
+
+}  // namespace dlaunch

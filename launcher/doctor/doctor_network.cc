@@ -1,0 +1,93 @@
+// doctor: ports and names.
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <memory>
+#include <system_error>
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "launcher/doctor/doctor.h"
+#include "launcher/ranks/free_port.h"
+#include "runtime/base/descriptor.h"
+
+namespace dlaunch {
+namespace {
+
+// Empty if a connection over 127.0.0.1 works, else why not.
+std::string loopback_error() {
+  const auto failed = [](const char* call) {
+    return std::string(call) + ": " + std::generic_category().message(errno);
+  };
+  const Descriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const Descriptor client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!listener.is_open() || !client.is_open()) return failed("socket");
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  if (bind(listener.get(), generic, length) != 0) return failed("bind");
+  if (listen(listener.get(), 1) != 0) return failed("listen");
+  if (getsockname(listener.get(), generic, &length) != 0) return failed("getsockname");
+  if (connect(client.get(), generic, length) != 0) return failed("connect");
+  return {};
+}
+
+Finding loopback() {
+  const std::string error = loopback_error();
+  return {.good = error.empty(),
+          .subject = "loopback",
+          .text = error.empty() ? "127.0.0.1 can be listened on and reached" : error,
+          .advice = "ranks reach the store there: bring it up (ip link set lo up)"};
+}
+
+Finding master_port() {
+  const auto port = find_free_port();
+  return {.good = port.ok(),
+          .subject = "ports",
+          .text = port.ok() ? "MASTER_PORT would be " + std::to_string(*port) : "none is free",
+          .advice = "see /proc/sys/net/ipv4/ip_local_port_range and who holds them (ss -tln)"};
+}
+
+Finding own_name() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  addrinfo hints{};
+  hints.ai_family = AF_INET;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(name.data(), nullptr, &hints, &found);
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, [](addrinfo* list) {
+    if (list != nullptr) freeaddrinfo(list);
+  });
+  Finding finding{.good = false,
+                  .subject = "own name",
+                  .text = std::string(name.data()) + " ",
+                  .advice =
+                      "one node needs no name; between nodes give --rdzv-endpoint an address "
+                      "that the others reach"};
+  if (error != 0 || found == nullptr) {
+    finding.text += "does not resolve: " + std::string(gai_strerror(error));
+    return finding;
+  }
+  const auto& address = reinterpret_cast<const sockaddr_in*>(found->ai_addr)->sin_addr;
+  std::array<char, INET_ADDRSTRLEN> text{};
+  inet_ntop(AF_INET, &address, text.data(), text.size());
+  finding.good = ntohl(address.s_addr) >> 24U != IN_LOOPBACKNET;
+  finding.text += "is " + std::string(text.data());
+  if (!finding.good) finding.text += ", where only this machine reaches it";
+  return finding;
+}
+
+}  // namespace
+
+std::vector<Finding> examine_network() {
+  return {loopback(), master_port(), own_name()};
+}
+
+}  // namespace dlaunch

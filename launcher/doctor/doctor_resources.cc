@@ -1,0 +1,101 @@
+// doctor: limits and cores.
+#include <algorithm>
+#include <fstream>
+#include <optional>
+#include <sstream>
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "launcher/base/number_list.h"
+#include "launcher/doctor/doctor.h"
+#include "launcher/ranks/binding.h"
+#include "launcher/ranks/topology.h"
+
+namespace dlaunch {
+namespace {
+
+constexpr rlim_t kEnoughFiles = 4096;
+constexpr rlim_t kEnoughProcesses = 4096;
+
+rlimit limit_on(int resource) {
+  rlimit limit{};
+  getrlimit(static_cast<__rlimit_resource>(resource), &limit);
+  return limit;
+}
+
+std::string shown(rlim_t limit) {
+  return limit == RLIM_INFINITY ? "unlimited" : std::to_string(limit);
+}
+
+Finding open_files() {
+  const rlimit limit = limit_on(RLIMIT_NOFILE);
+  return {.good = limit.rlim_max >= kEnoughFiles,
+          .subject = "open files",
+          .text = "up to " + shown(limit.rlim_max) + " (dlaunch raises the soft limit itself)",
+          .advice =
+              "hundreds of ranks need more: raise the hard limit (ulimit -Hn, LimitNOFILE=, "
+              "docker --ulimit nofile)"};
+}
+
+Finding processes() {
+  const rlimit limit = limit_on(RLIMIT_NPROC);
+  return {.good = limit.rlim_cur >= kEnoughProcesses || geteuid() == 0,
+          .subject = "processes",
+          .text = shown(limit.rlim_cur) + (geteuid() == 0 ? ", which does not bind root" : ""),
+          .advice =
+              "ranks and their threads count: raise it (ulimit -u, TasksMax=, docker "
+              "--pids-limit)"};
+}
+
+// How many cores' time the control group may use (version 2 or 1).
+std::optional<double> cpu_quota() {
+  double quota = 0;
+  double period = 0;
+  if (std::ifstream("/sys/fs/cgroup/cpu.max") >> quota >> period && period > 0) {
+    return quota / period;
+  }
+  std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_quota_us") >> quota;
+  std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_period_us") >> period;
+  if (quota > 0 && period > 0) return quota / period;
+  return std::nullopt;
+}
+
+std::string rounded(double number) {
+  std::ostringstream text;
+  text.precision(3);
+  text << number;
+  return text.str();
+}
+
+Finding cores() {
+  const int usable = usable_cores();
+  const auto quota = cpu_quota();
+  std::string text = std::to_string(usable) + " usable (" +
+                     format_number_list(usable_hardware_threads()) + "), so --nproc cpu is " +
+                     std::to_string(usable);
+  if (quota) text += "; time for " + rounded(*quota);
+  return {.good = !quota || *quota >= usable,
+          .subject = "cores",
+          .text = text,
+          .advice =
+              "the container gets less time than it sees cores: start no more ranks than "
+              "that, or raise its CPU quota"};
+}
+
+Finding core_dumps() {
+  const rlimit limit = limit_on(RLIMIT_CORE);
+  return {.good = true,
+          .subject = "core dumps",
+          .text = limit.rlim_cur == 0 ? "off (ulimit -c unlimited keeps one of a rank that crashes)"
+                                      : "on",
+          .advice = {}};
+}
+
+}  // namespace
+
+std::vector<Finding> examine_resources() {
+  return {open_files(), processes(), cores(), core_dumps()};
+}
+
+}  // namespace dlaunch

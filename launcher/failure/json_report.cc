@@ -1,0 +1,151 @@
+#include "launcher/failure/json_report.h"
+
+#include <cerrno>
+#include <ctime>
+#include <string_view>
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <nlohmann/json.hpp>
+
+#include "launcher/supervision/signals.h"
+
+namespace dlaunch {
+namespace {
+
+using nlohmann::json;
+
+double in_seconds(std::chrono::nanoseconds time) {
+  return std::chrono::duration<double>(time).count();
+}
+
+// "2026-05-01T12:00:00.123Z"
+std::string utc(std::chrono::system_clock::time_point time) {
+  const auto whole = std::chrono::floor<std::chrono::seconds>(time);
+  const auto milliseconds = std::chrono::floor<std::chrono::milliseconds>(time - whole).count();
+  const std::time_t stamp = std::chrono::system_clock::to_time_t(whole);
+  std::tm parts{};
+  gmtime_r(&stamp, &parts);
+  char text[40];
+  const std::size_t length = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &parts);
+  std::snprintf(text + length, sizeof text - length, ".%03dZ", static_cast<int>(milliseconds));
+  return text;
+}
+
+std::string_view name_of(AttemptOutcome::Cause cause) {
+  switch (cause) {
+    case AttemptOutcome::Cause::kNone:
+      return "finished";
+    case AttemptOutcome::Cause::kRankFailed:
+      return "rank failed";
+    case AttemptOutcome::Cause::kTimeout:
+      return "timeout";
+    case AttemptOutcome::Cause::kSignal:
+      return "signal";
+    case AttemptOutcome::Cause::kElsewhere:
+      return "other node";
+  }
+  return "";
+}
+
+std::string_view role_of(const AttemptOutcome& attempt, std::size_t index) {
+  const RankOutcome& rank = attempt.ranks[index];
+  if (rank.running) return "could not be killed";
+  if (!rank.failed()) return "finished";
+  if (attempt.cause != AttemptOutcome::Cause::kRankFailed) return "ended";
+  return index == attempt.first_failed ? "first failure" : "collateral";
+}
+
+json rank_to_json(const AttemptOutcome& attempt, std::size_t index, const std::string& host) {
+  const RankOutcome& rank = attempt.ranks[index];
+  const bool signalled = !rank.running && WIFSIGNALED(rank.wait_status);
+  json result{{"rank", rank.rank},
+              {"host", host},
+              {"pid", rank.pid},
+              {"role", role_of(attempt, index)},
+              {"exit_code", nullptr},
+              {"signal", nullptr},
+              {"signal_name", nullptr},
+              {"told_to_end", rank.signalled},
+              {"seconds", in_seconds(rank.lifetime)},
+              {"peak_memory_bytes", rank.peak_memory},
+              {"user_seconds", in_seconds(rank.user_time)},
+              {"system_seconds", in_seconds(rank.system_time)},
+              {"start_up",
+               {{"spawned", in_seconds(rank.spawned)},
+                {"executed", in_seconds(rank.executed)},
+                {"ready", nullptr}}},
+              {"last_lines", rank.last_lines}};
+  if (rank.ready) result["start_up"]["ready"] = in_seconds(*rank.ready);
+  if (signalled) {
+    result["signal"] = WTERMSIG(rank.wait_status);
+    result["signal_name"] = signal_name(WTERMSIG(rank.wait_status));
+  } else if (!rank.running) {
+    result["exit_code"] = WEXITSTATUS(rank.wait_status);
+  }
+  return result;
+}
+
+json attempt_to_json(const AttemptOutcome& attempt, const std::string& host) {
+  json ranks = json::array();
+  for (std::size_t i = 0; i < attempt.ranks.size(); ++i) {
+    ranks.push_back(rank_to_json(attempt, i, host));
+  }
+  json result{{"number", attempt.number},
+              {"started", utc(attempt.started)},
+              {"seconds", in_seconds(attempt.duration)},
+              {"got_ready", attempt.got_ready},
+              {"ended_by", name_of(attempt.cause)},
+              {"first_failure", nullptr},
+              {"ranks", std::move(ranks)}};
+  if (attempt.failure) result["first_failure"] = to_json(*attempt.failure);
+  if (attempt.cause == AttemptOutcome::Cause::kSignal) {
+    result["signal_name"] = signal_name(attempt.signal);
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string json_report(const JobOutcome& job, int exit_code, const std::string& error) {
+  json result{{"format", 1},
+              {"dlaunch", DLAUNCH_VERSION},
+              {"job", job.job_id},
+              {"host", job.host},
+              {"command", job.command},
+              {"exit_code", exit_code},
+              {"launcher_error", nullptr},
+              {"restarts", {{"used", job.restarts()}, {"allowed", job.max_restarts}}},
+              {"first_failure", nullptr},
+              {"attempts", json::array()}};
+  if (!error.empty()) result["launcher_error"] = error;
+  for (const AttemptOutcome& attempt : job.attempts) {
+    result["attempts"].push_back(attempt_to_json(attempt, job.host));
+  }
+  if (!job.attempts.empty()) result["first_failure"] = result["attempts"].back()["first_failure"];
+  // What ranks have written need not be UTF-8.
+  return result.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+Result<ReportFile> ReportFile::open(const std::string& path) {
+  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
+  if (!file.is_open()) return Status::from_errno("report " + path, errno);
+  return ReportFile(path, std::move(file));
+}
+
+Status ReportFile::write(const std::string& text) {
+  // A device or a pipe cannot be cut, and need not be.
+  if (ftruncate(file_.get(), 0) != 0 && errno != EINVAL) {
+    return Status::from_errno("report " + path_, errno);
+  }
+  for (std::string_view rest = text; !rest.empty();) {
+    const ssize_t count = ::write(file_.get(), rest.data(), rest.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return Status::from_errno("report " + path_, errno);
+    rest.remove_prefix(static_cast<std::size_t>(count));
+  }
+  return {};
+}
+
+}  // namespace dlaunch

@@ -1,0 +1,30 @@
+// The report that --report writes: everything about a job, as JSON. docs/launcher.md describes it.
+#pragma once
+
+#include <string>
+
+#include "launcher/failure/outcome.h"
+#include "runtime/base/descriptor.h"
+#include "runtime/base/status.h"
+
+namespace dlaunch {
+
+/// `error`: why dlaunch itself failed; empty if it did not.
+std::string json_report(const JobOutcome& job, int exit_code, const std::string& error);
+
+/// The file of a report, opened before the job starts so that a path which cannot be written is
+/// known at once. What is in it stays until write().
+class ReportFile {
+ public:
+  static Result<ReportFile> open(const std::string& path);
+  /// Replaces the file's contents.
+  Status write(const std::string& text);
+
+ private:
+  ReportFile(std::string path, Descriptor file) : path_(std::move(path)), file_(std::move(file)) {}
+
+  std::string path_;
+  Descriptor file_;
+};
+
+}  // namespace dlaunch

@@ -1,0 +1,71 @@
+// What became of a job, as plain values: the supervisor fills them in, the reports print them.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/failure/failure.h"
+
+namespace dlaunch {
+
+struct RankOutcome {
+  int rank = 0;  // in the job's world
+  pid_t pid = -1;
+  bool running = true;
+  int wait_status = 0;     // as waitpid() gives it
+  bool signalled = false;  // dlaunch had already told it to end
+
+  // Since the attempt began.
+  std::chrono::nanoseconds spawned{};
+  std::chrono::nanoseconds executed{};            // exec of the program succeeded
+  std::optional<std::chrono::nanoseconds> ready;  // its communicator was connected
+  std::chrono::nanoseconds lifetime{};            // to its end
+
+  bool uses_runtime = false;                       // ours
+  std::chrono::system_clock::time_point ended_at;  // to compare with other nodes
+  std::int64_t peak_memory = 0;                    // bytes resident, its own and its children's
+  std::chrono::microseconds user_time{};
+  std::chrono::microseconds system_time{};
+  std::vector<std::string> last_lines;  // on stderr
+
+  bool failed() const { return !running && wait_status != 0; }
+};
+
+/// One start of all ranks of this node, to their end.
+struct AttemptOutcome {
+  /// Why the attempt was ended before all ranks had finished by themselves. kElsewhere: because of
+  /// what happened on another node.
+  enum class Cause { kNone, kRankFailed, kTimeout, kSignal, kElsewhere };
+
+  int number = 0;  // from 0; the restarts before it
+  std::chrono::system_clock::time_point started;
+  std::chrono::nanoseconds duration{};
+  bool got_ready = false;  // see docs/launcher.md, restarts
+  Cause cause = Cause::kNone;
+  std::optional<std::size_t> first_failed;  // index in `ranks` of the one whose code is the job's
+  std::optional<FailureRecord> failure;     // the same, with its story
+  int signal = 0;                           // with kSignal
+  std::chrono::nanoseconds limit{};         // with kTimeout: what --timeout said
+  bool grace_passed = false;                // some had to be killed
+  std::vector<RankOutcome> ranks;
+
+  /// What dlaunch exits with if this attempt was the last.
+  int exit_code() const;
+};
+
+struct JobOutcome {
+  std::string job_id;
+  std::string host;
+  std::vector<std::string> command;
+  int max_restarts = 0;
+  std::vector<AttemptOutcome> attempts;  // the last one counts
+
+  int restarts() const { return attempts.empty() ? 0 : attempts.back().number; }
+};
+
+}  // namespace dlaunch

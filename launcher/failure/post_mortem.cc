@@ -1,0 +1,63 @@
+#include "launcher/failure/post_mortem.h"
+
+#include <algorithm>
+
+#include <sys/wait.h>
+
+#include "launcher/failure/probable_cause.h"
+
+namespace dlaunch {
+namespace {
+
+FailureRecord record_of(const AttemptOutcome& attempt, const RankOutcome& rank,
+                        const PostMortemSources& sources) {
+  const bool signalled = WIFSIGNALED(rank.wait_status);
+  const auto when = rank.ended_at.time_since_epoch();
+  return {.rank = rank.rank,
+          .host = sources.host,
+          .pid = rank.pid,
+          .attempt = attempt.number,
+          .when_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(when).count(),
+          .after_seconds = std::chrono::duration<double>(rank.lifetime).count(),
+          .exit_code = signalled ? 0 : WEXITSTATUS(rank.wait_status),
+          .signal = signalled ? WTERMSIG(rank.wait_status) : 0,
+          .core_dumped = signalled && WCOREDUMP(rank.wait_status),
+          .probable_cause = probable_cause({.wait_status = rank.wait_status,
+                                            .last_lines = rank.last_lines,
+                                            .kernel_account = sources.memory.about(rank.pid),
+                                            .speaks_our_protocol = rank.uses_runtime}),
+          .last_lines = rank.last_lines};
+}
+
+// All communicators were connected; or nobody uses ours, and the ranks lived long enough.
+bool got_ready(const AttemptOutcome& attempt, std::chrono::nanoseconds ready_after) {
+  const auto& ranks = attempt.ranks;
+  if (std::ranges::any_of(ranks, &RankOutcome::uses_runtime)) {
+    return std::ranges::all_of(ranks,
+                               [](const RankOutcome& rank) { return rank.ready.has_value(); });
+  }
+  const auto lived =
+      attempt.first_failed ? ranks[*attempt.first_failed].lifetime : attempt.duration;
+  return lived >= ready_after;
+}
+
+}  // namespace
+
+void add_post_mortem(AttemptOutcome& attempt, const PostMortemSources& sources) {
+  for (std::size_t i = 0; i < attempt.ranks.size(); ++i) {
+    RankOutcome& rank = attempt.ranks[i];
+    rank.last_lines = sources.relay.last_lines(rank.rank);
+    const ShownRank shown = sources.board.read(static_cast<int>(i));
+    rank.uses_runtime = shown.process != 0;
+    if (shown.ready) rank.ready = *shown.ready - sources.start;
+  }
+  attempt.got_ready = got_ready(attempt, sources.ready_after);
+  // Another node may have been quicker to end the job for which a rank here had failed, too.
+  const bool failed_too = attempt.cause == AttemptOutcome::Cause::kElsewhere &&
+                          attempt.first_failed && !attempt.ranks[*attempt.first_failed].signalled;
+  if (attempt.cause == AttemptOutcome::Cause::kRankFailed || failed_too) {
+    attempt.failure = record_of(attempt, attempt.ranks[*attempt.first_failed], sources);
+  }
+}
+
+}  // namespace dlaunch

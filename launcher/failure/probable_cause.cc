@@ -1,0 +1,162 @@
+#include "launcher/failure/probable_cause.h"
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <optional>
+#include <string_view>
+
+#include <sys/wait.h>
+
+#include "runtime/base/exit_codes.h"
+
+namespace dlaunch {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+constexpr std::size_t kLongestQuote = 300;
+
+std::string quoted(std::string_view text) {
+  const auto end = text.find_last_not_of(" \r\t");
+  text = end == std::string_view::npos ? std::string_view() : text.substr(0, end + 1);
+  if (text.size() <= kLongestQuote) return std::string(text);
+  return std::string(text.substr(0, kLongestQuote)) + "...";
+}
+
+// The last line that holds `text`.
+std::optional<std::string_view> line_with(const Lines& lines, std::string_view text) {
+  const auto found = std::find_if(lines.rbegin(), lines.rend(), [&](const std::string& line) {
+    return line.find(text) != std::string::npos;
+  });
+  if (found == lines.rend()) return std::nullopt;
+  return *found;
+}
+
+std::string_view after(std::string_view line, std::string_view text) {
+  return line.substr(line.find(text) + text.size());
+}
+
+// glibc's assert(): "prog: file.cc:12: int f(): Assertion `x > 0' failed."
+std::string assertion(const Lines& lines) {
+  const auto line = line_with(lines, ": Assertion `");
+  return line ? "an assertion failed: " + quoted(*line) : "";
+}
+
+// libstdc++ and libc++: "terminate called after throwing an instance of 'std::runtime_error'", then
+// "  what():  text".
+std::string cpp_exception(const Lines& lines) {
+  constexpr std::string_view kThrown = "throwing an instance of '";
+  constexpr std::string_view kWhat = "what():  ";
+  const auto thrown = line_with(lines, kThrown);
+  if (!thrown) return line_with(lines, "terminate called") ? "std::terminate was called" : "";
+  std::string_view type = after(*thrown, kThrown);
+  type = type.substr(0, type.rfind('\''));
+  const auto what = line_with(lines, kWhat);
+  std::string text = "an exception that nobody caught: " + quoted(type);
+  if (what) text += ": " + quoted(after(*what, kWhat));
+  if (type == "std::bad_alloc") text = "out of memory: an allocation was refused (std::bad_alloc)";
+  return text;
+}
+
+// "Traceback (most recent call last):", indented lines, and then what was raised.
+std::string python_exception(const Lines& lines) {
+  const auto traceback = std::find_if(lines.rbegin(), lines.rend(), [](const std::string& line) {
+    return line.find("Traceback (most recent call last):") != std::string::npos;
+  });
+  // The beginning of a long traceback may have gone; its frames are unmistakable too.
+  const auto frame = std::find_if(lines.rbegin(), lines.rend(), [](const std::string& line) {
+    return line.starts_with("  File \"");
+  });
+  if (traceback == lines.rend() && frame == lines.rend()) return "";
+  const auto start = std::min(traceback, frame).base();
+  const auto raised = std::find_if(start, lines.end(), [](const std::string& line) {
+    return !line.empty() && line.front() != ' ' && line.front() != '\t';
+  });
+  if (raised == lines.end()) return "";
+  if (raised->starts_with("MemoryError")) return "out of memory: Python's MemoryError";
+  return "a Python exception: " + quoted(*raised);
+}
+
+// What other tools and the C library say on stderr before they end a process.
+std::string told_on_stderr(const Lines& lines) {
+  static constexpr std::array<std::string_view, 7> kMessages{"ERROR: AddressSanitizer: ",
+                                                             "WARNING: ThreadSanitizer: ",
+                                                             "runtime error: ",
+                                                             "*** stack smashing detected ***",
+                                                             "free(): ",
+                                                             "malloc(): ",
+                                                             "panicked at "};
+  for (const std::string_view message : kMessages) {
+    if (const auto line = line_with(lines, message)) return quoted(*line);
+  }
+  return "";
+}
+
+std::string first_of(std::initializer_list<std::string> causes) {
+  for (const std::string& cause : causes) {
+    if (!cause.empty()) return cause;
+  }
+  return "";
+}
+
+std::string cause_of_signal(int signal, const FailureEvidence& evidence) {
+  const Lines& lines = evidence.last_lines;
+  switch (signal) {
+    case SIGKILL:
+      if (!evidence.kernel_account.empty()) return "out of memory: " + evidence.kernel_account;
+      return "killed from outside: by someone's kill -9, or by the kernel for want of memory";
+    case SIGSEGV:
+      return first_of(
+          {told_on_stderr(lines), "a segmentation fault: a bad pointer, or the stack is used up"});
+    case SIGBUS:
+      return first_of(
+          {told_on_stderr(lines),
+           "a bus error: a mapped file was cut short, or its device (/dev/shm?) is full"});
+    case SIGILL:
+      return "an illegal instruction: was it built for another processor?";
+    case SIGFPE:
+      return "an arithmetic error, such as an integer division by zero";
+    case SIGABRT:
+      return first_of({assertion(lines), cpp_exception(lines), told_on_stderr(lines),
+                       python_exception(lines), "it called abort()"});
+    case SIGXCPU:
+      return "its limit of processor time (ulimit -t) was used up";
+    case SIGXFSZ:
+      return "its limit of file size (ulimit -f) was exceeded";
+    case SIGPIPE:
+      return "it wrote to a pipe or socket that nobody reads any more";
+    default:
+      return "";
+  }
+}
+
+std::string cause_of_our_code(int code) {
+  switch (code) {
+    case kExitUsage:
+      return "its command line or configuration was refused";
+    case kExitBadData:
+      return "its data files are missing or wrong";
+    case kExitCommunication:
+      return "communication failed: a peer was lost, a deadline passed, or ranks disagreed";
+    default:
+      return "";
+  }
+}
+
+}  // namespace
+
+std::string probable_cause(const FailureEvidence& evidence) {
+  if (WIFSIGNALED(evidence.wait_status)) {
+    return cause_of_signal(WTERMSIG(evidence.wait_status), evidence);
+  }
+  const int code = WEXITSTATUS(evidence.wait_status);
+  const Lines& lines = evidence.last_lines;
+  // A shell between dlaunch and the program tells of a signal so.
+  const int signal_in_shell = code > 128 && code < 128 + 32 ? code - 128 : 0;
+  return first_of({python_exception(lines), told_on_stderr(lines),
+                   evidence.speaks_our_protocol ? cause_of_our_code(code) : "",
+                   signal_in_shell != 0 ? cause_of_signal(signal_in_shell, evidence) : ""});
+}
+
+}  // namespace dlaunch

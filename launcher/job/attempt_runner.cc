@@ -1,0 +1,143 @@
+#include "launcher/job/attempt_runner.h"
+
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <utility>
+
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "launcher/failure/post_mortem.h"
+#include "launcher/failure/report.h"
+#include "launcher/ranks/binding.h"
+#include "launcher/ranks/rank_plans.h"
+#include "launcher/ranks/spawn.h"
+#include "launcher/ranks/standard_input.h"
+#include "launcher/supervision/descendants.h"
+#include "runtime/base/token.h"
+
+namespace dlaunch {
+namespace {
+
+constexpr std::chrono::seconds kLeftoverLimit{10};
+
+std::string make_job_id() {
+  return token_to_hex(make_token()).substr(0, 12);
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
+}
+
+}  // namespace
+
+AttemptRunner::AttemptRunner(const LaunchContext& context)
+    : context_(context),
+      options_(context.options),
+      relay_(loop_, options_.output),
+      outcome_({.job_id = make_job_id(),
+                .host = host_name(),
+                .command = options_.command,
+                .max_restarts = options_.supervision.max_restarts,
+                .attempts = {}}),
+      monitor_(loop_, relay_, outcome_,
+               {.stall_after = options_.supervision.stall_after,
+                .signal_mask = context.signals.original,
+                .world = options_.ranks}),
+      signals_(loop_, context.signals.handled,
+               {.on_signal = [this](int signal, bool seen) { on_signal(signal, seen); },
+                .on_child =
+                    [this] {
+                      if (supervisor_ != nullptr) supervisor_->reap_children();
+                    }}) {
+  if (options_.supervision.timeout)
+    deadline_ = EventLoop::Clock::now() + *options_.supervision.timeout;
+  loop_.add(context.guard_pipe, EPOLLIN, [this] { on_guard_gone(); });
+}
+
+JobIdentity AttemptRunner::identity(int restarts) const {
+  return {.job_id = outcome_.job_id,
+          .world = options_.ranks,
+          .ranks = options_.ranks,
+          .attempt = restarts,
+          .restarts = restarts,
+          .max_restarts = options_.supervision.max_restarts,
+          .cores = usable_cores(),
+          .gpus = options_.placement.gpus,
+          .gpus_per_rank = options_.placement.gpus_per_rank};
+}
+
+Status AttemptRunner::run(JobIdentity job) {
+  const ActivityBoard board(options_.ranks);
+  job.activity = board.path();
+  Supervisor supervisor(
+      loop_, relay_,
+      {.attempt = job.attempt, .job_deadline = deadline_, .grace = options_.supervision.grace});
+  supervisor_ = &supervisor;
+  Status started = start_ranks(job, supervisor);
+  monitor_.begin_attempt(supervisor, board);
+  if (started.ok()) supervisor.run();
+  monitor_.end_attempt();
+  supervisor_ = nullptr;
+  all_ended_ = kill_all_descendants(kLeftoverLimit);
+  for (int rank = 0; rank < job.ranks; ++rank) relay_.drain(job.first_rank + rank);
+  if (started.ok()) close_attempt(supervisor, board);
+  return started;
+}
+
+Status AttemptRunner::start_ranks(const JobIdentity& job, Supervisor& supervisor) {
+  const SpawnPlan plan{.path = context_.program,
+                       .command = options_.command,
+                       .signal_mask = context_.signals.original,
+                       .inherited = context_.inherited,
+                       .terminal_group = context_.terminal_group};
+  const auto input = StandardInput::open(options_.output.standard_input, job.first_rank, job.ranks,
+                                         context_.terminal_group);
+  if (!input.ok()) return input.status();
+  for (const RankStart& start : plan_ranks(options_, job, *input)) {
+    DLAUNCH_RETURN_IF_ERROR(relay_.keep_logs(job.attempt, start.rank));
+    auto started = spawn_rank(plan, start);
+    if (!started.ok()) return started.status();
+    supervisor.add(*std::move(started));
+  }
+  return {};
+}
+
+// Completes what is known of an attempt that has ended.
+void AttemptRunner::close_attempt(const Supervisor& supervisor, const ActivityBoard& board) {
+  AttemptOutcome attempt = supervisor.outcome();
+  attempt.limit = options_.supervision.timeout.value_or(std::chrono::nanoseconds());
+  add_post_mortem(attempt, {.relay = relay_,
+                            .board = board,
+                            .memory = memory_,
+                            .host = outcome_.host,
+                            .start = supervisor.start(),
+                            .ready_after = options_.supervision.ready_after});
+  outcome_.attempts.push_back(std::move(attempt));
+}
+
+void AttemptRunner::tell_about(const AttemptOutcome& attempt) {
+  if (attempt.failure) relay_.reveal(attempt.failure->rank);
+  const bool shown = attempt.failure && relay_.shown_last(attempt.failure->rank);
+  for (const std::string& line : make_report(attempt, !shown)) relay_.write_line(line);
+}
+
+void AttemptRunner::end_elsewhere() {
+  if (supervisor_ != nullptr) supervisor_->end_elsewhere();
+}
+
+void AttemptRunner::on_signal(int signal, bool seen_by_terminal_group) {
+  if (signal == SIGQUIT) return monitor_.report("what the ranks are doing (SIGQUIT):");
+  if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) interrupted_by_ = signal;
+  if (supervisor_ != nullptr) supervisor_->handle_signal(signal, seen_by_terminal_group);
+}
+
+void AttemptRunner::on_guard_gone() {
+  loop_.remove(context_.guard_pipe);
+  guard_gone_ = true;
+  if (supervisor_ != nullptr) supervisor_->abandon();
+}
+
+}  // namespace dlaunch

@@ -1,0 +1,76 @@
+// AttemptRunner: the attempts of a job on this node, one after the other: each starts the ranks,
+// watches them to their end, leaves nothing of them behind and keeps what became of them. Signals
+// to dlaunch, and the guard's end, reach the attempt that is running through it.
+//
+// Belongs to the event loop's thread.
+#pragma once
+
+#include <optional>
+
+#include "launcher/base/event_loop.h"
+#include "launcher/failure/memory_account.h"
+#include "launcher/failure/outcome.h"
+#include "launcher/hang/activity_board.h"
+#include "launcher/hang/job_monitor.h"
+#include "launcher/job/launch_context.h"
+#include "launcher/output/output_relay.h"
+#include "launcher/ranks/rank_environment.h"
+#include "launcher/supervision/signal_source.h"
+#include "launcher/supervision/supervisor.h"
+
+namespace dlaunch {
+
+class AttemptRunner {
+ public:
+  /// `context` outlives it.
+  explicit AttemptRunner(const LaunchContext& context);
+  ~AttemptRunner() { loop_.remove(context_.guard_pipe); }
+  AttemptRunner(const AttemptRunner&) = delete;
+  AttemptRunner& operator=(const AttemptRunner&) = delete;
+
+  EventLoop& loop() { return loop_; }
+  OutputRelay& relay() { return relay_; }
+  JobOutcome& outcome() { return outcome_; }
+
+  /// For an attempt after so many restarts; store, secret and MASTER_PORT are to be filled in.
+  JobIdentity identity(int restarts) const;
+
+  /// Runs an attempt to its end, which is then the last in outcome(). An error: not all ranks could
+  /// be started; those that were have been ended.
+  Status run(JobIdentity job);
+  /// The other nodes of the job end their ranks: so does the attempt that is running.
+  void end_elsewhere();
+  /// Tells the user how an attempt ended.
+  void tell_about(const AttemptOutcome& attempt);
+
+  /// When --timeout ends the job.
+  const std::optional<EventLoop::Clock::time_point>& deadline() const { return deadline_; }
+  /// No further attempt, whatever happens: a signal to dlaunch, or
+  bool stopped() const { return interrupted_by_ != 0 || guard_gone_; }
+  int interrupted_by() const { return interrupted_by_; }
+  bool guard_gone() const { return guard_gone_; }
+  /// False: some process of the job could not be killed.
+  bool all_ended() const { return all_ended_; }
+
+ private:
+  Status start_ranks(const JobIdentity& job, Supervisor& supervisor);
+  void close_attempt(const Supervisor& supervisor, const ActivityBoard& board);
+  void on_signal(int signal, bool seen_by_terminal_group);
+  void on_guard_gone();
+
+  const LaunchContext& context_;
+  const JobOptions& options_;
+  std::optional<EventLoop::Clock::time_point> deadline_;
+  MemoryAccount memory_;
+  EventLoop loop_;
+  OutputRelay relay_;
+  JobOutcome outcome_;
+  JobMonitor monitor_;
+  Supervisor* supervisor_ = nullptr;  // of the attempt that is running
+  int interrupted_by_ = 0;            // the signal that ended the job
+  bool guard_gone_ = false;
+  bool all_ended_ = true;
+  SignalSource signals_;
+};
+
+}  // namespace dlaunch

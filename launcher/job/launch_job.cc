@@ -1,0 +1,78 @@
+#include "launcher/job/launch_job.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include <sys/resource.h>
+
+#include "launcher/failure/json_report.h"
+#include "launcher/job/attempt_runner.h"
+#include "launcher/job/several_nodes.h"
+#include "launcher/job/single_node.h"
+#include "launcher/ranks/free_port.h"
+#include "runtime/base/exit_codes.h"
+
+namespace dlaunch {
+namespace {
+
+constexpr std::chrono::seconds kFlushLimit{5};
+// Three per rank, and a connection of each to the store. More than this many descriptors nobody
+// needs, and some programs walk over all they might have.
+constexpr rlim_t kMostDescriptors = 65536;
+
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = std::max(limit.rlim_cur, std::min(limit.rlim_max, kMostDescriptors));
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+JobEnd run_on_one(AttemptRunner& runner, const LaunchContext& context) {
+  const Status launched = run_on_single_node(runner, context.options);
+  if (!launched.ok()) return JobEnd::not_launched(launched);
+  return {.exit_code = runner.outcome().attempts.back().exit_code()};
+}
+
+// Tells the user what is wrong, and everything to the report.
+int finish(AttemptRunner& runner, std::optional<ReportFile>& report, JobEnd end) {
+  OutputRelay& relay = runner.relay();
+  if (runner.guard_gone()) {
+    end = {.exit_code = kLauncherFailure,
+           .error = "its guarding process was killed; all ranks were ended"};
+  }
+  if (!runner.all_ended())
+    relay.write_line("dlaunch: some processes of the job could not be killed");
+  if (!end.error.empty()) relay.write_line("dlaunch: " + end.error);
+  if (report) {
+    const Status written = report->write(json_report(runner.outcome(), end.exit_code, end.error));
+    if (!written.ok()) {
+      relay.write_line("dlaunch: " + written.to_string());
+      if (end.exit_code == kExitOk) end.exit_code = kLauncherFailure;
+    }
+  }
+  relay.finish(kFlushLimit);
+  return end.exit_code;
+}
+
+}  // namespace
+
+int launch_job(const LaunchContext& context) {
+  raise_descriptor_limit();
+  AttemptRunner runner(context);
+  std::optional<ReportFile> report;
+  std::optional<SeveralNodes> nodes;  // leaves the others only when the user has been told
+  if (const std::string& path = context.options.supervision.report; !path.empty()) {
+    auto opened = ReportFile::open(path);
+    if (!opened.ok()) return finish(runner, report, JobEnd::not_launched(opened.status()));
+    report = *std::move(opened);
+  }
+  if (!context.nodes.several()) return finish(runner, report, run_on_one(runner, context));
+  const auto master_port = find_free_port();
+  if (!master_port.ok()) return finish(runner, report, JobEnd::not_launched(master_port.status()));
+  nodes.emplace(runner, context, *master_port);
+  return finish(runner, report, nodes->run());
+}
+
+}  // namespace dlaunch

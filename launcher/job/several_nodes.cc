@@ -1,0 +1,112 @@
+#include "launcher/job/several_nodes.h"
+
+#include <optional>
+#include <string>
+
+#include "launcher/nodes/node_report.h"
+#include "launcher/ranks/free_port.h"
+#include "launcher/supervision/signals.h"
+#include "runtime/base/exit_codes.h"
+
+namespace dlaunch {
+
+SeveralNodes::SeveralNodes(AttemptRunner& runner, const LaunchContext& context,
+                           std::uint16_t master_port)
+    : runner_(runner),
+      context_(context),
+      session_(runner.loop(), runner.relay(),
+               describe_node(context.nodes, context.options, runner.outcome().job_id,
+                             runner.outcome().host, master_port)) {}
+
+JobEnd SeveralNodes::run() {
+  EventLoop& loop = runner_.loop();
+  std::optional<EventLoop::TimerId> timer;
+  if (runner_.deadline()) timer = loop.call_at(*runner_.deadline(), [this] { timed_out_ = true; });
+  const auto interrupted = [this] { return runner_.stopped() || timed_out_; };
+  Status launched;
+  while (const auto round = session_.next_round(interrupted)) {
+    launched = run_round(*round);
+    if (!launched.ok()) break;
+  }
+  if (timer) loop.cancel(*timer);
+  if (!launched.ok()) return JobEnd::not_launched(launched);
+  tell_if_nothing_ran();
+  return end();
+}
+
+Status SeveralNodes::run_round(const RoundRecord& round) {
+  session_.when_round_stops([this] { runner_.end_elsewhere(); });
+  Status launched = runner_.run(identity_in(round));
+  session_.when_round_stops(nullptr);
+  end_round(launched);
+  return launched;
+}
+
+JobIdentity SeveralNodes::identity_in(const RoundRecord& round) const {
+  JobIdentity job = runner_.identity(round.restarts);
+  job.job_id = round.job_id;
+  job.attempt = round.number;
+  job.token = context_.nodes.token;
+  job.store_address = session_.store_address(round);
+  job.store_prefix = "attempt " + std::to_string(round.number) + "/";
+  job.master_address = round.master_address;
+  job.master_port = static_cast<std::uint16_t>(round.master_port);
+  job.node = session_.node_of(round);
+  job.nodes = static_cast<int>(round.nodes.size());
+  job.first_rank = round.nodes[static_cast<std::size_t>(job.node)].first_rank;
+  job.world = round.world;
+  return job;
+}
+
+// Tells the other nodes how the round ended here, and the user how it ended on all of them.
+void SeveralNodes::end_round(const Status& launched) {
+  if (runner_.guard_gone()) return;  // to them this node is lost
+  if (!launched.ok()) {
+    return session_.end_round(not_started(launched, JobEnd::not_launched(launched).exit_code));
+  }
+  AttemptOutcome& attempt = runner_.outcome().attempts.back();
+  EndedRecord ended = ended_record(attempt);
+  if (const auto port = find_free_port(); port.ok()) ended.master_port = *port;
+  session_.end_round(ended);
+  const auto& verdict = session_.verdict();
+  if (session_.error() || !verdict) return;
+  if (!is_about(*verdict, attempt)) {
+    for (const std::string& line : make_node_report(*verdict)) runner_.relay().write_line(line);
+    // What failed here was not the first.
+    attempt.failure.reset();
+    if (attempt.cause == AttemptOutcome::Cause::kRankFailed) {
+      attempt.cause = AttemptOutcome::Cause::kElsewhere;
+    }
+  }
+  runner_.tell_about(attempt);
+  if (const std::string next = describe_next(*verdict); !next.empty()) {
+    runner_.relay().write_line(next);
+  }
+}
+
+void SeveralNodes::tell_if_nothing_ran() {
+  if (!runner_.outcome().attempts.empty()) return;
+  if (timed_out_) {
+    runner_.relay().write_line("dlaunch: ended after --timeout, before all nodes had come");
+  }
+  if (runner_.interrupted_by() != 0) {
+    runner_.relay().write_line("dlaunch: ended by " + signal_name(runner_.interrupted_by()) +
+                               " before all nodes had come");
+  }
+}
+
+JobEnd SeveralNodes::end() const {
+  if (runner_.guard_gone()) return {};  // which says more
+  if (const auto& error = session_.error()) {
+    return {.exit_code = error->exit_code, .error = error->why};
+  }
+  const auto& verdict = session_.verdict();
+  if (verdict && verdict->action != VerdictRecord::Action::kAgain) {
+    return {.exit_code = verdict->exit_code};
+  }
+  if (timed_out_) return {.exit_code = kLauncherTimeout};
+  if (runner_.interrupted_by() != 0) return {.exit_code = 128 + runner_.interrupted_by()};
+  return {.exit_code = runner_.outcome().attempts.back().exit_code()};
+}
+
+}  // namespace dlaunch

@@ -1,0 +1,38 @@
+// SeveralNodes: this node's part of a job on several. The nodes share one store and one secret;
+// attempts (rounds) are kept apart by the beginning of their keys. Belongs to the event loop's
+// thread.
+#pragma once
+
+#include <cstdint>
+
+#include "launcher/job/attempt_runner.h"
+#include "launcher/job/job_end.h"
+#include "launcher/job/launch_context.h"
+#include "launcher/nodes/node_session.h"
+
+namespace dlaunch {
+
+class SeveralNodes {
+ public:
+  /// Both outlive it. `master_port`: for the first round, should this be its first node.
+  SeveralNodes(AttemptRunner& runner, const LaunchContext& context, std::uint16_t master_port);
+  SeveralNodes(const SeveralNodes&) = delete;
+  SeveralNodes& operator=(const SeveralNodes&) = delete;
+
+  /// Takes part until the job has ended on all nodes.
+  JobEnd run();
+
+ private:
+  JobIdentity identity_in(const RoundRecord& round) const;
+  Status run_round(const RoundRecord& round);
+  void end_round(const Status& launched);
+  JobEnd end() const;
+  void tell_if_nothing_ran();
+
+  AttemptRunner& runner_;
+  const LaunchContext& context_;
+  NodeSession session_;
+  bool timed_out_ = false;  // --timeout passed while the nodes gathered
+};
+
+}  // namespace dlaunch

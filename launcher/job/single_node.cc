@@ -1,0 +1,57 @@
+#include "launcher/job/single_node.h"
+
+#include <string>
+
+#include "launcher/ranks/free_port.h"
+#include "launcher/supervision/restart_policy.h"
+#include "runtime/base/logging.h"
+#include "runtime/base/token.h"
+#include "runtime/rendezvous/store_server.h"
+
+namespace dlaunch {
+namespace {
+
+Status run_attempt(AttemptRunner& runner, int number, std::uint16_t store_port) {
+  JobIdentity job = runner.identity(number);
+  job.token = make_token();
+  const auto store = StoreServer::start(
+      {.port = store_port, .token = job.token, .logger = make_logger("dlaunch")});
+  if (!store.ok()) return store.status();
+  job.store_address = "127.0.0.1:" + std::to_string((*store)->port());
+  const auto master_port = find_free_port();
+  if (!master_port.ok()) return master_port.status();
+  job.master_port = *master_port;
+  return runner.run(job);
+}
+
+// Waits for the time of the next attempt; false if there is to be none.
+bool wait_for_restart(AttemptRunner& runner, RestartPolicy& policy) {
+  if (runner.stopped() || !runner.all_ended()) return false;
+  const auto decision = policy.after(runner.outcome().attempts.back());
+  if (!decision.line.empty()) runner.relay().write_line(decision.line);
+  if (!decision.restart) return false;
+  const auto resume = EventLoop::Clock::now() + decision.delay;
+  if (runner.deadline() && resume >= *runner.deadline()) {
+    runner.relay().write_line("dlaunch: no restart: --timeout will have passed");
+    return false;
+  }
+  bool over = false;
+  const auto timer = runner.loop().call_at(resume, [&] { over = true; });
+  while (!over && !runner.stopped()) runner.loop().run_once();
+  runner.loop().cancel(timer);
+  return !runner.stopped();
+}
+
+}  // namespace
+
+Status run_on_single_node(AttemptRunner& runner, const JobOptions& options) {
+  RestartPolicy policy(
+      {.most = options.supervision.max_restarts, .delay = options.supervision.restart_delay});
+  for (int number = 0;; ++number) {
+    DLAUNCH_RETURN_IF_ERROR(run_attempt(runner, number, options.nodes.store_port));
+    if (!runner.guard_gone()) runner.tell_about(runner.outcome().attempts.back());
+    if (!wait_for_restart(runner, policy)) return {};
+  }
+}
+
+}  // namespace dlaunch

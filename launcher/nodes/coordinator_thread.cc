@@ -1,0 +1,117 @@
+#include "launcher/nodes/coordinator_thread.h"
+
+#include <charconv>
+#include <chrono>
+#include <string_view>
+#include <vector>
+
+namespace dlaunch {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+// Between two looks at the clock while nothing happens.
+constexpr milliseconds kTurn{100};
+constexpr milliseconds kCheckInterval{500};
+// Without a sign of life. With the interval above and the one of the signs, a lost node is noticed
+// within 5 s.
+constexpr milliseconds kLongestSilence{3500};
+constexpr std::chrono::seconds kFarewell{3};
+
+bool take_prefix(std::string_view& text, std::string_view prefix) {
+  if (!text.starts_with(prefix)) return false;
+  text.remove_prefix(prefix.size());
+  return true;
+}
+
+}  // namespace
+
+CoordinatorThread::CoordinatorThread(std::unique_ptr<TcpStore> store,
+                                     NodeCoordinator::Options options)
+    : store_(std::move(store)),
+      coordinator_(std::move(options), Clock::now()),
+      next_check_(Clock::now()),
+      thread_([this] { run(); }) {}
+
+CoordinatorThread::~CoordinatorThread() {
+  leaving_ = true;
+  thread_.join();
+}
+
+void CoordinatorThread::run() {
+  std::uint64_t revision = 0;
+  std::optional<Time> farewell;
+  while (true) {
+    const auto seen = store_->watch(node_keys::kAll, revision, Deadline::after(kTurn));
+    const Time now = Clock::now();
+    if (seen.ok()) {
+      revision = seen->revision;
+      for (const auto& change : seen->changes) take(change, now);
+    } else if (seen.status().code() != StatusCode::kTimeout) {
+      return;  // the server is this process's own, so this is its end
+    }
+    if (now >= next_check_) check_beats(now);
+    coordinator_.time_passed(now);
+    if (leaving_ && !farewell) {
+      farewell = now + kFarewell;
+      coordinator_.give_up();
+    }
+    put_out();
+    if (farewell && (!coordinator_.has_members() || now >= *farewell)) return;
+  }
+}
+
+void CoordinatorThread::take(const StoreChanges::Change& change, Time now) {
+  std::string_view key = change.key;
+  if (take_prefix(key, node_keys::kMember)) {
+    const std::string id(key);
+    if (!change.value) return coordinator_.member_left(id, "its dlaunch has gone", now, now);
+    const auto member = parse_record<MemberRecord>(*change.value);
+    if (!member.ok()) return;
+    beats_[id] = {.seen = now};
+    coordinator_.member_came(*member, now);
+  } else if (take_prefix(key, node_keys::kEnded) && change.value) {
+    const std::size_t slash = key.find('/');
+    int round = -1;
+    std::from_chars(key.data(), key.data() + std::min(slash, key.size()), round);
+    const auto ended = parse_record<EndedRecord>(*change.value);
+    if (slash == std::string_view::npos || !ended.ok()) return;
+    coordinator_.member_ended(round, std::string(key.substr(slash + 1)), *ended, now);
+  }
+}
+
+void CoordinatorThread::check_beats(Time now) {
+  next_check_ = now + kCheckInterval;
+  const auto entries = store_->list(node_keys::kBeats);
+  if (!entries.ok()) return;
+  for (const StoreEntry& entry : *entries) {
+    const auto beat = beats_.find(entry.key.substr(node_keys::kBeats.size()));
+    if (beat == beats_.end() || beat->second.revision == entry.revision) continue;
+    beat->second = {entry.revision, now};
+  }
+  for (auto beat = beats_.begin(); beat != beats_.end();) {
+    if (now - beat->second.seen <= kLongestSilence) {
+      ++beat;
+      continue;
+    }
+    const auto silence = std::chrono::duration<double>(now - beat->second.seen).count();
+    char text[64];
+    std::snprintf(text, sizeof(text), "no sign of life for %.1f s", silence);
+    coordinator_.member_left(beat->first, text, beat->second.seen, now);
+    beat = beats_.erase(beat);
+  }
+}
+
+void CoordinatorThread::put_out() {
+  for (const NodeCoordinator::Write& write : coordinator_.take_writes()) {
+    // Errors show in the next watch.
+    if (write.value) {
+      (void)store_->set(write.key, *write.value).ok();
+    } else {
+      (void)store_->remove(write.key).ok();
+    }
+  }
+}
+
+}  // namespace dlaunch

@@ -1,0 +1,46 @@
+// CoordinatorThread: connects a NodeCoordinator to the store: the nodes' records and signs of life
+// go in, its decisions come out.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <unordered_map>
+
+#include "launcher/nodes/node_coordinator.h"
+#include "runtime/rendezvous/tcp_store.h"
+
+namespace dlaunch {
+
+class CoordinatorThread {
+ public:
+  CoordinatorThread(std::unique_ptr<TcpStore> store, NodeCoordinator::Options options);
+  /// Lets the job end first: if it has not yet been decided how it ends, it ends for the reason
+  /// that this node has gone; and the other nodes are given a few seconds to take note and leave.
+  ~CoordinatorThread();
+  CoordinatorThread(const CoordinatorThread&) = delete;
+  CoordinatorThread& operator=(const CoordinatorThread&) = delete;
+
+ private:
+  using Time = NodeCoordinator::Time;
+  struct Beat {
+    std::uint64_t revision = 0;
+    Time seen;
+  };
+
+  void run();
+  void take(const StoreChanges::Change& change, Time now);
+  void check_beats(Time now);
+  void put_out();
+
+  const std::unique_ptr<TcpStore> store_;
+  NodeCoordinator coordinator_;
+  std::unordered_map<std::string, Beat> beats_;  // by member
+  Time next_check_;
+  std::atomic<bool> leaving_ = false;
+  std::thread thread_;
+};
+
+}  // namespace dlaunch

@@ -1,0 +1,196 @@
+#include "launcher/nodes/node_agent.h"
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "launcher/nodes/coordinator_thread.h"
+#include "runtime/base/exit_codes.h"
+
+namespace dlaunch {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kBeatInterval = 500ms;
+// For the store to acknowledge; without it, it is lost.
+constexpr auto kAnswerLimit = 3s;
+constexpr auto kWatchTurn = 1s;
+constexpr auto kRetry = 200ms;
+// Between two words on what is waited for.
+constexpr auto kNoticeInterval = 30s;
+
+}  // namespace
+
+NodeAgent::NodeAgent(Options options)
+    : options_(std::move(options)), event_descriptor_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!event_descriptor_.is_open()) {
+    throw std::system_error(errno, std::generic_category(), "eventfd");
+  }
+  worker_ = std::thread([this] { work(); });
+}
+
+NodeAgent::~NodeAgent() {
+  bool joined = false;
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    joined = joined_ && !failed_;
+  }
+  changed_.notify_all();
+  // Tells the others, and wakes the watching thread.
+  if (joined) (void)store_.client->remove(std::string(node_keys::kMember) + id()).ok();
+  worker_.join();
+  if (beats_.joinable()) beats_.join();
+  coordinator_.reset();
+}
+
+std::vector<NodeEvent> NodeAgent::take_events() {
+  std::uint64_t count = 0;
+  (void)!read(event_descriptor_.get(), &count, sizeof(count));
+  const std::lock_guard lock(mutex_);
+  return std::exchange(events_, {});
+}
+
+void NodeAgent::report(int round, const EndedRecord& ended) {
+  const std::string key =
+      std::string(node_keys::kEnded) + std::to_string(round) + "/" + options_.self.id;
+  // If it cannot be said, the beats fail too and tell.
+  (void)store_.client->set(key, to_text(ended)).ok();
+}
+
+std::string NodeAgent::store_address(const RoundRecord& round) const {
+  // The node with the store reaches it over loopback, but its ranks give their peers the address
+  // of the interface through which they reach it.
+  const std::string host = store_.server ? round.store : store_.client->server_host();
+  return host + ":" + std::to_string(options_.settings.port);
+}
+
+void NodeAgent::work() {
+  if (join_job()) watch();
+}
+
+bool NodeAgent::join_job() {
+  auto next_notice = Deadline::Clock::now();
+  const Logger logger = make_logger("dlaunch");
+  const auto pause = [&](const Status& so_far) {
+    if (Deadline::Clock::now() >= next_notice) {
+      next_notice += kNoticeInterval;
+      post(NodeNotice{"waiting for the node with the store, " + options_.settings.endpoint() +
+                      " (" + so_far.to_string() + ")"});
+    }
+    return !wait_for_stop(kRetry);
+  };
+  const Deadline deadline = Deadline::after(options_.settings.join_timeout);
+  auto store = open_node_store(options_.settings, logger, deadline, pause);
+  if (!store.ok()) {
+    fail(store.status(), kLauncherRendezvous);
+    return false;
+  }
+  store_ = *std::move(store);
+  store_.client->limit_answers(kAnswerLimit);
+  if (store_.server) {
+    auto client = TcpStore::connect(store_.address, options_.settings.token, deadline);
+    if (!client.ok()) {
+      fail(client.status(), kLauncherRendezvous);
+      return false;
+    }
+    coordinator_ = std::make_unique<CoordinatorThread>(*std::move(client), options_.coordinator);
+  }
+  options_.self.address = store_.client->own_host();
+  options_.self.store = store_.client->server_host();
+  const Status told =
+      store_.client->set_owned(std::string(node_keys::kMember) + id(), to_text(options_.self));
+  if (!told.ok()) {
+    fail(told, kLauncherRendezvous);
+    return false;
+  }
+  const std::lock_guard lock(mutex_);
+  joined_ = true;
+  if (stopping_) return false;
+  beats_ = std::thread([this] { beat(); });
+  return true;
+}
+
+void NodeAgent::beat() {
+  const std::string key = std::string(node_keys::kBeats) + id();
+  for (std::uint64_t count = 0; !wait_for_stop(count == 0 ? 0ms : kBeatInterval); ++count) {
+    const Status alive = store_.client->set(key, std::to_string(count));
+    if (alive.ok()) continue;
+    return fail(
+        Status(StatusCode::kPeerLost, "the node with the store, " + options_.settings.endpoint() +
+                                          ", is lost: " + alive.to_string()),
+        kLauncherNodeLost);
+  }
+}
+
+void NodeAgent::watch() {
+  std::uint64_t revision = 0;
+  while (!stopping()) {
+    const auto seen = store_.client->watch(node_keys::kAll, revision, Deadline::after(kWatchTurn));
+    if (seen.status().code() == StatusCode::kTimeout) continue;  // the beats notice what is wrong
+    if (!seen.ok()) {
+      return fail(
+          Status(StatusCode::kPeerLost, "the node with the store, " + options_.settings.endpoint() +
+                                            ", is lost: " + seen.status().to_string()),
+          kLauncherNodeLost);
+    }
+    revision = seen->revision;
+    for (const auto& change : seen->changes) {
+      if (!handle(change)) return;
+    }
+  }
+}
+
+// False after the last one that matters.
+bool NodeAgent::handle(const StoreChanges::Change& change) {
+  if (!change.value) return true;
+  const auto pass_on = [&](auto record) {
+    if (record.ok()) post(*std::move(record));
+  };
+  if (change.key == std::string(node_keys::kRefused) + id()) {
+    const bool lost = change.value->starts_with("this node was taken for lost");
+    fail(Status(StatusCode::kMismatch, *change.value),
+         lost ? kLauncherNodeLost : kLauncherRendezvous);
+    return false;
+  }
+  if (change.key == node_keys::kWaiting) post(NodeNotice{*change.value});
+  if (change.key == node_keys::kRound) pass_on(parse_record<RoundRecord>(*change.value));
+  if (change.key == node_keys::kStop) pass_on(parse_record<StopRecord>(*change.value));
+  if (change.key == node_keys::kVerdict) pass_on(parse_record<VerdictRecord>(*change.value));
+  return true;
+}
+
+void NodeAgent::post(NodeEvent event) {
+  {
+    const std::lock_guard lock(mutex_);
+    events_.push_back(std::move(event));
+  }
+  const std::uint64_t one = 1;
+  (void)!write(event_descriptor_.get(), &one, sizeof(one));
+}
+
+void NodeAgent::fail(const Status& status, int exit_code) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failed_ || stopping_) return;
+    failed_ = true;
+  }
+  post(NodeError{exit_code, status.to_string()});
+}
+
+// True if the agent is to stop; waits `time` for that.
+bool NodeAgent::wait_for_stop(std::chrono::nanoseconds time) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, time, [&] { return stopping_; });
+}
+
+bool NodeAgent::stopping() {
+  const std::lock_guard lock(mutex_);
+  return stopping_;
+}
+
+}  // namespace dlaunch

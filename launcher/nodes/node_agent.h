@@ -1,0 +1,88 @@
+// NodeAgent: this node's part in a job of several nodes. It finds the store, or hosts it; says that
+// this node is there and lives; and passes on what the coordinator decides. On the node with the
+// store it runs the coordinator too.
+//
+// Threads of its own do the waiting. The members may be called by one thread, which learns from
+// event_descriptor() that there is something to take. The destructor leaves the job; on the node
+// with the store it first waits, for a few seconds at most, until the other nodes have left.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include "launcher/nodes/node_coordinator.h"
+#include "launcher/nodes/node_records.h"
+#include "launcher/nodes/node_settings.h"
+#include "launcher/nodes/node_store.h"
+#include "runtime/base/descriptor.h"
+
+namespace dlaunch {
+
+/// For the user to read.
+struct NodeNotice {
+  std::string line;
+};
+/// This node cannot take part (any more).
+struct NodeError {
+  int exit_code;
+  std::string why;
+};
+using NodeEvent = std::variant<NodeNotice, NodeError, RoundRecord, StopRecord, VerdictRecord>;
+
+class NodeAgent {
+ public:
+  struct Options {
+    NodeSettings settings;
+    MemberRecord self;  // but for the addresses, which the connection tells
+    NodeCoordinator::Options coordinator;
+  };
+
+  /// Returns at once; what happens then comes as events. Throws std::system_error.
+  explicit NodeAgent(Options options);
+  ~NodeAgent();
+  NodeAgent(const NodeAgent&) = delete;
+  NodeAgent& operator=(const NodeAgent&) = delete;
+
+  /// Readable while there are events.
+  int event_descriptor() const { return event_descriptor_.get(); }
+  std::vector<NodeEvent> take_events();
+
+  const std::string& id() const { return options_.self.id; }
+  /// Tells how a round ended on this node.
+  void report(int round, const EndedRecord& ended);
+  /// host:port at which the ranks of this node find the store.
+  std::string store_address(const RoundRecord& round) const;
+
+ private:
+  void work();
+  bool join_job();
+  void beat();
+  void watch();
+  bool handle(const StoreChanges::Change& change);
+  void post(NodeEvent event);
+  void fail(const Status& status, int exit_code);
+  bool wait_for_stop(std::chrono::nanoseconds time);
+  bool stopping();
+
+  Options options_;
+  Descriptor event_descriptor_;
+  NodeStore store_;
+  std::unique_ptr<class CoordinatorThread> coordinator_;  // on the node with the store
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  bool stopping_ = false;
+  bool joined_ = false;
+  bool failed_ = false;
+  std::vector<NodeEvent> events_;
+
+  std::thread worker_;
+  std::thread beats_;
+};
+
+}  // namespace dlaunch

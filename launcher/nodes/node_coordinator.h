@@ -1,0 +1,120 @@
+// NodeCoordinator: decides for the agents of all nodes when the ranks start, with which numbers,
+// when they are to end, whose failure was the first, and whether they start again. A state machine
+// without I/O: it is told what happens and gives the keys to write (node_records.h).
+//
+//   forming --(enough nodes)--> running --(a failure, a lost node, a newcomer)--> stopping
+//   running, stopping --(all nodes have ended)--> forming again, or done
+//
+// One thread. Failures of different nodes are compared by their age when they were reported and the
+// time when the report came, so that the nodes' clocks need not agree.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launcher/failure/failure.h"
+#include "launcher/nodes/node_records.h"
+
+namespace dlaunch {
+
+class NodeCoordinator {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  struct Options {
+    int least = 1;  // nodes
+    int most = 1;
+    std::string nodes;    // the same, as the agents write it
+    std::string version;  // of dlaunch
+    std::string job_id;
+    std::string host_id;  // the member that hosts the store
+    int max_restarts = 0;
+    std::chrono::nanoseconds restart_delay = std::chrono::seconds(1);
+    std::chrono::nanoseconds join_timeout = std::chrono::minutes(5);
+    /// After the last newcomer, if there could be more.
+    std::chrono::nanoseconds settle = std::chrono::seconds(2);
+    /// For all nodes to end their ranks.
+    std::chrono::nanoseconds end_limit = std::chrono::seconds(20);
+  };
+  struct Write {
+    std::string key;
+    std::optional<std::string> value;  // nothing: remove it
+  };
+
+  NodeCoordinator(Options options, Time now);
+
+  void member_came(const MemberRecord& member, Time now);
+  /// `last_seen`: until when it certainly lived.
+  void member_left(const std::string& id, const std::string& why, Time last_seen, Time now);
+  void member_ended(int round, const std::string& id, const EndedRecord& ended, Time now);
+  void time_passed(Time now);
+  /// The node that hosts the store has to go.
+  void give_up();
+
+  /// What is to be written since the last call, in order.
+  std::vector<Write> take_writes() { return std::exchange(writes_, {}); }
+  /// The last verdict is among the writes so far.
+  bool done() const { return phase_ == Phase::kDone; }
+  bool has_members() const { return !members_.empty(); }
+
+ private:
+  enum class Phase { kForming, kRunning, kStopping, kDone };
+  struct Member {
+    MemberRecord record;
+    int order = 0;       // in which they came
+    int last_rank = -1;  // of this node in the last round
+    bool in_round = false;
+    std::optional<EndedRecord> ended;  // this round
+    Time ended_at;
+  };
+  struct Lost {
+    int rank;
+    std::string text;
+    Time last_seen;
+  };
+  struct First {
+    const Member* member;
+    FailureRecord failure;
+    Time when;
+  };
+
+  std::string objection(const MemberRecord& member) const;
+  void refuse(const std::string& id, const std::string& why);
+  static std::string lost_text(const Member& member, const std::string& why);
+  void note_waiting();
+  std::string missing() const;
+  bool enough(Time now) const;
+  void form(Time now);
+  std::vector<Member*> by_rank();
+  void stop(const std::string& why, Time now);
+  bool all_ended() const;
+  std::optional<First> first_failure() const;
+  void conclude(Time now);
+  VerdictRecord judge() const;
+  VerdictRecord judge_failures(VerdictRecord verdict) const;
+  bool elastic() const { return options_.least < options_.most; }
+  bool may_restart() const;
+  void announce(const VerdictRecord& verdict, Time now);
+  void write(std::string_view key, std::optional<std::string> value);
+
+  const Options options_;
+  Phase phase_ = Phase::kForming;
+  std::map<std::string, Member> members_;
+  std::optional<Member> host_;  // the node with the store, once it has gone
+  std::vector<std::string> refusals_;
+  std::vector<Lost> lost_;  // in this round
+  bool newcomer_ = false;   // the reason to stop
+  bool ever_ready_ = false;
+  int arrivals_ = 0;
+  int round_ = -1;
+  int restarts_ = 0;
+  Time since_;        // of this phase
+  Time last_change_;  // of the members
+  Time not_before_;   // the next round
+  std::vector<Write> writes_;
+};
+
+}  // namespace dlaunch

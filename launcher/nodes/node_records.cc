@@ -1,0 +1,59 @@
+#include "launcher/nodes/node_records.h"
+
+#include <nlohmann/json.hpp>
+
+namespace dlaunch {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MemberRecord, id, host, pid, version, nodes, node_rank, ranks,
+                                   address, store, master_port)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RoundRecord::Node, id, host, ranks, first_rank)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RoundRecord, number, job_id, nodes, world, restarts,
+                                   master_address, master_port, store)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(EndedRecord, how, failure, age_ns, got_ready, exit_code, error,
+                                   master_port)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StopRecord, number, why)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(VerdictRecord, number, action, exit_code, reason, failure, node,
+                                   delay_ms)
+
+namespace {
+
+template <typename T>
+std::string write(const T& record) {
+  // Last lines of ranks are whatever they wrote.
+  return nlohmann::json(record).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace
+
+std::string to_text(const MemberRecord& record) {
+  return write(record);
+}
+std::string to_text(const RoundRecord& record) {
+  return write(record);
+}
+std::string to_text(const EndedRecord& record) {
+  return write(record);
+}
+std::string to_text(const StopRecord& record) {
+  return write(record);
+}
+std::string to_text(const VerdictRecord& record) {
+  return write(record);
+}
+
+template <typename T>
+Result<T> parse_record(std::string_view text) {
+  try {
+    return nlohmann::json::parse(text).get<T>();
+  } catch (const nlohmann::json::exception& error) {
+    return Status(StatusCode::kProtocol, std::string("a node's record: ") + error.what());
+  }
+}
+
+template Result<MemberRecord> parse_record<MemberRecord>(std::string_view text);
+template Result<RoundRecord> parse_record<RoundRecord>(std::string_view text);
+template Result<EndedRecord> parse_record<EndedRecord>(std::string_view text);
+template Result<StopRecord> parse_record<StopRecord>(std::string_view text);
+template Result<VerdictRecord> parse_record<VerdictRecord>(std::string_view text);
+
+}  // namespace dlaunch

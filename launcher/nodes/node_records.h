@@ -1,0 +1,107 @@
+// What the dlaunch processes of a job's nodes tell each other through the store, as plain values,
+// and the keys they are found under. Each node's dlaunch is called an agent; the one that hosts the
+// store also runs the NodeCoordinator.
+//
+//   nodes/member/ID      MemberRecord     by each agent; goes with its connection
+//   nodes/ended/N/ID     EndedRecord      by each agent: how round N ended there
+//   nodes/refused/ID     text             by the coordinator: that agent cannot take part
+//   nodes/waiting        text             by the coordinator: for whom
+//   nodes/round          RoundRecord      by the coordinator: start these ranks
+//   nodes/stop           StopRecord       by the coordinator: end them
+//   nodes/verdict        VerdictRecord    by the coordinator: how the round ended, and what now
+//   beats/ID             a counter        by each agent, twice a second
+//   attempt N/...        what the ranks of round N keep there
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/status.h"
+
+namespace dlaunch {
+
+namespace node_keys {
+inline constexpr std::string_view kAll = "nodes/";
+inline constexpr std::string_view kMember = "nodes/member/";
+inline constexpr std::string_view kEnded = "nodes/ended/";
+inline constexpr std::string_view kRefused = "nodes/refused/";
+inline constexpr std::string_view kWaiting = "nodes/waiting";
+inline constexpr std::string_view kRound = "nodes/round";
+inline constexpr std::string_view kStop = "nodes/stop";
+inline constexpr std::string_view kVerdict = "nodes/verdict";
+inline constexpr std::string_view kBeats = "beats/";
+}  // namespace node_keys
+
+struct MemberRecord {
+  std::string id;
+  std::string host;
+  int pid = 0;
+  std::string version;  // of dlaunch
+  std::string nodes;    // as it was told: "4" or "2:4"
+  int node_rank = -1;   // that it was told; -1: any
+  int ranks = 0;        // it will start
+  std::string address;  // under which other nodes reach it, numeric
+  std::string store;    // host at which it reaches the store, numeric
+  int master_port = 0;  // free there
+
+  /// "host1 (pid 4711)".
+  std::string name() const { return host + " (pid " + std::to_string(pid) + ")"; }
+};
+
+struct RoundRecord {
+  struct Node {
+    std::string id;
+    std::string host;
+    int ranks = 0;
+    int first_rank = 0;
+  };
+  int number = 0;  // from 0
+  std::string job_id;
+  std::vector<Node> nodes;  // by node rank
+  int world = 0;
+  int restarts = 0;  // after failures, so far
+  std::string master_address;
+  int master_port = 0;
+  std::string store;  // host at which others reach the store
+};
+
+struct EndedRecord {
+  enum class How { kFinished, kFailed, kStopped, kSignal, kTimeout, kNotStarted };
+  How how = How::kFinished;
+  std::string failure;      // a FailureRecord, serialized; empty: no rank failed by itself
+  std::int64_t age_ns = 0;  // how long ago that was, when this was written
+  bool got_ready = false;
+  int exit_code = 0;    // of this node on its own
+  std::string error;    // with kNotStarted and kSignal
+  int master_port = 0;  // free on this node, for the next round; 0: none was found
+};
+
+struct StopRecord {
+  int number = 0;
+  std::string why;
+};
+
+struct VerdictRecord {
+  enum class Action { kFinished, kFailed, kAgain };
+  int number = 0;
+  Action action = Action::kFinished;
+  int exit_code = 0;
+  std::string reason;         // for people; empty if all went well
+  std::string failure;        // the first of all nodes, serialized
+  int node = -1;              // where it was
+  std::int64_t delay_ms = 0;  // before the next round
+};
+
+std::string to_text(const MemberRecord& record);
+std::string to_text(const RoundRecord& record);
+std::string to_text(const EndedRecord& record);
+std::string to_text(const StopRecord& record);
+std::string to_text(const VerdictRecord& record);
+
+/// T: one of the records. kProtocol if the text is none.
+template <typename T>
+Result<T> parse_record(std::string_view text);
+
+}  // namespace dlaunch

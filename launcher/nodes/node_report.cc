@@ -1,0 +1,66 @@
+#include "launcher/nodes/node_report.h"
+
+#include <chrono>
+
+#include "launcher/failure/failure.h"
+#include "launcher/failure/report.h"
+#include "launcher/supervision/signals.h"
+
+namespace dlaunch {
+
+EndedRecord ended_record(const AttemptOutcome& attempt) {
+  using Cause = AttemptOutcome::Cause;
+  using How = EndedRecord::How;
+  EndedRecord ended{.got_ready = attempt.got_ready, .exit_code = attempt.exit_code()};
+  switch (attempt.cause) {
+    case Cause::kNone:
+      break;
+    case Cause::kRankFailed:
+      ended.how = How::kFailed;
+      break;
+    case Cause::kElsewhere:
+      ended.how = How::kStopped;
+      break;
+    case Cause::kTimeout:
+      ended.how = How::kTimeout;
+      ended.error = "--timeout passed";
+      break;
+    case Cause::kSignal:
+      ended.how = How::kSignal;
+      ended.error = "ended by " + signal_name(attempt.signal);
+      break;
+  }
+  if (attempt.failure) {
+    const auto age =
+        std::chrono::system_clock::now() - attempt.ranks[*attempt.first_failed].ended_at;
+    ended.failure = serialize(*attempt.failure);
+    ended.age_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(age).count();
+  }
+  return ended;
+}
+
+EndedRecord not_started(const Status& why, int exit_code) {
+  return {.how = EndedRecord::How::kNotStarted, .exit_code = exit_code, .error = why.to_string()};
+}
+
+bool is_about(const VerdictRecord& verdict, const AttemptOutcome& attempt) {
+  return attempt.failure && serialize(*attempt.failure) == verdict.failure;
+}
+
+std::vector<std::string> make_node_report(const VerdictRecord& verdict) {
+  std::vector<std::string> lines;
+  if (!verdict.reason.empty()) lines.push_back("dlaunch: " + verdict.reason);
+  if (verdict.failure.empty()) return lines;
+  const auto failure = parse_failure(verdict.failure);
+  if (!failure.ok()) return {"dlaunch: " + failure.status().to_string()};
+  for (std::string& line : describe_failure(*failure, true)) lines.push_back(std::move(line));
+  return lines;
+}
+
+std::string describe_next(const VerdictRecord& verdict) {
+  if (verdict.action != VerdictRecord::Action::kAgain) return "";
+  if (verdict.delay_ms == 0) return "dlaunch: the job starts again with the nodes that are there";
+  return "dlaunch: restart in " + seconds(std::chrono::milliseconds(verdict.delay_ms));
+}
+
+}  // namespace dlaunch

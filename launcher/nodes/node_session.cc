@@ -1,0 +1,153 @@
+#include "launcher/nodes/node_session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "launcher/nodes/node_report.h"
+#include "runtime/base/exit_codes.h"
+#include "runtime/base/token.h"
+
+namespace dlaunch {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Nodes that come together within this time do so silently.
+constexpr auto kPatience = 1s;
+// Beyond the grace period, for all nodes to end their ranks.
+constexpr auto kEndSlack = 15s;
+// Beyond that, for the verdict.
+constexpr auto kVerdictSlack = 30s;
+
+}  // namespace
+
+NodeAgent::Options describe_node(const NodeSettings& settings, const JobOptions& options,
+                                 const std::string& job_id, const std::string& host,
+                                 std::uint16_t master_port) {
+  std::string nodes = std::to_string(settings.least);
+  if (settings.most != settings.least) nodes += ":" + std::to_string(settings.most);
+  const int pid = getpid();
+  MemberRecord self{
+      .id = host + ":" + std::to_string(pid) + ":" + token_to_hex(make_token()).substr(0, 8),
+      .host = host,
+      .pid = pid,
+      .version = DLAUNCH_VERSION,
+      .nodes = nodes,
+      .node_rank = settings.node_rank.value_or(-1),
+      .ranks = options.ranks,
+      .master_port = master_port};
+  NodeCoordinator::Options coordinator{.least = settings.least,
+                                       .most = settings.most,
+                                       .nodes = nodes,
+                                       .version = DLAUNCH_VERSION,
+                                       .job_id = job_id,
+                                       .host_id = self.id,
+                                       .max_restarts = options.supervision.max_restarts,
+                                       .restart_delay = options.supervision.restart_delay,
+                                       .join_timeout = settings.join_timeout,
+                                       .end_limit = options.supervision.grace + kEndSlack};
+  return {.settings = settings, .self = std::move(self), .coordinator = std::move(coordinator)};
+}
+
+NodeSession::NodeSession(EventLoop& loop, OutputRelay& relay, NodeAgent::Options options)
+    : loop_(loop),
+      relay_(relay),
+      verdict_limit_(options.coordinator.end_limit + kVerdictSlack),
+      agent_(std::move(options)) {
+  loop_.add(agent_.event_descriptor(), EPOLLIN, [this] { take_events(); });
+}
+
+NodeSession::~NodeSession() {
+  if (patience_) loop_.cancel(*patience_);
+  loop_.remove(agent_.event_descriptor());
+}
+
+bool NodeSession::over() const {
+  return error_ || (verdict_ && verdict_->action != VerdictRecord::Action::kAgain);
+}
+
+std::optional<RoundRecord> NodeSession::next_round(const std::function<bool()>& interrupted) {
+  if (over()) return std::nullopt;
+  notices_shown_ = false;
+  patience_ = loop_.call_at(EventLoop::Clock::now() + kPatience, [this] {
+    patience_.reset();
+    notices_shown_ = true;
+    show_notice();
+  });
+  while (!coming_ && !over() && !interrupted()) loop_.run_once();
+  if (patience_) loop_.cancel(*patience_);
+  patience_.reset();
+  notice_.clear();
+  if (over() && verdict_ && !error_) {
+    for (const std::string& line : make_node_report(*verdict_)) relay_.write_line(line);
+  }
+  if (!coming_ || over() || interrupted()) return std::nullopt;
+  current_ = coming_->number;
+  stop_current_ = false;
+  return std::exchange(coming_, std::nullopt);
+}
+
+void NodeSession::when_round_stops(std::function<void()> end) {
+  end_ = std::move(end);
+  if ((stop_current_ || error_) && end_) end_();
+}
+
+void NodeSession::end_round(const EndedRecord& ended) {
+  end_ = nullptr;
+  if (error_) return;
+  const int round = std::exchange(current_, -1);
+  agent_.report(round, ended);
+  bool late = false;
+  const auto timer = loop_.call_at(EventLoop::Clock::now() + verdict_limit_, [&] { late = true; });
+  const auto judged = [&] { return verdict_ && verdict_->number == round; };
+  while (!judged() && !over() && !late) loop_.run_once();
+  loop_.cancel(timer);
+  if (late) error_ = NodeError{kLauncherNodeLost, "the node with the store does not decide"};
+}
+
+int NodeSession::node_of(const RoundRecord& round) const {
+  const auto own = std::find_if(round.nodes.begin(), round.nodes.end(),
+                                [&](const auto& node) { return node.id == agent_.id(); });
+  return static_cast<int>(own - round.nodes.begin());
+}
+
+void NodeSession::take_events() {
+  for (NodeEvent& event : agent_.take_events()) {
+    std::visit([this](auto& each) { take(std::move(each)); }, event);
+  }
+}
+
+void NodeSession::take(NodeNotice notice) {
+  notice_ = std::move(notice.line);
+  if (notices_shown_ && current_ < 0) show_notice();
+}
+
+void NodeSession::show_notice() {
+  if (!notice_.empty()) relay_.write_line("dlaunch: " + std::exchange(notice_, ""));
+}
+
+void NodeSession::take(NodeError error) {
+  if (!error_) error_ = std::move(error);
+  if (end_) end_();
+}
+
+// A newcomer is shown rounds without it, and those that have been.
+void NodeSession::take(RoundRecord round) {
+  if (node_of(round) == static_cast<int>(round.nodes.size())) return;
+  coming_ = std::move(round);
+}
+
+void NodeSession::take(const StopRecord& stop) {
+  if (stop.number != current_) return;
+  stop_current_ = true;
+  if (end_) end_();
+}
+
+void NodeSession::take(VerdictRecord verdict) {
+  verdict_ = std::move(verdict);
+}
+
+}  // namespace dlaunch

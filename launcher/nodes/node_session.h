@@ -1,0 +1,75 @@
+// NodeSession: a job of several nodes as the launcher's main thread sees it: rounds to take part
+// in, one after the other, each with its end. Belongs to the event loop's thread, and runs the loop
+// while it waits.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "launcher/base/event_loop.h"
+#include "launcher/nodes/node_agent.h"
+#include "launcher/options/command_line.h"
+#include "launcher/output/output_relay.h"
+
+namespace dlaunch {
+
+/// What this node tells about itself, and how the job is coordinated if it hosts the store.
+NodeAgent::Options describe_node(const NodeSettings& settings, const JobOptions& options,
+                                 const std::string& job_id, const std::string& host,
+                                 std::uint16_t master_port);
+
+class NodeSession {
+ public:
+  NodeSession(EventLoop& loop, OutputRelay& relay, NodeAgent::Options options);
+  ~NodeSession();
+  NodeSession(const NodeSession&) = delete;
+  NodeSession& operator=(const NodeSession&) = delete;
+
+  /// Waits for a round that has this node in it. Nothing if the job ends instead (verdict(), which
+  /// the user is told, or error() say how), or once `interrupted` holds.
+  std::optional<RoundRecord> next_round(const std::function<bool()>& interrupted);
+
+  /// Until the round has ended, `end` is called when its ranks are to end here too.
+  void when_round_stops(std::function<void()> end);
+
+  /// The round has ended here. Waits for the verdict over all nodes.
+  void end_round(const EndedRecord& ended);
+
+  /// This node's rank in the round.
+  int node_of(const RoundRecord& round) const;
+  std::string store_address(const RoundRecord& round) const { return agent_.store_address(round); }
+
+  /// Over the last round.
+  const std::optional<VerdictRecord>& verdict() const { return verdict_; }
+  /// Why this node cannot take part any more.
+  const std::optional<NodeError>& error() const { return error_; }
+
+ private:
+  void take_events();
+  void take(NodeNotice notice);
+  void take(NodeError error);
+  void take(RoundRecord round);
+  void take(const StopRecord& stop);
+  void take(VerdictRecord verdict);
+  void show_notice();
+  bool over() const;
+
+  EventLoop& loop_;
+  OutputRelay& relay_;
+  const std::chrono::nanoseconds verdict_limit_;
+  NodeAgent agent_;
+  std::optional<RoundRecord> coming_;  // not yet taken up
+  int current_ = -1;                   // the round whose ranks run
+  bool stop_current_ = false;
+  std::function<void()> end_;
+  std::optional<VerdictRecord> verdict_;
+  std::optional<NodeError> error_;
+  std::string notice_;
+  bool notices_shown_ = false;
+  std::optional<EventLoop::TimerId> patience_;
+};
+
+}  // namespace dlaunch

@@ -1,0 +1,161 @@
+#include "launcher/nodes/node_settings.h"
+
+#include <array>
+#include <charconv>
+#include <cstdlib>
+#include <memory>
+#include <utility>
+
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "runtime/base/token.h"
+#include "runtime/base/token_file.h"
+
+namespace dlaunch {
+namespace {
+
+constexpr const char* kCommandLine = "command line";
+constexpr const char* kDefault = "default";
+
+Status invalid(std::string why) {
+  return Status(StatusCode::kInvalidArgument, std::move(why));
+}
+
+std::optional<Derived> given(const std::string& option, const std::optional<Derived>& derived) {
+  if (!option.empty()) return Derived{option, kCommandLine};
+  return derived;
+}
+
+Result<int> parse(const std::string& name, const std::string& text, int least, int most) {
+  int value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error == std::errc() && stop == end && value >= least && value <= most) return value;
+  return invalid(name + ": '" + text + "' is not a number from " + std::to_string(least) + " to " +
+                 std::to_string(most));
+}
+
+constexpr int kMostNodes = 4096;
+
+// "4" or "2:4".
+Status parse_nodes(const Derived& nodes, NodeSettings& settings) {
+  const std::string name = "number of nodes (" + nodes.source + ")";
+  const std::size_t colon = nodes.value.find(':');
+  auto least = parse(name, nodes.value.substr(0, colon), 1, kMostNodes);
+  if (!least.ok()) return least.status();
+  auto most = colon == std::string::npos
+                  ? least
+                  : parse(name, nodes.value.substr(colon + 1), *least, kMostNodes);
+  if (!most.ok()) return most.status();
+  settings.least = *least;
+  settings.most = *most;
+  return {};
+}
+
+Status parse_endpoint(const NodeOptions& options, const ClusterEnvironment& cluster,
+                      NodeSettings& settings) {
+  std::optional<Derived> head = cluster.head;
+  std::optional<Derived> port = cluster.port;
+  if (!options.endpoint.empty()) {
+    std::size_t colon = options.endpoint.rfind(':');
+    const std::size_t bracket = options.endpoint.rfind(']');
+    if (colon != std::string::npos && bracket != std::string::npos && colon < bracket) {
+      colon = std::string::npos;  // within an IPv6 address
+    }
+    head = Derived{options.endpoint.substr(0, colon), kCommandLine};
+    if (colon != std::string::npos) {
+      port = Derived{options.endpoint.substr(colon + 1), kCommandLine};
+    }
+    if (!port) return invalid("--rdzv-endpoint: '" + options.endpoint + "' has no port");
+  }
+  if (!head || head->value.empty()) {
+    return invalid("where do the nodes meet? (--rdzv-endpoint HOST:PORT)");
+  }
+  auto number = parse("port (" + port->source + ")", port->value, 1, UINT16_MAX);
+  if (!number.ok()) return number.status();
+  settings.host = head->value;
+  settings.port = static_cast<std::uint16_t>(*number);
+  settings.explanation.push_back("endpoint: " + settings.endpoint() + ", host from " +
+                                 head->source + ", port from " + port->source);
+  return {};
+}
+
+Status find_token(const NodeOptions& options, const Variables& variables, NodeSettings& settings) {
+  std::string file = options.token_file;
+  std::string source = "--token-file " + file;
+  if (file.empty()) {
+    file = variables("DLAUNCH_TOKEN_FILE").value_or("");
+    source = "DLAUNCH_TOKEN_FILE " + file;
+  }
+  const auto hex = variables("DLAUNCH_TOKEN");
+  if (file.empty() && !hex) {
+    return invalid(
+        "several nodes need a secret that all of them have (--token-file FILE, or "
+        "DLAUNCH_TOKEN_FILE or DLAUNCH_TOKEN in the environment; see docs/rendezvous.md)");
+  }
+  if (file.empty()) source = "DLAUNCH_TOKEN";
+  auto token = file.empty() ? token_from_hex(*hex) : read_token_file(file);
+  if (!token.ok()) return token.status();
+  settings.token = *std::move(token);
+  settings.explanation.push_back("secret: from " + source);
+  return {};
+}
+
+}  // namespace
+
+std::string NodeSettings::endpoint() const {
+  return host + ":" + std::to_string(port);
+}
+
+Result<NodeSettings> resolve_nodes(const NodeOptions& options, const ClusterEnvironment& cluster,
+                                   const Variables& variables) {
+  NodeSettings settings;
+  settings.join_timeout = options.join_timeout;
+  const auto nodes = options.standalone
+                         ? Derived{"1", "--standalone"}
+                         : given(options.nodes, cluster.nodes).value_or(Derived{"1", kDefault});
+  if (!cluster.manager.empty()) settings.explanation.push_back("started by: " + cluster.manager);
+  settings.explanation.push_back("nodes: " + nodes.value + ", from " + nodes.source);
+  DLAUNCH_RETURN_IF_ERROR(parse_nodes(nodes, settings));
+  if (!options.standalone && cluster.ranks) {
+    settings.ranks = cluster.ranks->value;
+    settings.explanation.push_back("ranks of a node, unless --nproc says otherwise: " +
+                                   cluster.ranks->value + ", from " + cluster.ranks->source);
+  }
+  if (!settings.several()) return settings;
+  if (const auto rank = given(options.node_rank, cluster.node_rank)) {
+    auto number = parse("node rank (" + rank->source + ")", rank->value, 0, settings.most - 1);
+    if (!number.ok()) return number.status();
+    settings.node_rank = *number;
+    settings.explanation.push_back("node rank: " + rank->value + ", from " + rank->source);
+  } else {
+    settings.explanation.emplace_back("node rank: in the order in which the nodes come");
+  }
+  DLAUNCH_RETURN_IF_ERROR(parse_endpoint(options, cluster, settings));
+  DLAUNCH_RETURN_IF_ERROR(find_token(options, variables, settings));
+  return settings;
+}
+
+Variables own_variables() {
+  return [](const char* name) -> std::optional<std::string> {
+    const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): read only
+    if (value == nullptr) return std::nullopt;
+    return value;
+  };
+}
+
+std::string full_host_name() {
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0) return "?";
+  addrinfo hints{};
+  hints.ai_flags = AI_CANONNAME;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(name.data(), nullptr, &hints, &found) != 0) return name.data();
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
+  return found->ai_canonname == nullptr ? name.data() : found->ai_canonname;
+}
+
+}  // namespace dlaunch

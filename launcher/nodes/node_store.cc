@@ -1,0 +1,132 @@
+#include "launcher/nodes/node_store.h"
+
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include "launcher/nodes/node_records.h"
+#include "runtime/base/descriptor.h"
+
+namespace dlaunch {
+namespace {
+
+// For one attempt to connect; a host that is down does not answer at all.
+constexpr std::chrono::seconds kAttempt{3};
+
+struct Address {
+  sockaddr_storage bytes{};
+  socklen_t length = 0;
+  int family = 0;
+  std::string text;  // numeric, without brackets
+
+  bool is_loopback() const { return text.starts_with("127.") || text == "::1"; }
+};
+
+// The host name's addresses.
+Result<std::vector<Address>> resolve(const std::string& host) {
+  std::string bare = host;
+  if (bare.size() > 2 && bare.front() == '[') bare = bare.substr(1, bare.size() - 2);
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int failed = getaddrinfo(bare.c_str(), nullptr, &hints, &found);
+  if (failed != 0) {
+    return Status(StatusCode::kUnavailable, "host '" + host + "': " + gai_strerror(failed));
+  }
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
+  std::vector<Address> addresses;
+  for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
+    Address address;
+    std::memcpy(&address.bytes, each->ai_addr, each->ai_addrlen);
+    address.length = each->ai_addrlen;
+    address.family = each->ai_family;
+    std::array<char, NI_MAXHOST> text{};
+    if (getnameinfo(each->ai_addr, each->ai_addrlen, text.data(), text.size(), nullptr, 0,
+                    NI_NUMERICHOST) != 0) {
+      continue;
+    }
+    address.text = text.data();
+    addresses.push_back(std::move(address));
+  }
+  return addresses;
+}
+
+// Whether the address is one of this host's: only then can a socket be bound to it.
+bool is_own(const Address& address) {
+  const Descriptor socket(::socket(address.family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  return socket.is_open() &&
+         bind(socket.get(), reinterpret_cast<const sockaddr*>(&address.bytes), address.length) == 0;
+}
+
+// Where this node is to listen if it hosts the store; nothing if another one does. A name that
+// leads to loopback (the own name, in many an /etc/hosts) is known to others under another address,
+// so then all addresses are served.
+std::optional<std::string> address_to_host(const NodeSettings& settings,
+                                           const std::vector<Address>& addresses) {
+  for (const Address& address : addresses) {
+    if (!is_own(address)) continue;
+    const bool by_name = settings.host != address.text && settings.host != "localhost" &&
+                         settings.host != "[" + address.text + "]";
+    return address.is_loopback() && by_name ? "0.0.0.0" : address.text;
+  }
+  return std::nullopt;
+}
+
+std::string host_port(const std::string& host, std::uint16_t port) {
+  return (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" +
+         std::to_string(port);
+}
+
+Result<NodeStore> try_once(const NodeSettings& settings, const Logger& logger, Deadline deadline) {
+  auto addresses = resolve(settings.host);
+  if (!addresses.ok()) return addresses.status();
+  NodeStore store{.address = settings.endpoint()};
+  if (const auto own = address_to_host(settings, *addresses)) {
+    auto server = StoreServer::start(
+        {.bind_address = *own, .port = settings.port, .token = settings.token, .logger = logger});
+    // The port is taken: most likely by another dlaunch of this job on this host.
+    if (server.ok()) store.server = *std::move(server);
+    store.address = host_port(*own == "0.0.0.0" ? "127.0.0.1" : *own, settings.port);
+  }
+  auto client = TcpStore::connect(store.address, settings.token,
+                                  earliest(deadline, Deadline::after(kAttempt)));
+  if (!client.ok()) return client.status();
+  store.client = *std::move(client);
+  // The store of a job that has just ended lives on until all its nodes know.
+  const auto verdict = store.client->try_get({std::string(node_keys::kVerdict)});
+  if (!verdict.ok()) return verdict.status();
+  if (!verdict->front()) return store;
+  const auto read = parse_record<VerdictRecord>(*verdict->front());
+  if (read.ok() && read->action != VerdictRecord::Action::kAgain) {
+    return Status(StatusCode::kUnavailable, "there is a job that has just ended");
+  }
+  return store;
+}
+
+bool may_change(StatusCode code) {
+  return code == StatusCode::kUnavailable || code == StatusCode::kTimeout ||
+         code == StatusCode::kPeerLost;
+}
+
+}  // namespace
+
+Result<NodeStore> open_node_store(const NodeSettings& settings, const Logger& logger,
+                                  Deadline deadline,
+                                  const std::function<bool(const Status& so_far)>& pause) {
+  while (true) {
+    auto store = try_once(settings, logger, deadline);
+    if (store.ok() || !may_change(store.status().code())) return store;
+    if (deadline.expired()) {
+      return Status(StatusCode::kUnavailable,
+                    "nobody answers at " + settings.endpoint() + ": " + store.status().to_string());
+    }
+    if (!pause(store.status())) return Status(StatusCode::kAborted, "given up");
+  }
+}
+
+}  // namespace dlaunch

@@ -1,0 +1,159 @@
+#include "launcher/options/command_line.h"
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "launcher/options/option_group.h"
+#include "launcher/options/values.h"
+#include "launcher/ranks/binding.h"
+#include "launcher/ranks/gpus.h"
+#include "runtime/base/exit_codes.h"
+#include "runtime/base/nearest_name.h"
+
+namespace dlaunch {
+namespace {
+
+constexpr int kMostRanks = 4096;
+
+constexpr const char* kFooter =
+    "stdout is the ranks' own, untouched. stderr has '[rank N] ' before each line.\n"
+    "The first rank that fails ends the job and gives the exit code, 128 + signal if\n"
+    "it was killed; 124: --timeout passed, 125: dlaunch itself failed, 126 and 127:\n"
+    "the program cannot be run or does not exist. Examples:\n"
+    "  dlaunch --nproc 4 ./prog --its-own-option\n"
+    "  dlaunch --nproc 2 --timeout 60 -- ./test -v\n";
+
+// One line for each option: "  --name VALUE  what it does".
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return "Usage: dlaunch --nproc N [options] [--] PROGRAM [ARGS...]\n";
+  }
+  std::string make_group(std::string heading, bool positional,
+                         std::vector<const CLI::Option*> options) const override {
+    std::string text = heading + ":\n";
+    for (const CLI::Option* option : options) text += make_option(option, positional);
+    return text;
+  }
+  std::string make_option_name(const CLI::Option* option, bool) const override {
+    std::string name = "--" + option->get_lnames().front();
+    for (const std::string& letter : option->get_snames()) name.insert(0, "-" + letter + ", ");
+    return name;
+  }
+  std::string make_help(const CLI::App* app, std::string name,
+                        CLI::AppFormatMode mode) const override {
+    const std::string text = CLI::Formatter::make_help(app, std::move(name), mode);
+    return CLI::detail::find_and_replace(text, "\n\n", "\n");
+  }
+};
+
+int parse_ranks(const std::string& text) {
+  const auto gpus = static_cast<int>(visible_gpus().size());
+  if (text == "cpu" || (text == "auto" && gpus == 0)) return usable_cores();
+  if (text == "gpu" && gpus == 0) {
+    throw BadValue("there is no GPU (neither /dev/nvidia0 nor CUDA_VISIBLE_DEVICES)");
+  }
+  if (text == "gpu" || text == "auto") return gpus;
+  const auto ranks = parse_integer(text, 1, kMostRanks);
+  if (!ranks) {
+    throw BadValue("'" + text + "' is not a number of ranks from 1 to " +
+                   std::to_string(kMostRanks) + ", 'auto', 'gpu' or 'cpu'");
+  }
+  return *ranks;
+}
+
+void add_job_options(CLI::App& app, JobOptions& options) {
+  const OptionGroup group(app, "Job");
+  group.add("--nproc,--nproc-per-node", "N|auto|gpu|cpu", "Number of ranks on this node",
+            [&](const std::string& text) { options.ranks = parse_ranks(text); });
+  group.add_flag("--dry-run", "Only say what each rank would be started with",
+                 [&] { options.dry_run = true; });
+}
+
+void set_up(CLI::App& app, JobOptions& options) {
+  add_job_options(app, options);
+  add_output_options(app, options.output);
+  add_supervision_options(app, options.supervision);
+  add_node_options(app, options.nodes);
+  add_placement_options(app, options.placement);
+  app.formatter(std::make_shared<HelpFormatter>());
+  app.get_formatter()->column_width(27);
+  app.footer(kFooter);
+  app.set_version_flag("--version", "dlaunch " DLAUNCH_VERSION, "Show the version and exit")
+      ->group("Other");
+  app.set_help_flag("-h,--help", "Show this and exit")->group("Other");
+  app.prefix_command();
+}
+
+std::string unknown_option(const CLI::App& app, const std::string& given) {
+  const std::string name = given.substr(0, given.find('='));
+  std::vector<std::string> known;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& long_name : option->get_lnames()) known.push_back("--" + long_name);
+  }
+  const std::string nearest = nearest_name(name, known);
+  std::string text = "unknown option " + name;
+  if (!nearest.empty()) text += "; did you mean " + nearest + "?";
+  return text + " (options of the program go after it)";
+}
+
+EarlyExit refuse(const std::string& why) {
+  return {kLauncherFailure, "dlaunch: " + why + "; try dlaunch --help\n"};
+}
+
+std::variant<JobOptions, EarlyExit> give_gpus(JobOptions options) {
+  PlacementOptions& placement = options.placement;
+  if (placement.gpus_per_rank == 0) return options;
+  placement.gpus = visible_gpus();
+  const std::size_t needed =
+      static_cast<std::size_t>(placement.gpus_per_rank) * static_cast<std::size_t>(options.ranks);
+  if (needed <= placement.gpus.size()) return options;
+  return refuse("--gpus-per-rank: the ranks need " + std::to_string(needed) + " GPUs, there are " +
+                std::to_string(placement.gpus.size()));
+}
+
+}  // namespace
+
+std::vector<OptionHelp> option_table() {
+  JobOptions options;
+  CLI::App app("", "dlaunch");
+  set_up(app, options);
+  std::vector<OptionHelp> table;
+  for (const CLI::Option* option : app.get_options()) {
+    OptionHelp entry{.names = {},
+                     .value = option->get_type_size() == 0 ? "" : option->get_type_name(),
+                     .help = option->get_description()};
+    for (const std::string& name : option->get_lnames()) entry.names.push_back("--" + name);
+    table.push_back(std::move(entry));
+  }
+  return table;
+}
+
+std::variant<JobOptions, EarlyExit> parse_command_line(int argc, const char* const* argv) {
+  JobOptions options;
+  CLI::App app("", "dlaunch");
+  set_up(app, options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    return EarlyExit{kExitOk, app.help()};
+  } catch (const CLI::CallForVersion& version) {
+    return EarlyExit{kExitOk, std::string(version.what()) + "\n"};
+  } catch (const CLI::ParseError& error) {
+    return refuse(error.what());
+  }
+  options.command = app.remaining();
+  if (!options.command.empty() && options.command.front() == "--") {
+    options.command.erase(options.command.begin());
+  } else if (!options.command.empty() && options.command.front().starts_with("-")) {
+    return refuse(unknown_option(app, options.command.front()));
+  }
+  if (options.ranks == 0) return refuse("how many ranks? (--nproc N)");
+  if (options.command.empty()) return refuse("which program?");
+  return give_gpus(options);
+}
+
+}  // namespace dlaunch

@@ -1,0 +1,241 @@
+#include "launcher/output/output_relay.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace dlaunch {
+namespace {
+
+constexpr std::size_t kLongestLine = 16 << 10;  // a longer one is relayed in pieces
+constexpr std::size_t kKeptLines = 20;
+constexpr std::size_t kKeptBytesPerLine = 1000;
+constexpr std::size_t kMostPending = 1 << 20;
+
+// If they are, their lines must not be written by two sinks: one could fall into the other's.
+bool same_file(int a, int b) {
+  struct stat first {};
+  struct stat second {};
+  return fstat(a, &first) == 0 && fstat(b, &second) == 0 && first.st_dev == second.st_dev &&
+         first.st_ino == second.st_ino;
+}
+
+// What a terminal shows of a line in the end: what follows the last carriage return.
+std::string_view visible(std::string_view line) {
+  while (line.ends_with('\r')) line.remove_suffix(1);
+  return line.substr(line.rfind('\r') + 1);
+}
+
+std::string with_rank(int rank, std::string_view line) {
+  std::string text = "[rank " + std::to_string(rank) + "] ";
+  return text.append(line);
+}
+
+}  // namespace
+
+OutputRelay::OutputRelay(EventLoop& loop, const OutputOptions& options)
+    : loop_(loop),
+      options_(options),
+      error_(loop, STDERR_FILENO, [this] { resume_if_room(); }),
+      logs_(options.log_dir) {
+  if (same_file(STDOUT_FILENO, STDERR_FILENO)) return;
+  output_ = std::make_unique<OutputSink>(loop, STDOUT_FILENO, [this] { resume_if_room(); });
+}
+
+OutputRelay::~OutputRelay() {
+  for (auto& [key, source] : sources_) stop_reading(source);
+}
+
+OutputSink& OutputRelay::sink(const Source& source) {
+  return source.stream == Stream::kOutput && output_ ? *output_ : error_;
+}
+
+void OutputRelay::add(int rank, int output, int error) {
+  if (options_.shows(rank) && (first_shown_ < 0 || rank < first_shown_)) first_shown_ = rank;
+  add_source(rank, Stream::kOutput, output);
+  add_source(rank, Stream::kError, error);
+}
+
+void OutputRelay::add_source(int rank, Stream stream, int pipe) {
+  const bool shown = options_.shows(rank);
+  const bool passes_through =
+      stream == Stream::kOutput && shown && options_.mode == OutputOptions::Mode::kPlain;
+  Source& source = sources_[{rank, stream}];
+  source = {.rank = rank,
+            .stream = stream,
+            .pipe = pipe,
+            .shown = shown,
+            .in_lines = !passes_through,
+            .partial = {},
+            .last = {}};
+  if (pipe >= 0 && !paused_) {
+    loop_.add(pipe, EPOLLIN, [this, &source] { read_available(source); });
+  }
+}
+
+void OutputRelay::stop_reading(Source& source) {
+  if (source.pipe >= 0) loop_.remove(std::exchange(source.pipe, -1));
+}
+
+void OutputRelay::read_available(Source& source) {
+  if (!read_once(source)) stop_reading(source);
+  show_unfinished(source);
+  sink(source).write();
+  pause_if_full();
+}
+
+void OutputRelay::pause_if_full() {
+  const std::size_t most = std::max(error_.pending(), output_ ? output_->pending() : 0);
+  if (most < kMostPending || paused_) return;
+  paused_ = true;
+  for (const auto& [key, source] : sources_) {
+    if (source.pipe >= 0) loop_.remove(source.pipe);
+  }
+}
+
+void OutputRelay::resume_if_room() {
+  const std::size_t most = std::max(error_.pending(), output_ ? output_->pending() : 0);
+  if (most >= kMostPending / 2 || !paused_) return;
+  paused_ = false;
+  for (auto& [key, source] : sources_) {
+    if (source.pipe < 0) continue;
+    loop_.add(source.pipe, EPOLLIN, [this, &source = source] { read_available(source); });
+  }
+}
+
+// Reads one piece; false at the end of the file.
+bool OutputRelay::read_once(Source& source) {
+  std::array<char, 64 << 10> buffer;
+  const ssize_t count = read(source.pipe, buffer.data(), buffer.size());
+  if (count < 0) return errno == EAGAIN || errno == EINTR;
+  take(source, {buffer.data(), static_cast<std::size_t>(count)});
+  return count > 0;
+}
+
+void OutputRelay::take(Source& source, std::string_view bytes) {
+  if (const auto complaint = logs_.write(source.rank, source.stream, bytes)) {
+    write_line("dlaunch: " + *complaint);
+  }
+  if (source.in_lines) {
+    split_into_lines(source, bytes);
+  } else if (!bytes.empty()) {
+    sink(source).add_bytes(bytes);
+  }
+}
+
+void OutputRelay::split_into_lines(Source& source, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const auto newline = bytes.find('\n');
+    const auto room = kLongestLine - source.partial.size();
+    const auto length = std::min({newline, room, bytes.size()});
+    source.partial += bytes.substr(0, length);
+    bytes.remove_prefix(length);
+    if (length == newline) bytes.remove_prefix(1);
+    if (length == newline || source.partial.size() == kLongestLine) {
+      emit(source, std::exchange(source.partial, {}));
+    }
+  }
+}
+
+void OutputRelay::emit(Source& source, std::string_view line) {
+  OutputSink& to = sink(source);
+  if (to.is_terminal()) line = visible(line);
+  if (source.shown) {
+    forget_unfinished(source);
+    to.add_line(with_rank(source.rank, line));
+  }
+  const std::uint64_t number = source.shown ? to.lines() : 0;
+  source.last.push_back({number, std::string(line.substr(0, kKeptBytesPerLine))});
+  if (source.last.size() > kKeptLines) source.last.pop_front();
+}
+
+// Of what rewrites its line the latest version is enough to keep, and to show.
+void OutputRelay::show_unfinished(Source& source) {
+  OutputSink& to = sink(source);
+  if (!source.in_lines || source.rank != first_shown_ || !to.is_terminal()) return;
+  const std::string_view text = visible(source.partial);
+  if (text.empty()) return forget_unfinished(source);
+  unfinished_ = &source;
+  to.show_unfinished(with_rank(source.rank, text));
+  source.partial.erase(0, static_cast<std::size_t>(text.data() - source.partial.data()));
+}
+
+void OutputRelay::forget_unfinished(const Source& source) {
+  if (unfinished_ != &source) return;
+  unfinished_ = nullptr;
+  sink(source).show_unfinished({});
+}
+
+void OutputRelay::drain(int rank) {
+  for (const Stream stream : {Stream::kOutput, Stream::kError}) {
+    const auto found = sources_.find({rank, stream});
+    if (found == sources_.end()) continue;
+    Source& source = found->second;
+    pollfd waiting{.fd = source.pipe, .events = POLLIN, .revents = 0};
+    // Bounded: a surviving child of the rank may write without end. A pipe of -1 polls as silent.
+    for (int i = 0; i < 64 && poll(&waiting, 1, 0) > 0; ++i) {
+      if (!read_once(source)) {
+        stop_reading(source);
+        break;
+      }
+    }
+    if (!source.partial.empty()) emit(source, std::exchange(source.partial, {}));
+    sink(source).write();
+  }
+}
+
+void OutputRelay::release(int rank) {
+  for (const Stream stream : {Stream::kOutput, Stream::kError}) {
+    const auto found = sources_.find({rank, stream});
+    if (found != sources_.end()) stop_reading(found->second);
+  }
+}
+
+void OutputRelay::reveal(int rank) {
+  if (options_.shows(rank)) return;
+  for (const Stream stream : {Stream::kOutput, Stream::kError}) {
+    const auto found = sources_.find({rank, stream});
+    if (found == sources_.end()) continue;
+    for (Line& line : found->second.last) {
+      error_.add_line(with_rank(rank, line.text));
+      line.number = error_.lines();
+    }
+  }
+  error_.write();
+}
+
+std::vector<std::string> OutputRelay::last_lines(int rank) const {
+  std::vector<std::string> lines;
+  const auto found = sources_.find({rank, Stream::kError});
+  if (found == sources_.end()) return lines;
+  for (const Line& line : found->second.last) lines.push_back(line.text);
+  return lines;
+}
+
+// Others may have written between them: what counts is that nobody has after them.
+bool OutputRelay::shown_last(int rank) const {
+  const auto found = sources_.find({rank, Stream::kError});
+  if (found == sources_.end() || found->second.last.empty()) return false;
+  const auto first = found->second.last.front().number;
+  return first > 0 && error_.lines() - first < 2 * kKeptLines &&
+         found->second.last.back().number == error_.lines();
+}
+
+void OutputRelay::write_line(std::string_view line) {
+  error_.add_line(line);
+  error_.write();
+}
+
+void OutputRelay::finish(std::chrono::milliseconds limit) {
+  if (const auto summary = logs_.summary()) write_line("dlaunch: " + *summary);
+  if (output_) output_->flush(limit);
+  error_.flush(limit);
+}
+
+}  // namespace dlaunch

@@ -1,0 +1,67 @@
+// OutputSink: dlaunch's own stdout or stderr, written in whole lines where lines are given.
+//
+// Belongs to the event loop's thread and never blocks it: what the reader is too slow for gathers
+// here, and whoever fills the sink looks at pending(). On a terminal it can keep one unfinished
+// line, such as a progress bar, below everything else.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "launcher/base/event_loop.h"
+
+namespace dlaunch {
+
+class OutputSink {
+ public:
+  /// Neither owns `descriptor` nor makes it non-blocking. `on_written` is called after some of what
+  /// had gathered was written.
+  OutputSink(EventLoop& loop, int descriptor, std::function<void()> on_written);
+  ~OutputSink();
+  OutputSink(const OutputSink&) = delete;
+  OutputSink& operator=(const OutputSink&) = delete;
+
+  /// These three gather what write() then writes.
+  /// A line, to which this adds the newline. What others write to the same place falls between
+  /// lines.
+  void add_line(std::string_view line);
+  /// Bytes as they are.
+  void add_bytes(std::string_view bytes);
+  /// On a terminal: `text` is the last line, unfinished, until it is replaced; empty: nothing.
+  void show_unfinished(std::string_view text);
+
+  /// Writes as much as the reader takes without waiting; the rest follows when it can.
+  void write();
+
+  bool is_terminal() const { return terminal_; }
+  std::size_t pending() const { return pending_.size(); }
+  /// How many lines were added, to tell whether something is still the last on the screen.
+  std::uint64_t lines() const { return lines_; }
+
+  /// Waits until all is written, at most until `limit` has passed.
+  void flush(std::chrono::milliseconds limit);
+
+ private:
+  void erase_unfinished();
+  void draw_unfinished();
+
+  EventLoop& loop_;
+  int descriptor_;
+  bool terminal_;
+  std::function<void()> on_written_;
+  std::string pending_;
+  std::string unfinished_;
+  bool drawn_ = false;  // unfinished_ is the last thing in what was written and pending_
+  bool waiting_ = false;
+  std::uint64_t lines_ = 0;
+};
+
+/// The part of `text` that fits into `columns`, for UTF-8 in which a character takes one; escape
+/// sequences take none.
+std::string_view fitting(std::string_view text, std::size_t columns);
+
+}  // namespace dlaunch

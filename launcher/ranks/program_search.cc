@@ -1,0 +1,61 @@
+#include "launcher/ranks/program_search.h"
+
+#include <cerrno>
+#include <cstdlib>
+#include <optional>
+#include <sstream>
+#include <system_error>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/base/exit_codes.h"
+
+namespace dlaunch {
+namespace {
+
+// Nothing if `path` can be executed, else why not.
+std::optional<ProgramError> check(const std::string& path) {
+  struct stat info {};
+  if (stat(path.c_str(), &info) != 0) {
+    if (errno == ENOENT || errno == ENOTDIR) {
+      return ProgramError{kLauncherNotFound, path + ": there is no such program"};
+    }
+    return ProgramError{kLauncherNotExecutable,
+                        path + ": " + std::generic_category().message(errno)};
+  }
+  if (S_ISDIR(info.st_mode)) {
+    return ProgramError{kLauncherNotExecutable, path + ": is a directory, not a program"};
+  }
+  if (!S_ISREG(info.st_mode) || access(path.c_str(), X_OK) != 0) {
+    return ProgramError{kLauncherNotExecutable,
+                        path + ": is not executable (chmod +x, or name its interpreter first)"};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::variant<std::string, ProgramError> find_program(const std::string& name) {
+  if (name.find('/') != std::string::npos) {
+    if (auto error = check(name)) return *error;
+    return name;
+  }
+  if (name.empty()) return ProgramError{kLauncherNotFound, "'': there is no such program"};
+  const char* path = std::getenv("PATH");  // NOLINT(concurrency-mt-unsafe): no other thread yet
+  std::istringstream folders(path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin");
+  std::optional<ProgramError> not_executable;
+  std::string folder;
+  while (std::getline(folders, folder, ':')) {
+    const std::string candidate = (folder.empty() ? "." : folder) + "/" + name;
+    const auto error = check(candidate);
+    if (!error) return candidate;
+    if (error->exit_code == kLauncherNotExecutable && !not_executable) not_executable = error;
+  }
+  if (not_executable) return *not_executable;
+  std::string text = name + ": there is no such program in PATH";
+  if (access(name.c_str(), F_OK) == 0) text += " (did you mean ./" + name + "?)";
+  return ProgramError{kLauncherNotFound, text};
+}
+
+}  // namespace dlaunch

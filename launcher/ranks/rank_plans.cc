@@ -1,0 +1,27 @@
+#include "launcher/ranks/rank_plans.h"
+
+#include <cstddef>
+
+#include <unistd.h>
+
+#include "launcher/ranks/binding.h"
+
+namespace dlaunch {
+
+std::vector<RankStart> plan_ranks(const JobOptions& options, const JobIdentity& job,
+                                  const StandardInput& input) {
+  const Shares shares = bind_ranks(options.placement.bind, job.ranks);
+  std::vector<RankStart> starts;
+  for (int local_rank = 0; local_rank < job.ranks; ++local_rank) {
+    const int rank = job.first_rank + local_rank;
+    const auto index = static_cast<std::size_t>(local_rank);
+    starts.push_back({.rank = rank,
+                      .environment = rank_environment(job, local_rank, environ),
+                      .standard_input = input.of(rank),
+                      .captured_output = options.output.captures_output(rank),
+                      .threads = shares.empty() ? std::vector<int>() : shares[index]});
+  }
+  return starts;
+}
+
+}  // namespace dlaunch

@@ -1,0 +1,127 @@
+#include "launcher/status/status_command.h"
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <CLI/CLI.hpp>
+
+#include "launcher/status/status_socket.h"
+#include "runtime/base/deadline.h"
+#include "runtime/base/exit_codes.h"
+
+namespace dlaunch {
+namespace {
+
+// Stacks are collected one after the other.
+constexpr std::chrono::minutes kStackLimit{6};
+constexpr std::chrono::seconds kSummaryLimit{5};
+
+Result<std::string> ask(const std::string& path, StatusRequest request, Deadline deadline) {
+  auto connection = connect_status(path);
+  if (!connection.ok()) return connection.status();
+  const int socket = connection->get();
+  const char byte = static_cast<char>(request);
+  if (send(socket, &byte, 1, MSG_NOSIGNAL) != 1) return Status::from_errno(path, errno);
+  std::string text;
+  std::array<char, 16 << 10> buffer;
+  while (true) {
+    pollfd waiting{.fd = socket, .events = POLLIN, .revents = 0};
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining()).count();
+    if (poll(&waiting, 1, static_cast<int>(left)) == 0) {
+      return Status(StatusCode::kTimeout, path + ": no answer");
+    }
+    const ssize_t count = read(socket, buffer.data(), buffer.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return Status::from_errno(path, errno);
+    if (count == 0) return text;
+    text.append(buffer.data(), static_cast<std::size_t>(count));
+  }
+}
+
+struct Job {
+  std::string path;
+  std::string summary;  // "ID PID ...", a line
+};
+
+std::vector<Job> running_jobs() {
+  std::vector<Job> jobs;
+  const auto folder = status_folder(false);
+  if (!folder.ok()) return jobs;
+  for (const std::string& name : jobs_in(*folder)) {
+    const std::string path = *folder + "/" + name;
+    auto summary = ask(path, StatusRequest::kSummary, Deadline::after(kSummaryLimit));
+    if (summary.ok() && !summary->empty()) jobs.push_back({path, *std::move(summary)});
+  }
+  return jobs;
+}
+
+// By its id, the beginning of that, or the process id of its dlaunch.
+bool is_named(const Job& job, const std::string& name) {
+  const auto space = job.summary.find(' ');
+  const auto pid_start = job.summary.find_first_not_of(' ', space);
+  const std::string pid =
+      job.summary.substr(pid_start, job.summary.find(' ', pid_start) - pid_start);
+  return pid == name || (name.size() >= 4 && job.summary.starts_with(name));
+}
+
+int list_jobs(const std::vector<Job>& jobs) {
+  if (jobs.empty()) {
+    std::fputs("no job of this user is running on this machine\n", stdout);
+    return kExitOk;
+  }
+  std::fputs("JOB          PID      RANKS ATTEMPT TIME      COMMAND\n", stdout);
+  for (const Job& job : jobs) std::fputs(job.summary.c_str(), stdout);
+  return kExitOk;
+}
+
+int show_job(const std::vector<Job>& jobs, const std::string& name, StatusRequest request) {
+  std::vector<const Job*> found;
+  for (const Job& job : jobs) {
+    if (is_named(job, name)) found.push_back(&job);
+  }
+  if (found.size() != 1) {
+    std::fprintf(stderr, "dlaunch: %s job of this user is called '%s'; see dlaunch status\n",
+                 found.empty() ? "no running" : "more than one", name.c_str());
+    return kExitFailure;
+  }
+  const auto answer = ask(found.front()->path, request, Deadline::after(kStackLimit));
+  if (!answer.ok()) {
+    std::fprintf(stderr, "dlaunch: %s\n", answer.status().to_string().c_str());
+    return kExitFailure;
+  }
+  std::fputs(answer->c_str(), stdout);
+  return kExitOk;
+}
+
+}  // namespace
+
+int status_command(int argc, const char* const* argv) {
+  CLI::App app(
+      "Lists this user's running jobs on this machine, or tells what the ranks of one are doing.",
+      "dlaunch status");
+  std::string name;
+  bool without_stacks = false;
+  app.add_option("JOB", name, "Id of the job, or process id of its dlaunch");
+  app.add_flag("--no-stacks", without_stacks, "Do not stop the ranks for a look at their stacks");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    std::fputs(app.help().c_str(), stdout);
+    return kExitOk;
+  } catch (const CLI::ParseError& error) {
+    std::fprintf(stderr, "dlaunch: status: %s\n", error.what());
+    return kLauncherFailure;
+  }
+  const std::vector<Job> jobs = running_jobs();
+  if (name.empty()) return list_jobs(jobs);
+  return show_job(jobs, name, without_stacks ? StatusRequest::kActivities : StatusRequest::kStacks);
+}
+
+}  // namespace dlaunch

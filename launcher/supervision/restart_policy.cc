@@ -1,0 +1,35 @@
+#include "launcher/supervision/restart_policy.h"
+
+#include <algorithm>
+
+#include "launcher/failure/report.h"
+
+namespace dlaunch {
+namespace {
+
+constexpr std::chrono::nanoseconds kLongestDelay = std::chrono::minutes(1);
+constexpr int kMostDoublings = 20;
+
+}  // namespace
+
+RestartPolicy::Decision RestartPolicy::after(const AttemptOutcome& attempt) {
+  ever_ready_ = ever_ready_ || attempt.got_ready;
+  if (attempt.cause != AttemptOutcome::Cause::kRankFailed || options_.most == 0) return {};
+  const std::string used = std::to_string(attempt.number) + " of " + std::to_string(options_.most);
+  if (attempt.number >= options_.most) {
+    return {.line = "dlaunch: no restart: " + used + " restarts used"};
+  }
+  if (!ever_ready_) {
+    return {.line = "dlaunch: no restart: the job never got ready (" + used + " restarts used)"};
+  }
+  const int doublings = std::min(attempt.number, kMostDoublings);
+  // A delay that the user has chosen longer than the longest stays.
+  const auto delay =
+      std::min(options_.delay * (1 << doublings), std::max(kLongestDelay, options_.delay));
+  return {.restart = true,
+          .delay = delay,
+          .line = "dlaunch: restart " + std::to_string(attempt.number + 1) + " of " +
+                  std::to_string(options_.most) + " in " + seconds(delay)};
+}
+
+}  // namespace dlaunch

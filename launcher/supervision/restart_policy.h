@@ -1,0 +1,35 @@
+// RestartPolicy: whether a job whose rank failed is started once more, and when.
+//
+// Only a job that once got ready: what fails before that would fail again. Delays double.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "launcher/failure/outcome.h"
+
+namespace dlaunch {
+
+class RestartPolicy {
+ public:
+  struct Options {
+    int most = 0;
+    std::chrono::nanoseconds delay = std::chrono::seconds(1);  // before the first restart
+  };
+  struct Decision {
+    bool restart = false;
+    std::chrono::nanoseconds delay{};
+    std::string line;  // for the user; empty: nothing to say
+  };
+
+  explicit RestartPolicy(const Options& options) : options_(options) {}
+
+  /// To be called after every attempt, once.
+  Decision after(const AttemptOutcome& attempt);
+
+ private:
+  const Options options_;
+  bool ever_ready_ = false;
+};
+
+}  // namespace dlaunch

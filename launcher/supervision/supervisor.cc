@@ -1,0 +1,167 @@
+#include "launcher/supervision/supervisor.h"
+
+#include <cerrno>
+#include <csignal>
+#include <utility>
+
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "runtime/base/exit_codes.h"
+
+namespace dlaunch {
+namespace {
+
+// How long the cause of a broken connection may take to show up, see judge_failure.
+constexpr std::chrono::milliseconds kJudgementDelay{20};
+// A killed process ends at once unless it is stuck in the kernel.
+constexpr std::chrono::seconds kKillLimit{10};
+
+bool is_echo(const RankOutcome& rank) {
+  return WIFEXITED(rank.wait_status) && WEXITSTATUS(rank.wait_status) == kExitCommunication;
+}
+
+std::chrono::microseconds microseconds_of(const timeval& time) {
+  return std::chrono::seconds(time.tv_sec) + std::chrono::microseconds(time.tv_usec);
+}
+
+}  // namespace
+
+Supervisor::Supervisor(EventLoop& loop, OutputRelay& relay, const Options& options)
+    : loop_(loop), relay_(relay), options_(options) {
+  outcome_.number = options.attempt;
+  outcome_.started = std::chrono::system_clock::now();
+  if (!options.job_deadline) return;
+  call_at(*options.job_deadline,
+          [this] { end_attempt(AttemptOutcome::Cause::kTimeout, SIGTERM, false); });
+}
+
+Supervisor::~Supervisor() {
+  for (const EventLoop::TimerId timer : timers_) loop_.cancel(timer);
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    if (outcome_.ranks[i].running) loop_.remove(ranks_[i].end.get());
+    relay_.release(outcome_.ranks[i].rank);
+  }
+}
+
+void Supervisor::add(Rank process) {
+  relay_.add(process.rank, process.output.get(), process.error_output.get());
+  outcome_.ranks.push_back({.rank = process.rank,
+                            .pid = process.pid,
+                            .spawned = process.spawned - start_,
+                            .executed = process.executed - start_});
+  ++running_;
+  loop_.add(process.end.get(), EPOLLIN, [this, pid = process.pid] { reap(pid); });
+  ranks_.push_back(std::move(process));
+}
+
+void Supervisor::run() {
+  while (running_ > 0 && !abandoned_) loop_.run_once();
+  outcome_.duration = EventLoop::Clock::now() - start_;
+}
+
+void Supervisor::reap_children() {
+  while (reap(-1)) {
+  }
+}
+
+// One child that has ended, or the process `pid`. False if there is none.
+bool Supervisor::reap(pid_t pid) {
+  int status = 0;
+  rusage usage{};
+  const pid_t ended = wait4(pid, &status, WNOHANG, &usage);
+  if (ended < 0 && errno == EINTR) return true;
+  if (ended <= 0) return false;
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    if (outcome_.ranks[i].running && ranks_[i].pid == ended) rank_ended(i, status, usage);
+  }
+  return true;
+}
+
+void Supervisor::rank_ended(std::size_t index, int wait_status, const rusage& usage) {
+  RankOutcome& rank = outcome_.ranks[index];
+  rank.running = false;
+  rank.wait_status = wait_status;
+  rank.lifetime = EventLoop::Clock::now() - start_;
+  rank.ended_at = std::chrono::system_clock::now();
+  rank.signalled = ending_;
+  rank.peak_memory = std::int64_t{usage.ru_maxrss} * 1024;
+  rank.user_time = microseconds_of(usage.ru_utime);
+  rank.system_time = microseconds_of(usage.ru_stime);
+  --running_;
+  loop_.remove(ranks_[index].end.get());
+  relay_.drain(rank.rank);
+  if (rank.failed()) judge_failure(index);
+}
+
+// The first failure ends the job and is its cause. But ranks that lose a peer fail too, with an
+// exit code that says so, and a process closes its connections a moment before its end can be seen.
+// So after such an echo the job goes on for a moment, in which the rank that caused it may show up.
+void Supervisor::judge_failure(std::size_t index) {
+  const bool replaces_echo = judgement_ && !is_echo(outcome_.ranks[index]) && outcome_.first_failed;
+  if (!outcome_.first_failed || replaces_echo) outcome_.first_failed = index;
+  if (ending_) return;
+  const auto end = [this] {
+    judgement_.reset();
+    end_attempt(AttemptOutcome::Cause::kRankFailed, SIGTERM, false);
+  };
+  if (!is_echo(outcome_.ranks[index]) || running_ == 0) {
+    if (judgement_) loop_.cancel(*judgement_);
+    end();
+  } else if (!judgement_) {
+    judgement_ = loop_.call_at(EventLoop::Clock::now() + kJudgementDelay, end);
+    timers_.push_back(*judgement_);
+  }
+}
+
+void Supervisor::handle_signal(int signal, bool seen_by_terminal_group) {
+  switch (signal) {
+    case SIGINT:
+    case SIGTERM:
+    case SIGHUP:
+      if (ending_ && signal == SIGINT) return kill_ranks();
+      if (ending_) return send_to_ranks(signal, seen_by_terminal_group);
+      outcome_.signal = signal;
+      return end_attempt(AttemptOutcome::Cause::kSignal, signal, seen_by_terminal_group);
+    default:
+      return send_to_ranks(signal, seen_by_terminal_group);
+  }
+}
+
+void Supervisor::end_attempt(AttemptOutcome::Cause cause, int signal, bool seen_by_terminal_group) {
+  if (ending_) return;
+  ending_ = true;
+  outcome_.cause = cause;
+  if (running_ == 0) return;
+  send_to_ranks(signal, seen_by_terminal_group);
+  // A stopped process cannot act on the signal.
+  send_to_ranks(SIGCONT, false);
+  call_at(EventLoop::Clock::now() + options_.grace, [this] {
+    outcome_.grace_passed = true;
+    kill_ranks();
+  });
+}
+
+void Supervisor::kill_ranks() {
+  send_to_ranks(SIGKILL, false);
+  call_at(EventLoop::Clock::now() + kKillLimit, [this] { abandoned_ = true; });
+}
+
+void Supervisor::call_at(EventLoop::Clock::time_point when, EventLoop::Callback callback) {
+  timers_.push_back(loop_.call_at(when, std::move(callback)));
+}
+
+// Only ranks that have not been reaped: the number of a reaped one may belong to a stranger.
+void Supervisor::send_to_ranks(int signal, bool seen_by_terminal_group) {
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    if (!outcome_.ranks[i].running) continue;
+    if (!ranks_[i].in_terminal_group) {
+      kill(-ranks_[i].pid, signal);
+    } else if (!seen_by_terminal_group) {
+      kill(ranks_[i].pid, signal);
+    }
+  }
+}
+
+}  // namespace dlaunch
