@@ -1,6 +1,8 @@
 #include "trainers/checkpointing.h"
 
+#include <algorithm>
 #include <array>
+#include <iterator>
 #include <span>
 #include <stdexcept>
 #include <utility>
@@ -27,14 +29,16 @@ std::vector<Buffer> buffers_of(std::span<const nn::NamedTensor> state) {
 
 Checkpointing::Checkpointing(const TrainConfig& config, Communicator& world,
                              const nn::Dataset& train_set, std::vector<nn::NamedTensor> state,
-                             nn::Generator& generator)
+                             std::vector<nn::NamedTensor> leader_state, nn::Generator& generator)
     : config_(config),
       world_(world),
       train_set_(train_set),
       state_(std::move(state)),
+      shared_(state_.size()),
       generator_(generator),
       folder_(config.output_directory + "/checkpoints") {
   if (world.rank() != 0) return;
+  std::move(leader_state.begin(), leader_state.end(), std::back_inserter(state_));
   find_checkpoint();
   if (!config_.checkpoint.enabled()) return;
   folder_.prepare();
@@ -117,7 +121,8 @@ Checkpointing::ResumePoint Checkpointing::resume() {
   text.resize(static_cast<std::size_t>(size[0]));
   throw_if_error(
       world_.broadcast(Buffer(text.data(), text.size(), DType::kU8), 0).within("resume"));
-  throw_if_error(broadcast_state(world_, buffers_of(state_)).within("resume"));
+  throw_if_error(
+      broadcast_state(world_, buffers_of(std::span(state_).first(shared_))).within("resume"));
 
   const nlohmann::json training = nlohmann::json::parse(text);
   const auto words = training["random"].get<std::vector<std::uint64_t>>();

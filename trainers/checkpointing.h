@@ -37,13 +37,15 @@ struct RunPosition {
 
 class Checkpointing {
  public:
-  /// `state` shares memory with the run and names what a checkpoint holds; `generator` is this
-  /// rank's. Rank 0 looks for the checkpoint that the configuration asks for, checks it, and fills
-  /// `state` from it. Throws nn::DataError if it cannot be used (it is damaged, of another network,
-  /// of a run with other data or steps), ConfigError if checkpoints of another run are in the way,
-  /// std::runtime_error if the folder cannot be made. All arguments must outlive the object.
+  /// `state` shares memory with the run and names what a checkpoint holds; `leader_state` is more
+  /// of it that rank 0 alone has (empty elsewhere); `generator` is this rank's. Rank 0 looks for
+  /// the checkpoint that the configuration asks for, checks it, and fills `state` from it. Throws
+  /// nn::DataError if it cannot be used (it is damaged, of another network, of a run with other
+  /// data or steps), ConfigError if checkpoints of another run are in the way, std::runtime_error
+  /// if the folder cannot be made. All arguments must outlive the object.
   Checkpointing(const TrainConfig& config, Communicator& world, const nn::Dataset& train_set,
-                std::vector<nn::NamedTensor> state, nn::Generator& generator);
+                std::vector<nn::NamedTensor> state, std::vector<nn::NamedTensor> leader_state,
+                nn::Generator& generator);
   /// Waits until what is being written is on the disk.
   ~Checkpointing();
   Checkpointing(const Checkpointing&) = delete;
@@ -83,6 +85,7 @@ class Checkpointing {
   Communicator& world_;
   const nn::Dataset& train_set_;
   std::vector<nn::NamedTensor> state_;
+  std::size_t shared_;  // of state_, that all ranks have; the rest is rank 0's
   nn::Generator& generator_;
   nn::CheckpointFolder folder_;
   Logger logger_ = make_logger("checkpoint");

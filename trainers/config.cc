@@ -93,18 +93,69 @@ void read_data(JsonObject& object, DataConfig& data) {
                 [&](JsonObject& synthetic) { read_synthetic(synthetic, data.synthetic); });
 }
 
-void read_optimizer(JsonObject& object, TrainConfig& config) {
-  object.choice("name", "sgd", {"sgd"});
-  config.schedule.learning_rate = object.number("learning_rate", 0.1, {.min = 0});
-  config.optimizer.momentum =
-      object.number("momentum", 0.9, {.min = 0, .max = 1, .below_max = true});
-  config.optimizer.nesterov = object.boolean("nesterov", false);
-  if (config.optimizer.nesterov && config.optimizer.momentum == 0)
+/// What is said about biases and normalisation parameters apart from the weights.
+void read_kinds(JsonObject& object, nn::WeightDecay& decay, nn::PerKind& rate_factors) {
+  decay.weight = object.number("weight_decay", 0, {.min = 0});
+  const double others = object.boolean("decay_weights_only", false) ? 0 : decay.weight;
+  decay.bias = object.number("bias_weight_decay", others, {.min = 0});
+  decay.norm = object.number("norm_weight_decay", others, {.min = 0});
+  rate_factors.weight = 1;
+  rate_factors.bias = object.number("bias_learning_rate_factor", 1, {.min = 0});
+  rate_factors.norm = object.number("norm_learning_rate_factor", 1, {.min = 0});
+}
+
+nn::SgdOptions read_sgd(JsonObject& object) {
+  nn::SgdOptions options;
+  options.momentum = object.number("momentum", 0.9, {.min = 0, .max = 1, .below_max = true});
+  options.nesterov = object.boolean("nesterov", false);
+  if (options.nesterov && options.momentum == 0)
     object.refuse("nesterov", "needs a momentum above 0");
-  const double decay = object.number("weight_decay", 0, {.min = 0});
-  config.optimizer.weight_decay = object.boolean("decay_weights_only", false)
-                                      ? nn::WeightDecay::weights_only(decay)
-                                      : nn::WeightDecay::uniform(decay);
+  read_kinds(object, options.weight_decay, options.rate_factors);
+  return options;
+}
+
+nn::AdamOptions read_adam(JsonObject& object, bool decoupled) {
+  nn::AdamOptions options;
+  constexpr NumberRange kBeta{.min = 0, .max = 1, .below_max = true};
+  options.beta1 = object.number("beta1", 0.9, kBeta);
+  options.beta2 = object.number("beta2", 0.999, kBeta);
+  options.eps = object.number("eps", 1e-8, {.min = 0, .above_min = true});
+  options.decoupled_decay = decoupled;
+  read_kinds(object, options.weight_decay, options.rate_factors);
+  return options;
+}
+
+nn::MuonOptions read_muon(JsonObject& object) {
+  nn::MuonOptions options;
+  options.momentum = object.number("momentum", 0.95, {.min = 0, .max = 1, .below_max = true});
+  options.nesterov = object.boolean("nesterov", true);
+  options.iterations = static_cast<int>(object.integer("iterations", 5, {1, 100}));
+  const std::string scale =
+      object.choice("scale", "original", {"original", "match_adam", "normalise"});
+  options.scale = scale == "original"     ? nn::MuonScale::kOriginal
+                  : scale == "match_adam" ? nn::MuonScale::kMatchAdam
+                                          : nn::MuonScale::kNormalise;
+  read_kinds(object, options.others.weight_decay, options.others.rate_factors);
+  options.weight_decay = options.others.weight_decay.weight;
+  options.others.momentum =
+      object.number("others_momentum", 0.9, {.min = 0, .max = 1, .below_max = true});
+  options.others.nesterov = options.others.momentum > 0;
+  options.others_factor = object.number("others_learning_rate_factor", 1, {.min = 0});
+  return options;
+}
+
+void read_optimizer(JsonObject& object, TrainConfig& config) {
+  const std::string name = object.choice("name", "sgd", {"sgd", "adam", "adamw", "muon"});
+  config.schedule.learning_rate =
+      object.number("learning_rate", name.starts_with("adam") ? 0.001 : 0.1, {.min = 0});
+  if (name == "sgd") config.optimizer = read_sgd(object);
+  if (name == "adam" || name == "adamw") config.optimizer = read_adam(object, name == "adamw");
+  if (name == "muon") config.optimizer = read_muon(object);
+}
+
+void read_ema(JsonObject& object, EmaConfig& ema) {
+  ema.decay = object.number("decay", 0, {.min = 0, .max = 1, .below_max = true});
+  ema.every = read_size(object, "every", 1, kPositive);
 }
 
 void read_schedule(JsonObject& object, ScheduleConfig& schedule) {
@@ -143,6 +194,7 @@ void read_train(JsonObject& object, TrainConfig& config) {
   config.sync_batch_norm = object.boolean("sync_batch_norm", true);
   config.label_smoothing =
       object.number("label_smoothing", 0, {.min = 0, .max = 1, .below_max = true});
+  config.mirror_validation = object.boolean("mirror_validation", false);
   config.max_steps = read_size(object, "max_steps", 0, kNotNegative);
   config.max_seconds = object.number("max_seconds", 0, {.min = 0});
   config.validate_every = read_size(object, "validate_every", 1, kNotNegative);
@@ -220,6 +272,7 @@ TrainConfig read_train_config(const nlohmann::json& json, const std::string& sou
       config.weights = object.text("weights", "");
     });
     root.object("optimizer", [&](JsonObject& object) { read_optimizer(object, config); });
+    root.object("ema", [&](JsonObject& object) { read_ema(object, config.ema); });
     root.object("schedule", [&](JsonObject& object) { read_schedule(object, config.schedule); });
     root.object("train", [&](JsonObject& object) { read_train(object, config); });
     root.object("checkpoint",

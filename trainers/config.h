@@ -10,8 +10,8 @@
 
 #include "nn/data/synthetic.h"
 #include "nn/data/transform.h"
+#include "nn/optim/make_optimizer.h"
 #include "nn/optim/schedule.h"
-#include "nn/optim/sgd.h"
 
 namespace dlaunch {
 
@@ -38,6 +38,13 @@ struct ScheduleConfig {
   std::vector<double> point_factors;
 };
 
+struct EmaConfig {
+  double decay = 0;       // of the average at each update; 0: no average
+  std::size_t every = 1;  // steps of an epoch: 0, every, 2 every, ...
+
+  bool enabled() const { return decay > 0; }
+};
+
 struct CheckpointConfig {
   enum class Resume {
     kNone,    // begin anew, or from `path` if there is one
@@ -59,7 +66,8 @@ struct TrainConfig {
   DataConfig data;
   std::string model;
   std::string weights;  // file of initial weights; empty: random ones
-  nn::SgdOptions optimizer;
+  nn::OptimizerOptions optimizer;
+  EmaConfig ema;
   ScheduleConfig schedule;
   CheckpointConfig checkpoint;
 
@@ -70,6 +78,7 @@ struct TrainConfig {
   std::uint64_t seed = 0;
   bool sync_batch_norm = true;
   double label_smoothing = 0;
+  bool mirror_validation = false;  // average the scores of an image and of its mirror image
   std::size_t max_steps = 0;       // 0: no limit
   double max_seconds = 0;          // 0: no limit
   std::size_t validate_every = 1;  // epochs; 0: at the end only

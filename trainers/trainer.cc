@@ -59,11 +59,26 @@ std::vector<GradientRange> gradient_ranges(const nn::FlatParameters& parameters)
 }
 
 /// What a checkpoint holds besides the network: the optimizer's state, parameter by parameter.
-std::vector<nn::NamedTensor> checkpointed_state(const nn::Module& model, const nn::Sgd& optimizer) {
+std::vector<nn::NamedTensor> checkpointed_state(const nn::Module& model,
+                                                const nn::Optimizer& optimizer) {
   std::vector<nn::NamedTensor> state = nn::state_of(model);
   for (nn::NamedTensor& item : optimizer.state())
     state.push_back({"optimizer." + item.name, std::move(item.tensor)});
   return state;
+}
+
+std::optional<nn::Ema> make_ema(const TrainConfig& config, const nn::Module& model,
+                                const Communicator& world) {
+  if (!config.ema.enabled() || world.rank() != 0) return std::nullopt;
+  return nn::Ema(nn::state_of(model), config.ema.decay);
+}
+
+std::vector<nn::NamedTensor> averages_of(const std::optional<nn::Ema>& ema) {
+  std::vector<nn::NamedTensor> averages;
+  if (ema)
+    for (const nn::NamedTensor& item : ema->averages())
+      averages.push_back({"ema." + item.name, item.tensor});
+  return averages;
 }
 
 nn::StepPlan make_plan(const TrainConfig& config, const Communicator& world,
@@ -84,18 +99,20 @@ Trainer::Trainer(const TrainConfig& config, Communicator& world, const Screen& s
       validation_set_(world.rank() == 0 ? open_validation_set(config.data, *train_set_) : nullptr),
       model_(build_model(config, *train_set_, *backend_, generator_, world_)),
       parameters_(flatten_parameters(*model_)),
-      optimizer_(parameters_, config.optimizer),
+      optimizer_(make_optimizer(parameters_, config.optimizer)),
+      ema_(make_ema(config, *model_, world)),
       learning_rate_(config.learning_rate()),
       reducer_(world_, parameters_.gradients.values<float>(), gradient_ranges(parameters_)),
       plan_(make_plan(config, world, *train_set_)),
       validation_transform_(train_set_->image_shape(), config.data.normalization, {}),
-      checkpointing_(config, world_, *train_set_, checkpointed_state(*model_, optimizer_),
-                     generator_),
+      checkpointing_(config, world_, *train_set_, checkpointed_state(*model_, *optimizer_),
+                     averages_of(ema_), generator_),
       reporter_(config, screen, world.rank() == 0, checkpointing_.resumes()) {
   for (std::size_t i = 0; i < parameters_.views.size(); ++i)
     parameter_at_[parameters_.views[i].parameter.data<const float>()] = i;
   if (world.rank() == 0 && !config.weights.empty() && !checkpointing_.resumes())
     nn::load_state_dict(config.weights, *model_);
+  if (ema_ && !checkpointing_.resumes()) ema_->reset();
 }
 
 Trainer::~Trainer() = default;
@@ -180,7 +197,8 @@ RunPosition Trainer::train_epoch(const RunPosition& from) {
           fmt::format("epoch {}, step {} of {}: the loss is {}; lower "
                       "optimizer.learning_rate or warm up",
                       epoch + 1, step + 1, plan_.steps(), totals.loss));
-    optimizer_.step(learning_rate);
+    optimizer_->step(learning_rate);
+    if (ema_ && step % config_.ema.every == 0) ema_->update();
 
     communication_seconds_ += std::chrono::duration<double>(world_.time_waited() - waited).count();
     reporter_.step({.epoch = epoch,
@@ -208,6 +226,25 @@ void Trainer::share_statistics() {
   for (const nn::NamedBuffer& buffer : model_->buffers())
     statistics.emplace_back(buffer.tensor.values<float>());
   throw_if_error(broadcast_state(world_, statistics).within("running statistics"));
+}
+
+/// Puts the average that rank 0 keeps into the network of every rank, and back.
+void Trainer::exchange_average() {
+  if (!config_.ema.enabled()) return;
+  if (ema_) ema_->swap();
+  std::vector<Buffer> state{parameters_.values.values<float>()};
+  for (const nn::NamedBuffer& buffer : model_->buffers())
+    state.emplace_back(buffer.tensor.values<float>());
+  throw_if_error(broadcast_state(world_, state).within("average"));
+}
+
+ValidationSums Trainer::validate_model() {
+  share_statistics();
+  exchange_average();
+  const ValidationSums sums = validate(world_, *backend_, *model_, validation_transform_, shard_,
+                                       {config_.validation_batch_size, config_.mirror_validation});
+  exchange_average();
+  return sums;
 }
 
 StepTotals Trainer::train_step(std::size_t micro_batches) {
@@ -244,11 +281,7 @@ void Trainer::finish_epoch(std::size_t epoch) {
   const bool due = config_.validate_every > 0 && (epoch + 1) % config_.validate_every == 0;
   const auto begin = Clock::now();
   std::optional<ValidationSums> sums;
-  if (final || due) {
-    share_statistics();
-    sums = validate(world_, *backend_, *model_, validation_transform_, shard_,
-                    config_.validation_batch_size);
-  }
+  if (final || due) sums = validate_model();
   reporter_.epoch(epoch, sums, seconds_between(begin, Clock::now()));
 }
 
@@ -261,8 +294,11 @@ Summary Trainer::finish() {
   reduce_summary(world_, summary);
   reporter_.finish();
   checkpointing_.finish();
-  if (world_.rank() == 0 && config_.checkpoint.enabled())
+  if (world_.rank() == 0 && config_.checkpoint.enabled()) {
+    if (ema_) ema_->swap();
     nn::save_state_dict(config_.output_directory + "/model.safetensors", *model_);
+    if (ema_) ema_->swap();
+  }
   return summary;
 }
 

@@ -14,7 +14,8 @@
 #include "nn/core/backend.h"
 #include "nn/core/flat_parameters.h"
 #include "nn/data/batch_loader.h"
-#include "nn/optim/sgd.h"
+#include "nn/optim/ema.h"
+#include "nn/optim/make_optimizer.h"
 #include "runtime/parallel/gradient_reducer.h"
 #include "runtime/parallel/timed_communicator.h"
 #include "trainers/checkpointing.h"
@@ -54,6 +55,8 @@ class Trainer {
   RunPosition train_epoch(const RunPosition& begin);
   void save(const RunPosition& position);
   void share_statistics();
+  void exchange_average();
+  ValidationSums validate_model();
   StepTotals train_step(std::size_t micro_batches);
   void run_micro_batch(const nn::MicroBatch& batch, bool last);
   void finish_epoch(std::size_t epoch);
@@ -69,7 +72,8 @@ class Trainer {
   std::unique_ptr<nn::Module> model_;
   nn::FlatParameters parameters_;
   std::unordered_map<const float*, std::size_t> parameter_at_;  // index by address
-  nn::Sgd optimizer_;
+  std::unique_ptr<nn::Optimizer> optimizer_;
+  std::optional<nn::Ema> ema_;  // of rank 0, which keeps it for all
   nn::Schedule learning_rate_;
   GradientReducer reducer_;
   nn::StepPlan plan_;

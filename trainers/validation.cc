@@ -25,6 +25,16 @@ ValidationShard read_chunk(const nn::Dataset* dataset, std::size_t begin, std::s
   return chunk;
 }
 
+/// Exchanges left and right of every image.
+void mirror(std::span<float> images, const nn::ImageShape& shape) {
+  const std::size_t row_size = shape.width * shape.channels;
+  for (std::size_t row = 0; row < images.size(); row += row_size)
+    for (std::size_t left = 0, right = shape.width - 1; left < right; ++left, --right)
+      std::swap_ranges(&images[row + left * shape.channels],
+                       &images[row + left * shape.channels] + shape.channels,
+                       &images[row + right * shape.channels]);
+}
+
 /// Sums over the ranks.
 void reduce(Communicator& world, ValidationSums& sums) {
   std::array<double, 4> packed{sums.samples, sums.top1, sums.top5, sums.loss};
@@ -92,23 +102,29 @@ void add_scores(std::span<const float> scores, std::span<const std::int32_t> lab
 
 ValidationSums validate(Communicator& world, nn::Backend& backend, nn::Module& model,
                         const nn::ImageTransform& transform, const ValidationShard& shard,
-                        std::size_t batch_size) {
+                        const ValidationOptions& options) {
   const nn::NoGradGuard no_grad;
   model.eval();
   const nn::ImageShape& shape = transform.shape();
   std::vector<float> pixels;
   std::vector<float> scores;
   ValidationSums sums;
-  for (std::size_t begin = 0; begin < shard.labels.size(); begin += batch_size) {
-    const std::size_t count = std::min(batch_size, shard.labels.size() - begin);
+  for (std::size_t begin = 0; begin < shard.labels.size(); begin += options.batch_size) {
+    const std::size_t count = std::min(options.batch_size, shard.labels.size() - begin);
     pixels.resize(count * shape.size());
     transform.normalise(std::span(shard.images).subspan(begin * shape.size(), count * shape.size()),
                         pixels);
     const nn::Shape input{static_cast<std::int64_t>(count), static_cast<std::int64_t>(shape.height),
                           static_cast<std::int64_t>(shape.width),
                           static_cast<std::int64_t>(shape.channels)};
-    const nn::Tensor output =
+    nn::Tensor output =
         model.forward(nn::Tensor::from(backend, input, std::span<const float>(pixels)));
+    if (options.mirror) {
+      mirror(pixels, shape);
+      output = add(output,
+                   model.forward(nn::Tensor::from(backend, input, std::span<const float>(pixels))));
+      backend.scale(output.size(), 0.5F, nullptr, output.data<const float>(), output.data<float>());
+    }
     scores.resize(static_cast<std::size_t>(output.size()));
     backend.copy_to_host(scores.data(), output.data<const float>(), scores.size() * sizeof(float));
     add_scores(scores, std::span(shard.labels).subspan(begin, count), sums);

@@ -41,10 +41,15 @@ struct ValidationSums {
 void add_scores(std::span<const float> scores, std::span<const std::int32_t> labels,
                 ValidationSums& sums);
 
-/// Collective: evaluates each rank's shard, in batches of `batch_size`, and returns the sums over
-/// all ranks. The model is in evaluation mode meanwhile. Throws StatusError.
+struct ValidationOptions {
+  std::size_t batch_size = 250;
+  bool mirror = false;  // take the mean of an image's scores and its mirror image's
+};
+
+/// Collective: evaluates each rank's shard and returns the sums over all ranks. The model is in
+/// evaluation mode meanwhile. Throws StatusError.
 ValidationSums validate(Communicator& world, nn::Backend& backend, nn::Module& model,
                         const nn::ImageTransform& transform, const ValidationShard& shard,
-                        std::size_t batch_size);
+                        const ValidationOptions& options);
 
 }  // namespace dlaunch

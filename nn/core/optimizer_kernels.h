@@ -12,6 +12,17 @@ struct SgdArguments {
   bool nesterov = false;
 };
 
+struct AdamArguments {
+  double learning_rate = 0;
+  double beta1 = 0;
+  double beta2 = 0;
+  double eps = 0;
+  double correction1 = 1;  // 1 - beta1^t in step t = 1, 2, ...
+  double correction2 = 1;
+  double weight_decay = 0;
+  bool decoupled_decay = false;
+};
+
 class OptimizerKernels {
  public:
   virtual ~OptimizerKernels() = default;
@@ -22,6 +33,15 @@ class OptimizerKernels {
   ///   p = p - learning_rate d
   virtual void sgd_step(std::int64_t count, const SgdArguments& arguments, const float* gradients,
                         float* velocities, float* parameters) = 0;
+
+  /// One step of Adam as PyTorch defines it, for parameters p with gradients g, means m and squares
+  /// s (both zeros before the first step):
+  ///   p = decoupled_decay ? p (1 - learning_rate weight_decay) : p
+  ///   d = decoupled_decay ? g : g + weight_decay p
+  ///   m = beta1 m + (1 - beta1) d;  s = beta2 s + (1 - beta2) d^2
+  ///   p = p - learning_rate / correction1 * m / (sqrt(s / correction2) + eps)
+  virtual void adam_step(std::int64_t count, const AdamArguments& arguments, const float* gradients,
+                         float* means, float* squares, float* parameters) = 0;
 
   /// The sum of the squares, in double, as a host value: waits for the device.
   virtual double sum_of_squares(std::int64_t count, const float* values) = 0;

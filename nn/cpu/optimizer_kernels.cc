@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <memory>
 #include <vector>
@@ -18,6 +19,8 @@ class CpuOptimizerKernels final : public OptimizerKernels {
  public:
   void sgd_step(std::int64_t count, const SgdArguments& arguments, const float* gradients,
                 float* velocities, float* parameters) override;
+  void adam_step(std::int64_t count, const AdamArguments& arguments, const float* gradients,
+                 float* means, float* squares, float* parameters) override;
   double sum_of_squares(std::int64_t count, const float* values) override;
 };
 
@@ -37,6 +40,25 @@ void CpuOptimizerKernels::sgd_step(std::int64_t count, const SgdArguments& argum
     } else {
       cpu::sgd_momentum(size, rate, decay, momentum, g, velocities + first, p);
     }
+  });
+}
+
+void CpuOptimizerKernels::adam_step(std::int64_t count, const AdamArguments& arguments,
+                                    const float* gradients, float* means, float* squares,
+                                    float* parameters) {
+  const double decay = arguments.weight_decay;
+  const cpu::AdamFactors factors{
+      .keep =
+          static_cast<float>(arguments.decoupled_decay ? 1 - arguments.learning_rate * decay : 1),
+      .decay = static_cast<float>(arguments.decoupled_decay ? 0 : decay),
+      .beta1 = static_cast<float>(arguments.beta1),
+      .beta2 = static_cast<float>(arguments.beta2),
+      .rate = static_cast<float>(arguments.learning_rate / arguments.correction1),
+      .root_scale = static_cast<float>(1 / std::sqrt(arguments.correction2)),
+      .eps = static_cast<float>(arguments.eps)};
+  cpu::parallel_ranges(count, kGrain, [&](std::int64_t first, std::int64_t end) {
+    cpu::adam(end - first, factors, gradients + first, means + first, squares + first,
+              parameters + first);
   });
 }
 

@@ -1,5 +1,7 @@
 #include "nn/cpu/optimizer_loops.h"
 
+#include <cmath>
+
 #include "runtime/base/multiversion.h"
 
 namespace dlaunch::nn::cpu {
@@ -28,6 +30,20 @@ DLAUNCH_MULTIVERSION void sgd_nesterov(std::int64_t count, float rate, float dec
     const float d = g[i] + decay * p[i];
     v[i] = momentum * v[i] + d;
     p[i] -= rate * (d + momentum * v[i]);
+  }
+}
+
+DLAUNCH_MULTIVERSION void adam(std::int64_t count, const AdamFactors& factors,
+                               const float* __restrict g, float* __restrict m, float* __restrict s,
+                               float* __restrict p) {
+  const AdamFactors f = factors;
+#pragma omp simd
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float kept = f.keep * p[i];
+    const float d = g[i] + f.decay * kept;
+    m[i] += (1 - f.beta1) * (d - m[i]);
+    s[i] = f.beta2 * s[i] + (1 - f.beta2) * d * d;
+    p[i] = kept - f.rate * m[i] / (f.root_scale * std::sqrt(s[i]) + f.eps);
   }
 }
 

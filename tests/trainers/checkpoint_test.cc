@@ -177,7 +177,8 @@ class KilledJob {
                                 ".new " + pid_file("$RANK", "$TORCHELASTIC_RESTART_COUNT") +
                                 " && exec " + built_program("dtrain") + " " + directory_ +
                                 "/run.json --set output.directory=" + directory_ +
-                                "/out --set checkpoint.every_steps=1 --set train.epochs=8"},
+                                "/out --set checkpoint.every_steps=1 --set train.epochs=8 --set "
+                                "ema.decay=0.8"},
               .environment = {{"OMP_NUM_THREADS", "1"}}}) {}
 
   /// Kills `rank` of attempt `attempt` as soon as it is there and `delay` has passed.
@@ -205,8 +206,9 @@ class KilledJob {
 
 TEST_F(Checkpoints, AJobKilledAtAnyMomentEndsAsOneThatWasNot) {
   const auto begin = std::chrono::steady_clock::now();
-  const CompletedProcess undisturbed =
-      dtrain(2, {"--set", "train.epochs=8", "--set", "checkpoint.every_steps=1"});
+  const CompletedProcess undisturbed = dtrain(
+      2,
+      {"--set", "train.epochs=8", "--set", "checkpoint.every_steps=1", "--set", "ema.decay=0.8"});
   ASSERT_EQ(undisturbed.exit_code, kExitOk) << undisturbed.error;
   const auto duration = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::steady_clock::now() - begin);

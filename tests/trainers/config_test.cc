@@ -80,6 +80,25 @@ TEST(TrainConfig, RefusesWhatCannotBe) {
   EXPECT_THAT(refusal(R"({"data": {"image_size": [32, 32]}})"), HasSubstr("only data.set"));
 }
 
+TEST(TrainConfig, ReadsEveryOptimizer) {
+  const TrainConfig sgd = read(R"({"optimizer": {"weight_decay": 0.5, "bias_weight_decay": 0.1,
+      "decay_weights_only": true, "bias_learning_rate_factor": 64}})");
+  const auto& options = std::get<nn::SgdOptions>(sgd.optimizer);
+  EXPECT_EQ(options.weight_decay.weight, 0.5);
+  EXPECT_EQ(options.weight_decay.bias, 0.1);
+  EXPECT_EQ(options.weight_decay.norm, 0);
+  EXPECT_EQ(options.rate_factors.bias, 64);
+  const TrainConfig adam = read(R"({"optimizer": {"name": "adamw", "beta2": 0.9}})");
+  EXPECT_EQ(std::get<nn::AdamOptions>(adam.optimizer).beta2, 0.9);
+  EXPECT_TRUE(std::get<nn::AdamOptions>(adam.optimizer).decoupled_decay);
+  EXPECT_EQ(adam.schedule.learning_rate, 0.001);
+  const TrainConfig muon = read(R"({"optimizer": {"name": "muon", "scale": "normalise"}})");
+  EXPECT_EQ(std::get<nn::MuonOptions>(muon.optimizer).scale, nn::MuonScale::kNormalise);
+  EXPECT_THAT(refusal(R"({"optimizer": {"name": "adam", "momentum": 0.9}})"),
+              HasSubstr("unknown key"));
+  EXPECT_EQ(read(muon.resolved.dump()).resolved, muon.resolved);
+}
+
 TEST(TrainConfig, MakesTheLearningRateItDescribes) {
   const auto multi_step = read(R"({"optimizer": {"learning_rate": 0.8},
       "schedule": {"name": "multi_step", "milestones": [2, 4], "gamma": 0.5}})")

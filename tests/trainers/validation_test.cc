@@ -116,7 +116,8 @@ TEST(Validate, GivesTheSameSumsForAnySplit) {
       const auto model = make_model("small_cnn", {.num_classes = 6}, *backend, generator, nullptr);
       const ValidationShard shard =
           scatter_validation_set(world, world.rank() == 0 ? dataset.get() : nullptr, options.shape);
-      const ValidationSums mine = validate(world, *backend, *model, transform, shard, 3);
+      const ValidationSums mine =
+          validate(world, *backend, *model, transform, shard, {.batch_size = 3});
       EXPECT_TRUE(model->is_training());
       if (world.rank() == world.size() - 1) sums = mine;
     });

@@ -1,0 +1,75 @@
+#include "nn/optim/adam.h"
+
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "nn/core/optimizer_kernels.h"
+
+namespace dlaunch::nn {
+namespace {
+
+void check(const AdamOptions& options) {
+  const auto is_beta = [](double beta) { return beta >= 0 && beta < 1; };
+  if (!is_beta(options.beta1) || !is_beta(options.beta2))
+    throw Error("adam: both betas must be in [0, 1)");
+  if (!(options.eps > 0)) throw Error("adam: eps must be above 0");
+  const WeightDecay& decay = options.weight_decay;
+  if (!(decay.weight >= 0 && decay.bias >= 0 && decay.norm >= 0))
+    throw Error("adam: weight decay must not be negative");
+}
+
+}  // namespace
+
+Adam::Adam(FlatParameters parameters, AdamOptions options)
+    : Optimizer(std::move(parameters)),
+      options_(options),
+      means_(make_state()),
+      squares_(make_state()),
+      steps_(Tensor::zeros(means_.backend(), {1})),
+      ranges_(
+          optimizer_ranges(this->parameters().views, options.weight_decay, options.rate_factors)) {
+  check(options_);
+}
+
+void Adam::begin_step(double learning_rate) {
+  learning_rate_ = learning_rate;
+  steps_.backend().add(1, steps_.data<const float>(),
+                       Tensor::from(steps_.backend(), {1}, std::array{1.0F}).data<const float>(),
+                       steps_.data<float>());
+}
+
+void Adam::update(std::int64_t begin, std::int64_t end) {
+  const auto steps = static_cast<double>(steps_.item());
+  AdamArguments arguments{.beta1 = options_.beta1,
+                          .beta2 = options_.beta2,
+                          .eps = options_.eps,
+                          .correction1 = 1 - std::pow(options_.beta1, steps),
+                          .correction2 = 1 - std::pow(options_.beta2, steps),
+                          .decoupled_decay = options_.decoupled_decay};
+  const float* gradients = parameters().gradients.data<const float>();
+  float* values = parameters().values.data<float>();
+  float* means = means_.data<float>();
+  float* squares = squares_.data<float>();
+  OptimizerKernels& kernels = parameters().values.backend().optimizer();
+  for_each_part(ranges_, begin, end,
+                [&](const OptimizerRange& range, std::int64_t first, std::int64_t count) {
+                  arguments.learning_rate = learning_rate_ * range.rate_factor;
+                  arguments.weight_decay = range.weight_decay;
+                  kernels.adam_step(count, arguments, gradients + first, means + first,
+                                    squares + first, values + first);
+                });
+}
+
+std::vector<NamedTensor> Adam::state() const {
+  std::vector<NamedTensor> all{{"steps", steps_}};
+  append_state("mean", means_, parameters().views, all);
+  append_state("square", squares_, parameters().views, all);
+  return all;
+}
+
+std::size_t Adam::state_bytes() const {
+  return static_cast<std::size_t>(means_.size() + squares_.size()) * sizeof(float);
+}
+
+}  // namespace dlaunch::nn

@@ -1,0 +1,42 @@
+// Adam (Kingma & Ba 2015) and AdamW (Loshchilov & Hutter 2019), as torch.optim.Adam and AdamW
+// define them (without amsgrad).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "nn/optim/optimizer.h"
+
+namespace dlaunch::nn {
+
+struct AdamOptions {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  bool decoupled_decay =
+      false;  // AdamW: decay shrinks the parameter instead of joining the gradient
+  WeightDecay weight_decay;
+  PerKind rate_factors = PerKind::uniform(1);  // of the learning rate
+};
+
+class Adam : public Optimizer {
+ public:
+  /// Error unless both betas are in [0, 1), eps is above 0 and decay is not negative.
+  Adam(FlatParameters parameters, AdamOptions options);
+
+  void begin_step(double learning_rate) override;
+  void update(std::int64_t begin, std::int64_t end) override;
+  /// "mean.NAME", "square.NAME", and "steps" (f32 [1]: exact up to 16 million).
+  std::vector<NamedTensor> state() const override;
+  std::size_t state_bytes() const override;
+
+ private:
+  AdamOptions options_;
+  double learning_rate_ = 0;
+  Tensor means_;
+  Tensor squares_;
+  Tensor steps_;  // on the backend, like all state
+  std::vector<OptimizerRange> ranges_;
+};
+
+}  // namespace dlaunch::nn

@@ -1,0 +1,49 @@
+#include "nn/optim/ema.h"
+
+#include <utility>
+
+namespace dlaunch::nn {
+namespace {
+
+void copy(const Tensor& from, const Tensor& to) {
+  from.backend().copy(to.data<float>(), from.data<const float>(),
+                      static_cast<std::size_t>(from.size()) * sizeof(float));
+}
+
+}  // namespace
+
+Ema::Ema(std::vector<NamedTensor> tensors, double decay)
+    : tensors_(std::move(tensors)), decay_(decay) {
+  if (!(decay >= 0 && decay < 1)) throw Error("ema: decay must be in [0, 1)");
+  averages_.reserve(tensors_.size());
+  for (const NamedTensor& item : tensors_)
+    averages_.push_back({item.name, Tensor::empty(item.tensor.backend(), item.tensor.shape())});
+  reset();
+}
+
+void Ema::update() {
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    const Tensor& average = averages_[i].tensor;
+    Backend& backend = average.backend();
+    backend.scale(average.size(), static_cast<float>(decay_), nullptr, average.data<const float>(),
+                  average.data<float>());
+    backend.axpy(average.size(), static_cast<float>(1 - decay_),
+                 tensors_[i].tensor.data<const float>(), average.data<float>());
+  }
+}
+
+void Ema::reset() {
+  for (std::size_t i = 0; i < tensors_.size(); ++i) copy(tensors_[i].tensor, averages_[i].tensor);
+}
+
+void Ema::swap() {
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    const Tensor& average = averages_[i].tensor;
+    const Tensor kept = Tensor::empty(average.backend(), average.shape());
+    copy(tensors_[i].tensor, kept);
+    copy(average, tensors_[i].tensor);
+    copy(kept, average);
+  }
+}
+
+}  // namespace dlaunch::nn

@@ -1,0 +1,73 @@
+#include "nn/optim/optimizer.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "nn/core/optimizer_kernels.h"
+
+namespace dlaunch::nn {
+
+double PerKind::of(ParameterKind kind) const {
+  switch (kind) {
+    case ParameterKind::kWeight:
+      return weight;
+    case ParameterKind::kBias:
+      return bias;
+    case ParameterKind::kNorm:
+      return norm;
+  }
+  return weight;
+}
+
+Tensor Optimizer::make_state() const {
+  return Tensor::zeros(parameters_.values.backend(), parameters_.values.shape());
+}
+
+void Optimizer::append_state(const std::string& prefix, const Tensor& flat,
+                             const std::vector<FlatView>& views, std::vector<NamedTensor>& all) {
+  for (const FlatView& view : views)
+    all.push_back(
+        {prefix + "." + view.name, Tensor::view_of(flat, view.offset, view.parameter.shape())});
+}
+
+std::vector<OptimizerRange> optimizer_ranges(const std::vector<FlatView>& views,
+                                             const PerKind& weight_decay,
+                                             const PerKind& rate_factors) {
+  std::vector<OptimizerRange> ranges;
+  for (const FlatView& view : views) {
+    const double decay = weight_decay.of(view.kind);
+    const double factor = rate_factors.of(view.kind);
+    if (ranges.empty() || ranges.back().weight_decay != decay ||
+        ranges.back().rate_factor != factor)
+      ranges.push_back({.begin = view.offset, .weight_decay = decay, .rate_factor = factor});
+    ranges.back().end = view.offset + view.count;
+  }
+  return ranges;
+}
+
+void for_each_part(
+    const std::vector<OptimizerRange>& ranges, std::int64_t begin, std::int64_t end,
+    const std::function<void(const OptimizerRange&, std::int64_t, std::int64_t)>& function) {
+  for (const OptimizerRange& range : ranges) {
+    const std::int64_t first = std::max(begin, range.begin);
+    const std::int64_t count = std::min(end, range.end) - first;
+    if (count > 0) function(range, first, count);
+  }
+}
+
+double clip_gradient_norm(FlatParameters& parameters, double max_norm) {
+  Backend& backend = parameters.gradients.backend();
+  const std::int64_t count = parameters.gradients.size();
+  const float* gradients = parameters.gradients.data<const float>();
+  const double norm = std::sqrt(backend.optimizer().sum_of_squares(count, gradients));
+  const double factor = max_norm / (norm + 1e-6);
+  if (factor < 1) {
+    const Tensor one = Tensor::from(backend, {}, std::array{1.0F});
+    backend.scale(count, static_cast<float>(factor), one.data<const float>(), gradients,
+                  parameters.gradients.data<float>());
+  }
+  return norm;
+}
+
+}  // namespace dlaunch::nn

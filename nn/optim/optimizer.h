@@ -1,0 +1,97 @@
+// Optimizer: turns gradients into new parameters, on the flat arrays of flat_parameters.h.
+//
+// A step may be taken in parts, as soon as the gradients of a part are final:
+//
+//   optimizer.begin_step(learning_rate);
+//   for (each part) optimizer.update(begin, end);
+//
+// Optimizers share the parameters' memory and own their state. One thread at a time. Constructors
+// throw Error for options that make no sense.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "nn/checkpoint/named_tensors.h"
+#include "nn/core/flat_parameters.h"
+
+namespace dlaunch::nn {
+
+/// A number for each kind of parameter.
+struct PerKind {
+  double weight = 0;
+  double bias = 0;
+  double norm = 0;
+
+  double of(ParameterKind kind) const;
+  static PerKind uniform(double value) { return {value, value, value}; }
+  /// Nothing for biases and normalisation parameters.
+  static PerKind weights_only(double value) { return {value, 0, 0}; }
+};
+
+using WeightDecay = PerKind;
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+
+  virtual void begin_step(double learning_rate) = 0;
+  /// Updates elements [begin, end) of the flat parameters from their gradients, which it leaves as
+  /// they are; each element once per step.
+  virtual void update(std::int64_t begin, std::int64_t end) = 0;
+  /// Whether parts must begin and end between parameters.
+  virtual bool needs_whole_parameters() const { return false; }
+  /// For a checkpoint, sharing memory: "velocity.NAME" and the like.
+  virtual std::vector<NamedTensor> state() const = 0;
+  /// Bytes of state.
+  virtual std::size_t state_bytes() const = 0;
+
+  /// A whole step at once.
+  void step(double learning_rate) {
+    begin_step(learning_rate);
+    update(0, parameters_.values.size());
+  }
+
+ protected:
+  explicit Optimizer(FlatParameters parameters) : parameters_(std::move(parameters)) {}
+
+  const FlatParameters& parameters() const { return parameters_; }
+  /// f32 beside the flat parameters, zeros.
+  Tensor make_state() const;
+  /// Views of `flat` as "PREFIX.NAME" of each parameter in `views`.
+  static void append_state(const std::string& prefix, const Tensor& flat,
+                           const std::vector<FlatView>& views, std::vector<NamedTensor>& all);
+
+ private:
+  FlatParameters parameters_;
+};
+
+/// Neighbours in the flat arrays that are treated alike: one kernel call.
+struct OptimizerRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  double weight_decay = 0;
+  double rate_factor = 1;  // of the learning rate
+};
+
+/// `views` ascend; neighbours that are alike become one range, with the padding between them
+/// (zeros, which stay zeros).
+std::vector<OptimizerRange> optimizer_ranges(const std::vector<FlatView>& views,
+                                             const PerKind& weight_decay,
+                                             const PerKind& rate_factors);
+
+/// Calls `function(range, first, count)` for what each range has in common with [begin, end).
+void for_each_part(const std::vector<OptimizerRange>& ranges, std::int64_t begin, std::int64_t end,
+                   const std::function<void(const OptimizerRange&, std::int64_t first,
+                                            std::int64_t count)>& function);
+
+/// Scales all gradients by max_norm / (norm + 1e-6) if their Euclidean norm is above max_norm, as
+/// torch.nn.utils.clip_grad_norm_ does. Returns the norm before.
+double clip_gradient_norm(FlatParameters& parameters, double max_norm);
+
+}  // namespace dlaunch::nn

@@ -1,0 +1,259 @@
+// Optimizers against PyTorch's (torch/optimizers.json, made by torch/optimizers.py), steps in
+// parts, their state, and the moving average.
+#include <cmath>
+#include <fstream>
+#include <random>
+#include <string>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "nn/cpu/cpu_backend.h"
+#include "nn/optim/ema.h"
+#include "nn/optim/make_optimizer.h"
+
+namespace dlaunch::nn {
+namespace {
+
+constexpr std::int64_t kRows = 4, kColumns = 6;
+constexpr int kSteps = 7;
+
+/// The script's parameters, and a classifier behind them, which Muon treats like a bias.
+class Network : public Module {
+ public:
+  explicit Network(Backend& backend) {
+    add_parameter("weight", Tensor::zeros(backend, {kRows, kColumns}), ParameterKind::kWeight);
+    add_parameter("bias", Tensor::zeros(backend, {kRows}), ParameterKind::kBias);
+    add_parameter("fc", Tensor::zeros(backend, {3, kRows}), ParameterKind::kWeight);
+  }
+  Tensor forward(Tensor input) override { return input; }
+  std::string kind() const override { return "Network"; }
+  Shape output_shape(const Shape& input) const override { return input; }
+};
+
+class OptimizerTest : public ::testing::Test {
+ protected:
+  OptimizerTest() : network_(*backend_), flat_(flatten_parameters(network_)) {
+    set(
+        flat_.values, [](double i, double phase) { return std::sin(1.7 * i + phase); }, 0, 1);
+  }
+
+  /// As in the script; the classifier gets what the bias gets.
+  template <typename Formula>
+  void set(const Tensor& flat, Formula formula, double weight_phase, double bias_phase) {
+    for (const FlatView& view : flat_.views)
+      for (std::int64_t i = 0; i < view.count; ++i)
+        flat.values<float>()[static_cast<std::size_t>(view.offset + i)] = static_cast<float>(
+            formula(static_cast<double>(i), view.name == "weight" ? weight_phase : bias_phase));
+  }
+  void set_gradients(int step) {
+    set(
+        flat_.gradients,
+        [&](double i, double phase) { return std::cos(0.9 * i + 1.3 * step + phase); }, 0.3, 0.6);
+  }
+  static double rate(int step) { return 0.05 * (1 + step % 3); }
+
+  void run(Optimizer& optimizer) {
+    for (int step = 0; step < kSteps; ++step) {
+      set_gradients(step);
+      optimizer.step(rate(step));
+    }
+  }
+  std::vector<float> values() const {
+    const auto all = flat_.values.values<const float>();
+    return {all.begin(), all.end()};
+  }
+
+  std::unique_ptr<Backend> backend_ = make_cpu_backend();
+  Network network_;
+  FlatParameters flat_;
+};
+
+struct TorchCase {
+  std::string name;
+  OptimizerOptions options;
+};
+void PrintTo(const TorchCase& value, std::ostream* out) {
+  *out << value.name;
+}
+
+/// What the script's groups() sets.
+constexpr PerKind kDecay{.weight = 0.1};
+constexpr PerKind kFactors{.weight = 1, .bias = 4, .norm = 1};
+
+std::vector<TorchCase> torch_cases() {
+  const PerKind all = PerKind::uniform(0.05);
+  const PerKind matrices_only{.weight = 1};
+  return {
+      {"sgd", SgdOptions{}},
+      {"momentum", SgdOptions{.momentum = 0.9, .weight_decay = all}},
+      {"nesterov",
+       SgdOptions{
+           .momentum = 0.8, .nesterov = true, .weight_decay = kDecay, .rate_factors = kFactors}},
+      {"adam", AdamOptions{.weight_decay = all}},
+      {"adam_betas", AdamOptions{.beta1 = 0.8,
+                                 .beta2 = 0.95,
+                                 .eps = 1e-4,
+                                 .weight_decay = kDecay,
+                                 .rate_factors = kFactors}},
+      {"adamw",
+       AdamOptions{.decoupled_decay = true, .weight_decay = kDecay, .rate_factors = kFactors}},
+      {"muon_original",
+       MuonOptions{
+           .momentum = 0.9, .weight_decay = 0.1, .others = {.rate_factors = matrices_only}}},
+      {"muon_match_adam", MuonOptions{.momentum = 0.9,
+                                      .scale = MuonScale::kMatchAdam,
+                                      .weight_decay = 0.1,
+                                      .others = {.rate_factors = matrices_only}}},
+  };
+}
+
+class AgainstTorch : public OptimizerTest, public ::testing::WithParamInterface<TorchCase> {};
+
+TEST_P(AgainstTorch, TakesTheParametersToTheSamePlace) {
+  std::ifstream file(SOURCE_ROOT "/tests/nn/torch/optimizers.json");
+  const auto table = nlohmann::json::parse(file);
+  const auto& expected = table.at(GetParam().name);
+  const auto optimizer = make_optimizer(flat_, GetParam().options);
+  run(*optimizer);
+  for (const FlatView& view : flat_.views) {
+    if (view.name == "fc") continue;
+    for (std::int64_t i = 0; i < view.count; ++i)
+      EXPECT_NEAR(values()[static_cast<std::size_t>(view.offset + i)],
+                  expected.at(view.name).at(static_cast<std::size_t>(i)).get<double>(), 1e-5)
+          << view.name << " " << i;
+  }
+}
+
+TEST_P(AgainstTorch, AStepInPartsIsAWholeStep) {
+  const auto whole = make_optimizer(flat_, GetParam().options);
+  run(*whole);
+  const std::vector<float> expected = values();
+  set(
+      flat_.values, [](double i, double phase) { return std::sin(1.7 * i + phase); }, 0, 1);
+  const auto parts = make_optimizer(flat_, GetParam().options);
+  for (int step = 0; step < kSteps; ++step) {
+    set_gradients(step);
+    parts->begin_step(rate(step));
+    // From the back, as gradients arrive; between parameters, and where that is allowed anywhere.
+    std::int64_t end = flat_.values.size();
+    const std::int64_t inside = parts->needs_whole_parameters() ? 0 : 9;
+    for (auto view = flat_.views.rbegin(); view != flat_.views.rend(); ++view) {
+      const std::int64_t begin = view->offset == 0 ? 0 : view->offset + inside;
+      parts->update(begin, end);
+      end = begin;
+    }
+  }
+  EXPECT_EQ(values(), expected);
+}
+
+TEST_P(AgainstTorch, GoesOnFromItsStateAsIfItHadNotStopped) {
+  const auto first = make_optimizer(flat_, GetParam().options);
+  run(*first);
+  const std::vector<float> between = values();
+  run(*first);
+  const std::vector<float> expected = values();
+
+  std::copy(between.begin(), between.end(), flat_.values.values<float>().begin());
+  const auto second = make_optimizer(flat_, GetParam().options);
+  // A run like the first one has the state that is to be copied.
+  set(
+      flat_.values, [](double i, double phase) { return std::sin(1.7 * i + phase); }, 0, 1);
+  const auto again = make_optimizer(flat_, GetParam().options);
+  run(*again);
+  const auto from = again->state();
+  const auto to = second->state();
+  ASSERT_EQ(from.size(), to.size());
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    EXPECT_EQ(from[i].name, to[i].name);
+    const auto source = from[i].tensor.values<const float>();
+    std::copy(source.begin(), source.end(), to[i].tensor.values<float>().begin());
+  }
+  EXPECT_EQ(values(), between);
+  run(*second);
+  EXPECT_EQ(values(), expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Optimizers, AgainstTorch, ::testing::ValuesIn(torch_cases()),
+                         [](const auto& instance) { return instance.param.name; });
+
+class OrthogonaliseTest : public ::testing::TestWithParam<Shape> {};
+
+TEST_P(OrthogonaliseTest, BringsSingularValuesNearOne) {
+  const auto backend = make_cpu_backend();
+  const Shape shape = GetParam();
+  std::mt19937 random(7);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(static_cast<std::size_t>(shape.size()));
+  for (float& value : values) value = normal(random);
+  const Tensor result = orthogonalise(Tensor::from<float>(*backend, shape, values), 8);
+  const std::int64_t rows = shape[0], columns = shape.size() / rows;
+  ASSERT_EQ(result.shape(), (Shape{rows, columns}));
+  // |x| for unit vectors x of the shorter side: between the smallest and largest singular value.
+  const bool wide = rows <= columns;
+  const auto matrix = result.values<const float>();
+  for (int trial = 0; trial < 20; ++trial) {
+    std::vector<double> unit(static_cast<std::size_t>(std::min(rows, columns)));
+    double squares = 0;
+    for (double& x : unit) squares += std::pow(x = normal(random), 2);
+    double length = 0;
+    for (std::int64_t j = 0; j < std::max(rows, columns); ++j) {
+      double sum = 0;
+      for (std::int64_t i = 0; i < std::min(rows, columns); ++i)
+        sum += unit[static_cast<std::size_t>(i)] *
+               static_cast<double>(
+                   matrix[static_cast<std::size_t>(wide ? i * columns + j : j * columns + i)]);
+      length += sum * sum;
+    }
+    const double value = std::sqrt(length / squares);
+    EXPECT_GT(value, 0.6);
+    EXPECT_LT(value, 1.3);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, OrthogonaliseTest,
+                         ::testing::Values(Shape{8, 8}, Shape{5, 40}, Shape{33, 7},
+                                           Shape{16, 3, 3, 8}, Shape{64, 1, 1, 3}));
+
+TEST_F(OptimizerTest, MuonScalesTheMatrixFirstWhereItIsToldTo) {
+  Muon muon(flat_, {.scale = MuonScale::kNormalise});
+  set_gradients(0);
+  muon.step(0);
+  double squares = 0;
+  for (std::int64_t i = 0; i < kRows * kColumns; ++i)
+    squares += std::pow(values()[static_cast<std::size_t>(i)], 2);
+  EXPECT_NEAR(squares, static_cast<double>(kRows), 1e-5);
+}
+
+TEST_F(OptimizerTest, RefuseImpossibleOptions) {
+  EXPECT_THROW(Adam(flat_, {.beta1 = 1}), Error);
+  EXPECT_THROW(Adam(flat_, {.beta2 = -0.1}), Error);
+  EXPECT_THROW(Adam(flat_, {.eps = 0}), Error);
+  EXPECT_THROW(Adam(flat_, {.weight_decay = {.norm = -1}}), Error);
+  EXPECT_THROW(Muon(flat_, {.momentum = 1}), Error);
+  EXPECT_THROW(Muon(flat_, {.iterations = 0}), Error);
+  EXPECT_THROW(Muon(flat_, {.weight_decay = -1}), Error);
+  EXPECT_THROW(Ema(state_of(network_), 1.0), Error);
+}
+
+TEST_F(OptimizerTest, EmaFollowsWithItsDecayAndCanBeExchanged) {
+  Ema ema(state_of(network_), 0.75);
+  double average = values()[0];
+  for (int step = 0; step < 5; ++step) {
+    flat_.values.values<float>()[0] = static_cast<float>(step);
+    ema.update();
+    average = 0.75 * average + 0.25 * step;
+  }
+  const std::vector<float> own = values();
+  ema.swap();
+  EXPECT_NEAR(values()[0], average, 1e-6);
+  EXPECT_EQ(values()[1], own[1]);  // did not move
+  ema.swap();
+  EXPECT_EQ(values(), own);
+  ema.reset();
+  ema.swap();
+  EXPECT_EQ(values(), own);
+}
+
+}  // namespace
+}  // namespace dlaunch::nn
