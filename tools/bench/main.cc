@@ -1,4 +1,5 @@
-// dbench: times collectives and point-to-point messages, see docs/benchmarks.md.
+// dbench: times collectives, point-to-point messages and, through dbench_training, training; see
+// docs/benchmarks.md.
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -72,6 +73,11 @@ int run(const Options& options, int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace dlaunch;  // NOLINT(google-build-using-namespace)
+  if (bench::is_for_training_program(argc, argv)) {
+    bench::become_training_program(argc, argv);
+    return bench::fail(Status::from_errno("cannot start dbench_training", errno).to_string(),
+                       kExitFailure);
+  }
   std::string help;
   try {
     const bench::Options options = bench::parse_command_line(argc, argv, help);

@@ -210,6 +210,12 @@ void add_tune(CLI::App& app, Options& options) {
   sub->add_option("--model", options.model_path, "The file to write; other terms in it are kept");
 }
 
+// These are dbench_training's (relaunch.h); here they are named in the help only.
+void add_training(CLI::App& app) {
+  app.add_subcommand("train", "Training steps of a configuration: dbench train --help");
+  app.add_subcommand("syncbn", "SyncBatchNorm forward and backward: dbench syncbn --help");
+}
+
 // The words after the program's name that are no option must begin with a subcommand; CLI11 would
 // only say that one is missing.
 void check_subcommand(const CLI::App& app, int argc, char** argv) {
@@ -251,6 +257,7 @@ Options parse_command_line(int argc, char** argv, std::string& help) {
   add_pair(app, options);
   add_explain(app, options);
   add_tune(app, options);
+  add_training(app);
   check_subcommand(app, argc, argv);
   try {
     app.parse(argc, argv);

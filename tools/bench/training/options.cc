@@ -1,0 +1,72 @@
+#include "tools/bench/training/options.h"
+
+#include <CLI/CLI.hpp>
+
+namespace dlaunch::bench {
+namespace {
+
+void add_common(CLI::App& app, TrainingOptions& options) {
+  app.add_option("--nproc", options.nproc, "Ranks to start when not started by dlaunch")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  app.add_option("--threads", options.threads, "Threads of each rank (sets OMP_NUM_THREADS)")
+      ->check(CLI::Range(1, 4096));
+  app.add_option("--json", options.json_path, "Write the results to this file too");
+}
+
+void add_train(CLI::App& app, TrainingOptions& options) {
+  CLI::App* sub = app.add_subcommand("train", "Training steps of a configuration of dtrain");
+  sub->callback([&options] { options.subject = TrainingSubject::kTrain; });
+  add_common(*sub, options);
+  sub->add_option("config", options.config, "The configuration (JSON, comments allowed)")
+      ->required()
+      ->check(CLI::ExistingFile);
+  sub->add_option("--set", options.overrides, "Override one value; may be repeated")
+      ->type_name("key.path=value")
+      ->allow_extra_args(false);
+  sub->add_flag("--own-data", options.own_data,
+                "Read the configuration's data set instead of built-in images of its shape");
+  sub->add_option("--warmup", options.warmup_steps, "Steps that do not count")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
+  sub->add_option("--steps", options.steps, "Steps that count")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+}
+
+void add_sync_batch_norm(CLI::App& app, TrainingOptions& options) {
+  CLI::App* sub = app.add_subcommand(
+      "syncbn", "SyncBatchNorm forward and backward, with BatchNorm of the same rows beside it");
+  sub->callback([&options] { options.subject = TrainingSubject::kSyncBatchNorm; });
+  add_common(*sub, options);
+  sub->add_option("--channels", options.channels, "128,256,...")->delimiter(',');
+  sub->add_option("--batches", options.batches, "Rows on each rank: 32,64")->delimiter(',');
+  sub->add_option("--seconds", options.limits.seconds, "Time for each cell at most")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  sub->add_option_function<int>(
+         "--iterations",
+         [&options](int iterations) { options.limits.least = options.limits.most = iterations; },
+         "Exactly so many repetitions, instead of as many as the median needs")
+      ->check(CLI::Range(1, 1'000'000));
+}
+
+}  // namespace
+
+TrainingOptions parse_training_options(int argc, char** argv, std::string& help) {
+  TrainingOptions options;
+  CLI::App app("Times training. Run it under dlaunch, or alone: then it starts --nproc ranks.");
+  app.name("dbench");
+  app.require_subcommand(1);
+  add_train(app, options);
+  add_sync_batch_norm(app, options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success&) {
+    help = app.help();
+    throw;
+  }
+  return options;
+}
+
+}  // namespace dlaunch::bench

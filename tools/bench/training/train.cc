@@ -1,0 +1,151 @@
+#include "tools/bench/training/train.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "tools/bench/measure/memory.h"
+#include "tools/bench/measure/statistics.h"
+#include "tools/bench/report.h"
+#include "trainers/config.h"
+#include "trainers/datasets.h"
+#include "trainers/trainer.h"
+
+namespace dlaunch::bench {
+namespace {
+
+constexpr double kMilli = 1e3;
+constexpr double kMiB = 1 << 20;
+
+/// A folder for the metrics file, removed with this object.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "dbench_XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make a folder " + name);
+    path_ = name;
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+/// The configuration with as many steps as wanted, every one of them in the metrics file.
+TrainConfig config_to_measure(const TrainingOptions& options, std::size_t ranks,
+                              const std::string& folder) {
+  const auto steps = options.warmup_steps + options.steps;
+  std::vector<std::string> overrides = options.overrides;
+  const TrainConfig wanted = load_train_config(options.config, overrides);
+  for (const std::string& word :
+       {"output.directory=" + folder, std::string("output.metrics=metrics.jsonl"),
+        std::string("output.log_every=1"), std::string("output.progress=none"),
+        std::string("train.validate_every=0"), std::string("train.max_seconds=0"),
+        "train.max_steps=" + std::to_string(steps), "train.epochs=" + std::to_string(steps)}) {
+    overrides.push_back(word);
+  }
+  if (!options.own_data && wanted.data.set != DataSet::kSynthetic) {
+    const DataShape shape = data_shape(wanted.data);
+    const std::size_t step_size = wanted.samples_per_step(ranks);
+    overrides.emplace_back("data.set=synthetic");
+    for (const auto& [key, value] : {std::pair{"classes", shape.classes},
+                                     {"height", shape.image.height},
+                                     {"width", shape.image.width},
+                                     {"train_size", step_size * std::min<std::size_t>(steps, 16)},
+                                     {"test_size", std::max(shape.classes, ranks)}}) {
+      overrides.push_back("data.synthetic." + std::string(key) + "=" + std::to_string(value));
+    }
+  }
+  return load_train_config(options.config, overrides);
+}
+
+struct StepTimes {
+  std::vector<double> seconds;  // of the steps that count
+  double images = 0;            // of these steps
+};
+
+/// From the lines of the metrics file, one per step.
+StepTimes read_steps(const std::string& path, std::size_t warmup, double images_per_step) {
+  std::ifstream file(path);
+  StepTimes times;
+  std::size_t step = 0;
+  for (std::string text; std::getline(file, text);) {
+    const auto line = nlohmann::json::parse(text);
+    if (line.at("event") != "step" || step++ < warmup) continue;
+    times.seconds.push_back(images_per_step / line.at("images_per_second").get<double>());
+    times.images += images_per_step;
+  }
+  return times;
+}
+
+void report(const TrainingOptions& options, const TrainConfig& config,
+            const dlaunch::Summary& summary, StepTimes times, double peak_mib_of_rank) {
+  std::sort(times.seconds.begin(), times.seconds.end());
+  double total = 0;
+  for (const double seconds : times.seconds) total += seconds;
+  nlohmann::ordered_json document;
+  document["config"] = options.config;
+  document["overrides"] = options.overrides;
+  document["model"] = config.model;
+  document["compute_type"] = config.resolved.at("train").at("compute_type");
+  document["ranks"] = summary.ranks;
+  document["images_per_step"] = times.images / static_cast<double>(times.seconds.size());
+  document["accumulation_steps"] = config.accumulation_steps;
+  document["steps"] = times.seconds.size();
+  document["images_per_second"] = times.images / total;
+  for (const auto& [name, fraction] :
+       {std::pair{"ms_p10", 0.1}, {"ms", 0.5}, {"ms_p90", 0.9}, {"ms_most", 1.0}}) {
+    document[name] = quantile(times.seconds, fraction) * kMilli;
+  }
+  document["communication_share"] = summary.communication_share();
+  document["peak_mib"] = peak_mib_of_rank;
+  document["tensor_mib"] = static_cast<double>(summary.peak_tensor_bytes) / kMiB;
+
+  std::printf("%s, %s, %zu ranks, %.0f images a step\n", config.model.c_str(),
+              document["compute_type"].get<std::string>().c_str(), summary.ranks,
+              document["images_per_step"].get<double>());
+  std::printf("  images/s       %.1f\n", times.images / total);
+  std::printf("  step           %.2f ms (10 %% %.2f, 90 %% %.2f, longest %.2f)\n",
+              document["ms"].get<double>(), document["ms_p10"].get<double>(),
+              document["ms_p90"].get<double>(), document["ms_most"].get<double>());
+  std::printf("  communication  %.2f %% of the training time waiting\n",
+              100 * summary.communication_share());
+  std::printf("  peak memory    %.1f MiB per rank, %.1f of it tensors\n", peak_mib_of_rank,
+              document["tensor_mib"].get<double>());
+  if (!options.json_path.empty()) write_document(options.json_path, document);
+}
+
+}  // namespace
+
+void measure_training(Communicator& world, const TrainingOptions& options) {
+  const TemporaryFolder folder;  // every rank reads the configuration; rank 0 writes the metrics
+  const auto ranks = static_cast<std::size_t>(world.size());
+  const TrainConfig config = config_to_measure(options, ranks, folder.path());
+  Trainer trainer(config, world, {.out = std::cout});
+  const dlaunch::Summary summary = trainer.run();
+  std::array<double, 1> peak{peak_mib()};
+  throw_if_error(world.all_reduce(peak, ReduceOp::kMax));
+  if (world.rank() != 0) return;
+  const auto images = static_cast<double>(config.samples_per_step(ranks));
+  report(options, config, summary,
+         read_steps(folder.path() + "/metrics.jsonl", options.warmup_steps, images), peak[0]);
+}
+
+}  // namespace dlaunch::bench
