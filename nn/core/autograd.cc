@@ -12,6 +12,7 @@ class Node {
  public:
   struct Edge {
     Shape shape;                 // of the input
+    DType dtype = DType::kF32;   // of the input
     std::shared_ptr<Node> node;  // the operation that made it, or
     Tensor leaf;                 // the leaf that it is; neither: needs no gradient
 
@@ -40,14 +41,14 @@ class EdgesContext : public BackwardContext {
 };
 
 Tensor copy_of(const Tensor& from) {
-  Tensor to = Tensor::empty(from.backend(), from.shape());
-  from.backend().copy(to.data<float>(), from.data<const float>(),
-                      static_cast<std::size_t>(from.size()) * sizeof(float));
+  Tensor to = Tensor::empty(from.backend(), from.shape(), from.dtype());
+  from.backend().copy(to.write().data, from.read().data,
+                      static_cast<std::size_t>(from.size()) * size_of(from.dtype()));
   return to;
 }
 
 void add_to(const Tensor& sum, const Tensor& gradient) {
-  sum.backend().axpy(sum.size(), 1.0F, gradient.data<const float>(), sum.data<float>());
+  sum.backend().add(sum.size(), sum.read(), gradient.read(), sum.write());
 }
 
 // One walk over a graph.
@@ -109,16 +110,23 @@ class Walk {
     }
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       Node::Edge& edge = node.edges[i];
-      if (gradients[i].defined() && gradients[i].shape() != edge.shape) {
-        throw Error(std::string(node.function->name()) + " backward: gradient " +
-                    gradients[i].shape().to_string() + " for an input " + edge.shape.to_string());
-      }
+      check_gradient(*node.function, edge, gradients[i]);
       if (edge.node) {
         add_pending(pending_[edge.node.get()], std::move(gradients[i]));
       } else if (edge.leaf.defined()) {
         add_to_leaf(edge.leaf, std::move(gradients[i]));
       }
     }
+  }
+
+  static void check_gradient(const Function& function, const Node::Edge& edge,
+                             const Tensor& gradient) {
+    if (!gradient.defined() || !edge.needed()) return;
+    if (gradient.shape() == edge.shape && gradient.dtype() == edge.dtype) return;
+    throw Error(std::string(function.name()) + " backward: gradient " +
+                gradient.shape().to_string() + " " + std::string(to_string(gradient.dtype())) +
+                " for an input " + edge.shape.to_string() + " " +
+                std::string(to_string(edge.dtype)));
   }
 
   static void add_pending(Tensor& sum, Tensor gradient) {
@@ -181,6 +189,7 @@ void record(Tensor& output, std::initializer_list<Tensor> inputs,
     Node::Edge edge;
     if (input.defined() && input.requires_grad()) {
       edge.shape = input.shape();
+      edge.dtype = input.dtype();
       if (input.is_leaf()) {
         edge.leaf = input;
       } else {
@@ -203,7 +212,7 @@ void backward(const Tensor& loss, const BackwardOptions& options) {
     }
     gradient = Tensor::empty(loss.backend(), loss.shape());
     loss.backend().fill(1, 1.0F, gradient.data<float>());
-  } else if (gradient.shape() != loss.shape()) {
+  } else if (gradient.shape() != loss.shape() || gradient.dtype() != loss.dtype()) {
     throw Error("backward: gradient " + gradient.shape().to_string() + " for a loss " +
                 loss.shape().to_string());
   }

@@ -1,8 +1,10 @@
 // Backend: the seam between tensors and a device. It owns the device's memory and runs kernels on
 // it: one virtual function per kernel, never per element. Pointers are device memory, images are
-// NHWC, f32 unless said otherwise; `count` is a number of elements and may be 0. Kernels may
-// return before they are done (a GPU's stream keeps their order); outputs may be inputs only where
-// a comment says "in place". Arguments have been checked by nn/core/ops.cc; kernels check nothing.
+// NHWC, f32 unless said otherwise; `count` is a number of elements and may be 0. Activations are
+// ArrayRefs: f32 or bf16, all of a call the same unless said otherwise; arithmetic is in f32.
+// Kernels may return before they are done (a GPU's stream keeps their order); outputs may be inputs
+// only where a comment says "in place". Arguments have been checked by nn/core/ops.cc; kernels
+// check nothing.
 //
 // Kernels of one Backend are called by one thread at a time; allocate() and deallocate() by any.
 // Normalisation and optimizer kernels are behind two smaller interfaces: norm() and optimizer().
@@ -15,6 +17,7 @@
 
 #include "nn/core/random.h"
 #include "nn/core/shape.h"
+#include "runtime/base/dtype.h"
 
 namespace dlaunch::nn {
 
@@ -48,6 +51,17 @@ struct PoolGeometry {
   std::int64_t out_height() const { return (height + 2 * pad - kernel) / stride + 1; }
   std::int64_t out_width() const { return (width + 2 * pad - kernel) / stride + 1; }
   Shape output() const { return {n, out_height(), out_width(), channels}; }
+};
+
+/// Activations, or gradients of activations: f32 or bf16.
+struct ConstArrayRef {
+  const void* data = nullptr;
+  DType dtype = DType::kF32;
+};
+struct ArrayRef {
+  void* data = nullptr;
+  DType dtype = DType::kF32;
+  operator ConstArrayRef() const { return {data, dtype}; }  // NOLINT: as T* becomes const T*
 };
 
 /// Something a backend derives from a tensor's values and keeps with the tensor, such as reordered
@@ -98,20 +112,27 @@ class Backend {
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
   virtual void clear(void* memory, std::size_t bytes) = 0;  // sets every byte to 0
 
+  /// Whether activations of this type are worth using: f32 always, bf16 where the device multiplies
+  /// in it.
+  virtual bool computes_in(DType dtype) const = 0;
+
   // --- elementwise ---
   virtual void fill(std::int64_t count, float value, float* y) = 0;
-  virtual void add(std::int64_t count, const float* a, const float* b, float* y) = 0;  // in place
+  virtual void convert(std::int64_t count, ConstArrayRef from, ArrayRef to) = 0;  // of any types
+  virtual void add(std::int64_t count, ConstArrayRef a, ConstArrayRef b,
+                   ArrayRef y) = 0;                                                  // in place
   virtual void axpy(std::int64_t count, float alpha, const float* x, float* y) = 0;  // y += alpha x
   /// y = factor * *scale * x; `scale` is device memory, null for 1. In place.
   virtual void scale(std::int64_t count, float factor, const float* scale_or_null, const float* x,
                      float* y) = 0;
-  virtual void relu(std::int64_t count, const float* x, float* y) = 0;  // in place
+  virtual void relu(std::int64_t count, ConstArrayRef x, ArrayRef y) = 0;  // in place
   /// dx = y > 0 ? dy : 0, with y the output of relu. In place (dx == dy).
-  virtual void relu_backward(std::int64_t count, const float* y, const float* dy, float* dx) = 0;
+  virtual void relu_backward(std::int64_t count, ConstArrayRef y, ConstArrayRef dy,
+                             ArrayRef dx) = 0;
   /// y[i] = word(i) >= probability * 2^32 ? x[i] / (1 - probability) : 0, with the words of the
   /// random sequence from `random` on (a multiple of four). It is its own backward. In place.
   virtual void dropout(std::int64_t count, double probability, const RandomState& random,
-                       const float* x, float* y) = 0;
+                       ConstArrayRef x, ArrayRef y) = 0;
 
   // --- matrices [rows, columns] ---
   virtual void matmul(const MatmulArguments& arguments) = 0;
@@ -122,23 +143,23 @@ class Backend {
                                       float* sums) = 0;
 
   // --- images ---
-  virtual void conv2d(const Conv2dGeometry& geometry, const float* x, const WeightsRef& weights,
-                      const float* bias_or_null, float* y) = 0;
-  virtual void conv2d_backward_data(const Conv2dGeometry& geometry, const float* dy,
-                                    const WeightsRef& weights, float* dx) = 0;
+  virtual void conv2d(const Conv2dGeometry& geometry, ConstArrayRef x, const WeightsRef& weights,
+                      const float* bias_or_null, ArrayRef y) = 0;
+  virtual void conv2d_backward_data(const Conv2dGeometry& geometry, ConstArrayRef dy,
+                                    const WeightsRef& weights, ArrayRef dx) = 0;
   /// dw += ..., db += ... (db may be null).
-  virtual void conv2d_backward_weights(const Conv2dGeometry& geometry, const float* x,
-                                       const float* dy, float* dw, float* db_or_null) = 0;
+  virtual void conv2d_backward_weights(const Conv2dGeometry& geometry, ConstArrayRef x,
+                                       ConstArrayRef dy, float* dw, float* db_or_null) = 0;
   /// `argmax` (null: not wanted) holds for each output which element of its window won, row by row.
-  virtual void max_pool2d(const PoolGeometry& geometry, const float* x, float* y,
+  virtual void max_pool2d(const PoolGeometry& geometry, ConstArrayRef x, ArrayRef y,
                           std::uint8_t* argmax) = 0;
-  virtual void max_pool2d_backward(const PoolGeometry& geometry, const float* dy,
-                                   const std::uint8_t* argmax, float* dx) = 0;
+  virtual void max_pool2d_backward(const PoolGeometry& geometry, ConstArrayRef dy,
+                                   const std::uint8_t* argmax, ArrayRef dx) = 0;
   /// y[n][c] = mean over the pixels of x[n][p][c].
   virtual void global_avg_pool(std::int64_t n, std::int64_t pixels, std::int64_t channels,
-                               const float* x, float* y) = 0;
+                               ConstArrayRef x, float* y) = 0;
   virtual void global_avg_pool_backward(std::int64_t n, std::int64_t pixels, std::int64_t channels,
-                                        const float* dy, float* dx) = 0;
+                                        const float* dy, ArrayRef dx) = 0;
 
   // --- loss ---
   /// loss[0] = the sum of the n rows' losses, -sum_k target_k log softmax(logits)_k, where target

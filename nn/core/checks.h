@@ -25,6 +25,21 @@ inline void require_f32(std::string_view operation, const Tensor& tensor) {
   require_rank(operation, "input", tensor, tensor.shape().rank());
 }
 
+/// Activations: f32 or bf16.
+inline void require_activation(std::string_view operation, const Tensor& tensor) {
+  if (tensor.dtype() != DType::kF32 && tensor.dtype() != DType::kBF16) {
+    throw Error(std::string(operation) + ": input is " + std::string(to_string(tensor.dtype())) +
+                ", neither f32 nor bf16");
+  }
+}
+
+inline void require_same_dtype(std::string_view operation, const Tensor& a, const Tensor& b) {
+  if (a.dtype() != b.dtype()) {
+    throw Error(std::string(operation) + ": types " + std::string(to_string(a.dtype())) + " and " +
+                std::string(to_string(b.dtype())) + " differ");
+  }
+}
+
 inline void require_same_shape(std::string_view operation, const Tensor& a, const Tensor& b) {
   if (a.shape() != b.shape()) {
     throw Error(std::string(operation) + ": shapes " + a.shape().to_string() + " and " +

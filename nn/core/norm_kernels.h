@@ -1,9 +1,11 @@
 // NormKernels: the part of a Backend that batch normalisation runs on. The rules of backend.h hold:
 // device memory, one thread at a time, kernels may return before they are done, nothing is checked.
 //
-// A batch is `rows` rows of `channels` f32 values, channels innermost: [N, C] features, or an NHWC
-// batch of images with rows = N H W. There may be no rows at all, and any number of channels.
-// gamma and beta are null for a layer without affine.
+// A batch is `rows` rows of `channels` activations (f32 or bf16, all of a call the same), channels
+// innermost: [N, C] features, or an NHWC batch of images with rows = N H W. There may be no rows at
+// all, and any number of channels. gamma and beta are null for a layer without affine.
+//
+// What follows a normalisation in most networks is fused into it: adding a residual, and ReLU.
 //
 // `statistics` is 1 + 2 C doubles that stay on the device and are filled in two steps:
 //   packed    n, then A per channel, then Q per channel (nn/core/batch_statistics.h). They add up
@@ -13,11 +15,19 @@
 
 #include <cstdint>
 
+#include "nn/core/backend.h"
+
 namespace dlaunch::nn {
 
 struct NormExtent {
   std::int64_t rows = 0;
   std::int64_t channels = 0;
+};
+
+/// What follows the normalisation.
+struct NormEpilogue {
+  ConstArrayRef residual = {};  // added; null: none
+  bool relu = false;            // then, max(0, .)
 };
 
 /// Running statistics, null where there are none.
@@ -31,7 +41,7 @@ class NormKernels {
   virtual ~NormKernels() = default;
 
   /// The packed statistics of the local batch x.
-  virtual void batch_statistics(NormExtent extent, const float* x, double* statistics) = 0;
+  virtual void batch_statistics(NormExtent extent, ConstArrayRef x, double* statistics) = 0;
 
   /// Turns packed statistics into finished ones, in place, and moves the running statistics by
   /// `momentum` towards the mean and the unbiased variance. False, and nothing done, if the batch
@@ -45,14 +55,21 @@ class NormKernels {
   virtual void statistics_from_running(std::int64_t channels, double eps, const float* running_mean,
                                        const float* running_variance, double* statistics) = 0;
 
-  /// y = gamma (x - mean) / std + beta. In place.
-  virtual void normalise(NormExtent extent, const float* x, const double* statistics,
-                         const float* gamma, const float* beta, float* y) = 0;
+  /// y = gamma (x - mean) / std + beta, and the epilogue. In place, also of the residual.
+  virtual void normalise(NormExtent extent, ConstArrayRef x, const double* statistics,
+                         const float* gamma, const float* beta, const NormEpilogue& epilogue,
+                         ArrayRef y) = 0;
 
   /// The local batch's sums that backward needs: sum dy (C doubles), then sum dy xhat (C doubles),
   /// with xhat = (x - mean) / std. They add up over ranks.
-  virtual void backward_sums(NormExtent extent, const float* dy, const float* x,
+  virtual void backward_sums(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
                              const double* statistics, double* sums) = 0;
+
+  /// The same behind a ReLU with the output y: of masked = (y > 0 ? dy : 0), which is stored. In
+  /// place (masked == dy).
+  virtual void masked_backward_sums(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
+                                    ConstArrayRef y, const double* statistics, double* sums,
+                                    ArrayRef masked) = 0;
 
   /// dgamma += sum dy xhat, dbeta += sum dy; either may be null.
   virtual void accumulate_affine_gradients(std::int64_t channels, const double* sums, float* dgamma,
@@ -60,9 +77,9 @@ class NormKernels {
 
   /// dx = gamma / std (dy - S1 / N - xhat S2 / N), with S1 and S2 the sums over the whole batch, or
   /// null where the statistics did not depend on x. In place (dx == dy).
-  virtual void backward_data(NormExtent extent, const float* dy, const float* x,
+  virtual void backward_data(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
                              const double* statistics, const float* gamma, const double* sums,
-                             float* dx) = 0;
+                             ArrayRef dx) = 0;
 };
 
 }  // namespace dlaunch::nn

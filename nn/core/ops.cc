@@ -13,7 +13,7 @@ namespace {
 
 // A result of x's shape: in x's memory if nobody else can see it.
 Tensor result_like(Tensor& x) {
-  return x.sole_owner() ? x.detach() : Tensor::empty(x.backend(), x.shape());
+  return x.sole_owner() ? x.detach() : Tensor::empty(x.backend(), x.shape(), x.dtype());
 }
 
 class AddFunction : public Function {
@@ -24,14 +24,27 @@ class AddFunction : public Function {
   }
 };
 
+class ConvertFunction : public Function {
+ public:
+  explicit ConvertFunction(DType input) : input_(input) {}
+  std::string_view name() const override { return "convert"; }
+  std::vector<Tensor> backward(Tensor grad_output, const BackwardContext& context) override {
+    if (!context.needs(0)) return {Tensor()};
+    return {convert(std::move(grad_output), input_)};
+  }
+
+ private:
+  DType input_;
+};
+
 class ReluFunction : public Function {
  public:
   explicit ReluFunction(Tensor output) : output_(std::move(output)) {}
   std::string_view name() const override { return "relu"; }
   std::vector<Tensor> backward(Tensor grad_output, const BackwardContext& /*context*/) override {
     const Tensor grad_input = result_like(grad_output);
-    output_.backend().relu_backward(output_.size(), output_.data<const float>(),
-                                    grad_output.data<const float>(), grad_input.data<float>());
+    output_.backend().relu_backward(output_.size(), output_.read(), grad_output.read(),
+                                    grad_input.write());
     return {grad_input};
   }
 
@@ -58,8 +71,8 @@ class DropoutFunction : public Function {
   std::string_view name() const override { return "dropout"; }
   std::vector<Tensor> backward(Tensor grad_output, const BackwardContext& /*context*/) override {
     const Tensor grad_input = result_like(grad_output);
-    grad_output.backend().dropout(grad_output.size(), probability_, random_,
-                                  grad_output.data<const float>(), grad_input.data<float>());
+    grad_output.backend().dropout(grad_output.size(), probability_, random_, grad_output.read(),
+                                  grad_input.write());
     return {grad_input};
   }
 
@@ -130,19 +143,29 @@ void check_linear(const Tensor& x, const Tensor& weights, const Tensor& bias) {
 }  // namespace
 
 Tensor add(Tensor a, Tensor b) {
-  require_f32("add", a);
-  require_f32("add", b);
+  require_activation("add", a);
+  require_same_dtype("add", a, b);
   require_same_shape("add", a, b);
   Tensor y = result_like(a.sole_owner() ? a : b);
-  y.backend().add(y.size(), a.data<const float>(), b.data<const float>(), y.data<float>());
+  y.backend().add(y.size(), a.read(), b.read(), y.write());
   if (is_recording({a, b})) record(y, {a, b}, std::make_unique<AddFunction>());
   return y;
 }
 
+Tensor convert(Tensor x, DType dtype) {
+  if (x.dtype() == dtype) return x;
+  require_activation("convert", x);
+  Tensor y = Tensor::empty(x.backend(), x.shape(), dtype);
+  require_activation("convert", y);
+  y.backend().convert(y.size(), x.read(), y.write());
+  if (is_recording({x})) record(y, {x}, std::make_unique<ConvertFunction>(x.dtype()));
+  return y;
+}
+
 Tensor relu(Tensor x) {
-  require_f32("relu", x);
+  require_activation("relu", x);
   Tensor y = result_like(x);
-  y.backend().relu(y.size(), x.data<const float>(), y.data<float>());
+  y.backend().relu(y.size(), x.read(), y.write());
   if (is_recording({x})) record(y, {x}, std::make_unique<ReluFunction>(y.detach()));
   return y;
 }
@@ -165,13 +188,13 @@ Tensor flatten(const Tensor& x) {
 }
 
 Tensor dropout(Tensor x, double probability, Generator& generator) {
-  require_f32("dropout", x);
+  require_activation("dropout", x);
   if (!(probability >= 0 && probability < 1)) {
     throw Error("dropout: probability " + std::to_string(probability) + " is not in [0, 1)");
   }
   const RandomState random = generator.reserve(static_cast<std::uint64_t>(x.size()));
   Tensor y = result_like(x);
-  y.backend().dropout(y.size(), probability, random, x.data<const float>(), y.data<float>());
+  y.backend().dropout(y.size(), probability, random, x.read(), y.write());
   if (is_recording({x})) record(y, {x}, std::make_unique<DropoutFunction>(probability, random));
   return y;
 }

@@ -1,6 +1,7 @@
 // Operations on tensors. Each checks shapes (Error), runs kernels of the tensors' Backend and,
 // where gradients are recorded, joins the graph. Arguments are passed by value: give a tensor away
 // (std::move) if you no longer need it, and its memory is reused where that is possible.
+// Activations are f32 or bf16 where a comment does not say which, results have the same type.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,9 @@
 
 namespace dlaunch::nn {
 
-Tensor add(Tensor a, Tensor b);  // of equal shapes
+Tensor add(Tensor a, Tensor b);  // of equal shapes and types
+/// The same values as f32 or bf16 (rounded to nearest even); x itself if that is its type.
+Tensor convert(Tensor x, DType dtype);
 Tensor relu(Tensor x);
 /// The same values in another shape of the same size.
 Tensor reshape(const Tensor& x, const Shape& shape);
@@ -24,12 +27,14 @@ struct Conv2dOptions {
   std::int64_t padding = 0;  // zeros on all four sides
 };
 /// x [N, H, W, in], weights [out, kh, kw, in], bias [out] or undefined -> [N, H', W', out].
+/// Weights, bias and their gradients are f32; with x in bf16 the weights are rounded for
+/// multiplying.
 Tensor conv2d(const Tensor& x, const Tensor& weights, const Tensor& bias,
               Conv2dOptions options = {});
 /// What conv2d does with these shapes; Error if it cannot.
 Conv2dGeometry conv2d_geometry(const Shape& x, const Shape& weights, Conv2dOptions options);
 
-/// x [N, in], weights [out, in], bias [out] or undefined -> [N, out].
+/// x [N, in], weights [out, in], bias [out] or undefined -> [N, out]. All f32.
 Tensor linear(const Tensor& x, const Tensor& weights, const Tensor& bias);
 
 struct Pool2dOptions {
@@ -42,7 +47,7 @@ Tensor max_pool2d(const Tensor& x, Pool2dOptions options = {});
 /// What max_pool2d does with this shape; Error if it cannot.
 PoolGeometry max_pool2d_geometry(const Shape& x, Pool2dOptions options);
 
-/// x [N, H, W, C] -> [N, C], the mean over the pixels.
+/// x [N, H, W, C] -> [N, C], the mean over the pixels, in f32.
 Tensor global_avg_pool(const Tensor& x);
 
 /// Zeroes each element with `probability` (in [0, 1)) and scales the others by 1 / (1 -

@@ -27,18 +27,18 @@ class Conv2dFunction : public Function {
 
 std::vector<Tensor> Conv2dFunction::backward(Tensor grad_output, const BackwardContext& context) {
   Backend& backend = input_.backend();
-  const auto* dy = grad_output.data<const float>();
   std::vector<Tensor> gradients(3);
   if (context.needs(1) || context.needs(2)) {
     gradients[1] = gradient_sum(context, 1, backend, weights_.shape());
     if (context.needs(2)) gradients[2] = gradient_sum(context, 2, backend, {geometry_.out});
-    backend.conv2d_backward_weights(geometry_, input_.data<const float>(), dy,
+    backend.conv2d_backward_weights(geometry_, input_.read(), grad_output.read(),
                                     gradients[1].data<float>(),
                                     context.needs(2) ? gradients[2].data<float>() : nullptr);
   }
   if (context.needs(0)) {
-    gradients[0] = Tensor::empty(backend, input_.shape());
-    backend.conv2d_backward_data(geometry_, dy, weights_.weights(), gradients[0].data<float>());
+    gradients[0] = Tensor::empty(backend, input_.shape(), input_.dtype());
+    backend.conv2d_backward_data(geometry_, grad_output.read(), weights_.weights(),
+                                 gradients[0].write());
   }
   return gradients;
 }
@@ -49,10 +49,9 @@ class MaxPoolFunction : public Function {
       : geometry_(geometry), input_(input), argmax_(std::move(argmax)) {}
   std::string_view name() const override { return "max_pool2d"; }
   std::vector<Tensor> backward(Tensor grad_output, const BackwardContext& /*context*/) override {
-    Tensor grad_input = Tensor::empty(grad_output.backend(), input_);
-    grad_output.backend().max_pool2d_backward(geometry_, grad_output.data<const float>(),
-                                              argmax_.data<const std::uint8_t>(),
-                                              grad_input.data<float>());
+    Tensor grad_input = Tensor::empty(grad_output.backend(), input_, grad_output.dtype());
+    grad_output.backend().max_pool2d_backward(
+        geometry_, grad_output.read(), argmax_.data<const std::uint8_t>(), grad_input.write());
     return {std::move(grad_input)};
   }
 
@@ -64,18 +63,20 @@ class MaxPoolFunction : public Function {
 
 class GlobalAvgPoolFunction : public Function {
  public:
-  explicit GlobalAvgPoolFunction(const Shape& input) : input_(input) {}
+  explicit GlobalAvgPoolFunction(const Tensor& input)
+      : input_(input.shape()), dtype_(input.dtype()) {}
   std::string_view name() const override { return "global_avg_pool"; }
   std::vector<Tensor> backward(Tensor grad_output, const BackwardContext& /*context*/) override {
-    Tensor grad_input = Tensor::empty(grad_output.backend(), input_);
+    Tensor grad_input = Tensor::empty(grad_output.backend(), input_, dtype_);
     grad_output.backend().global_avg_pool_backward(input_[0], input_[1] * input_[2], input_[3],
                                                    grad_output.data<const float>(),
-                                                   grad_input.data<float>());
+                                                   grad_input.write());
     return {std::move(grad_input)};
   }
 
  private:
   Shape input_;
+  DType dtype_;
 };
 
 void require_image(const char* operation, const Shape& x) {
@@ -119,9 +120,9 @@ Tensor conv2d(const Tensor& x, const Tensor& weights, const Tensor& bias, Conv2d
     throw Error("conv2d: bias " + bias.shape().to_string() + " does not fit weights " +
                 weights.shape().to_string());
   }
-  Tensor y = Tensor::empty(x.backend(), geometry.output());
-  x.backend().conv2d(geometry, x.data<const float>(), weights.weights(),
-                     bias.defined() ? bias.data<const float>() : nullptr, y.data<float>());
+  Tensor y = Tensor::empty(x.backend(), geometry.output(), x.dtype());
+  x.backend().conv2d(geometry, x.read(), weights.weights(),
+                     bias.defined() ? bias.data<const float>() : nullptr, y.write());
   if (is_recording({x, weights, bias})) {
     record(y, {x, weights, bias}, std::make_unique<Conv2dFunction>(geometry, x.detach(), weights));
   }
@@ -152,14 +153,13 @@ PoolGeometry max_pool2d_geometry(const Shape& x, Pool2dOptions options) {
 
 Tensor max_pool2d(const Tensor& x, Pool2dOptions options) {
   const PoolGeometry geometry = max_pool2d_geometry(x.shape(), options);
-  Tensor y = Tensor::empty(x.backend(), geometry.output());
+  Tensor y = Tensor::empty(x.backend(), geometry.output(), x.dtype());
   if (!is_recording({x})) {
-    x.backend().max_pool2d(geometry, x.data<const float>(), y.data<float>(), nullptr);
+    x.backend().max_pool2d(geometry, x.read(), y.write(), nullptr);
     return y;
   }
   Tensor argmax = Tensor::empty(x.backend(), y.shape(), DType::kU8);
-  x.backend().max_pool2d(geometry, x.data<const float>(), y.data<float>(),
-                         argmax.data<std::uint8_t>());
+  x.backend().max_pool2d(geometry, x.read(), y.write(), argmax.data<std::uint8_t>());
   record(y, {x}, std::make_unique<MaxPoolFunction>(geometry, x.shape(), std::move(argmax)));
   return y;
 }
@@ -171,9 +171,8 @@ Tensor global_avg_pool(const Tensor& x) {
     throw Error("global_avg_pool: input " + image.to_string() + " has no pixels");
   }
   Tensor y = Tensor::empty(x.backend(), {image[0], image[3]});
-  x.backend().global_avg_pool(image[0], image[1] * image[2], image[3], x.data<const float>(),
-                              y.data<float>());
-  if (is_recording({x})) record(y, {x}, std::make_unique<GlobalAvgPoolFunction>(image));
+  x.backend().global_avg_pool(image[0], image[1] * image[2], image[3], x.read(), y.data<float>());
+  if (is_recording({x})) record(y, {x}, std::make_unique<GlobalAvgPoolFunction>(x));
   return y;
 }
 

@@ -104,6 +104,16 @@ void* Tensor::raw(DType dtype, bool write) const {
   return static_cast<std::byte*>(self.storage->memory) + self.offset;
 }
 
+ConstArrayRef Tensor::read() const {
+  if (dtype() == DType::kBF16) return {data<const BFloat16>(), DType::kBF16};
+  return {data<const float>(), DType::kF32};
+}
+
+ArrayRef Tensor::write() const {
+  if (dtype() == DType::kBF16) return {data<BFloat16>(), DType::kBF16};
+  return {data<float>(), DType::kF32};
+}
+
 float Tensor::item() const {
   if (size() != 1) throw Error("item(): " + shape().to_string() + " has not one element");
   float value = 0;

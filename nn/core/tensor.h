@@ -49,6 +49,9 @@ class Tensor {
   /// float>() is for reading. So take a pointer for writing when you write, and do not keep it.
   template <typename T>
   T* data() const;
+  /// The same for activations, which are f32 or bf16 (Error).
+  ConstArrayRef read() const;
+  ArrayRef write() const;
   /// The same as a span; only where the backend's memory is host_accessible() (Error).
   template <typename T>
   std::span<T> values() const;

@@ -17,17 +17,37 @@ using tag = dnnl::memory::format_tag;
 // More geometries than any network has; reached only by programs that go through many shapes.
 constexpr std::size_t kMostPlans = 512;
 
+constexpr std::int64_t kBlock = 16;  // channels of the layout that Winograd's algorithm needs
+
+memory::data_type onednn_type(DType dtype) {
+  return dtype == DType::kBF16 ? memory::data_type::bf16 : memory::data_type::f32;
+}
+
 memory::desc f32(const memory::dims& dims, tag layout) {
   return {dims, memory::data_type::f32, layout};
 }
 
-ConvolutionDescriptors descriptors(const Conv2dGeometry& g, bool bias) {
-  return {.x = f32({g.n, g.in, g.height, g.width}, tag::nhwc),
-          .weights = f32({g.out, g.in, g.kernel_h, g.kernel_w}, tag::any),
+ConvolutionDescriptors descriptors(const Conv2dGeometry& g, DType dtype, bool bias, tag layout) {
+  const memory::dims weights{g.out, g.in, g.kernel_h, g.kernel_w};
+  const auto type = onednn_type(dtype);
+  return {.x = {{g.n, g.in, g.height, g.width}, type, layout},
+          .weights = {weights, type, tag::any},
+          .weights_gradient = f32(weights, tag::any),
           .bias = bias ? f32({g.out}, tag::x) : memory::desc(),
-          .y = f32({g.n, g.out, g.out_height(), g.out_width()}, tag::nhwc),
+          .y = {{g.n, g.out, g.out_height(), g.out_width()}, type, layout},
           .strides = {g.stride_h, g.stride_w},
           .padding = {g.pad_h, g.pad_w}};
+}
+
+std::optional<ConvolutionDescriptors> winograd_descriptors(const Conv2dGeometry& g, DType dtype,
+                                                           bool bias) {
+  if (dtype != DType::kF32 || g.kernel_h != 3 || g.kernel_w != 3 || g.stride_h != 1 ||
+      g.stride_w != 1 || g.in % kBlock != 0 || g.out % kBlock != 0) {
+    return {};
+  }
+  ConvolutionDescriptors d = descriptors(g, dtype, bias, tag::nChw16c);
+  d.algorithm = dnnl::algorithm::convolution_winograd;
+  return d;
 }
 
 // A primitive, with its descriptor.
@@ -48,17 +68,66 @@ std::string describe(const Conv2dGeometry& g) {
 
 // What oneDNN made for one geometry, each part when it was first needed.
 struct Convolutions::Plan {
-  Plan(const Conv2dGeometry& geometry, bool bias)
-      : arguments(descriptors(geometry, bias)),
+  Plan(const Key& key, ConvolutionAlgorithm algorithm)
+      : direct(descriptors(key.geometry, key.dtype, key.bias, tag::nhwc)),
         plain_weights(
-            f32({geometry.out, geometry.in, geometry.kernel_h, geometry.kernel_w}, tag::ohwi)) {}
+            f32({key.geometry.out, key.geometry.in, key.geometry.kernel_h, key.geometry.kernel_w},
+                tag::ohwi)) {
+    if (algorithm == ConvolutionAlgorithm::kWinograd) {
+      winograd = winograd_descriptors(key.geometry, key.dtype, key.bias);
+    }
+  }
 
-  ConvolutionDescriptors arguments;
+  /// The primitive in `place`, made now if it was not yet; oneDNN does not have every algorithm for
+  /// every pass and shape.
+  template <typename Primitive, typename Describe>
+  Prepared<Primitive>& prepared(std::optional<Prepared<Primitive>>& place,
+                                const dnnl::engine& engine, const Describe& describe) const {
+    if (place) return *place;
+    if (winograd) {
+      try {
+        return place.emplace(describe(engine, *winograd));
+      } catch (const dnnl::error&) {  // NOLINT(bugprone-empty-catch): the direct one will do
+      }
+    }
+    return place.emplace(describe(engine, direct));
+  }
+
+  ConvolutionDescriptors direct;
+  std::optional<ConvolutionDescriptors> winograd;
   memory::desc plain_weights;
   std::optional<Prepared<dnnl::convolution_forward>> forward;
   std::optional<Prepared<dnnl::convolution_backward_data>> backward_data;
   std::optional<Prepared<dnnl::convolution_backward_weights>> backward_weights;
   std::optional<dnnl::reorder> add_weights;  // from oneDNN's layout onto OHWI, adding
+};
+
+// Activations in the layout that a primitive wants: the caller's own memory if it is that already,
+// else a copy.
+class Convolutions::Staged {
+ public:
+  Staged(Convolutions& owner, const memory::desc& plain, const memory::desc& wanted,
+         const void* data)
+      : owner_(owner), plain_(owner.memory(plain, data)), used_(plain_) {
+    if (wanted == plain) return;
+    copy_.emplace(owner.allocator_, wanted.get_size());
+    used_ = owner.memory(wanted, copy_->get());
+  }
+
+  const dnnl::memory& filled() {
+    if (copy_) dnnl::reorder(plain_, used_).execute(owner_.stream_, plain_, used_);
+    return used_;
+  }
+  const dnnl::memory& to_fill() const { return used_; }
+  void drain() {
+    if (copy_) dnnl::reorder(used_, plain_).execute(owner_.stream_, used_, plain_);
+  }
+
+ private:
+  Convolutions& owner_;
+  dnnl::memory plain_;
+  dnnl::memory used_;
+  std::optional<ScratchMemory> copy_;
 };
 
 // Weights in a layout of oneDNN's, as they were at `version`.
@@ -84,14 +153,17 @@ PackedWeights<PackedForm>& derived_from(const WeightsRef& weights) {
 
 }  // namespace
 
-Convolutions::Convolutions(CachingAllocator& allocator)
-    : allocator_(allocator), engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {}
+Convolutions::Convolutions(CachingAllocator& allocator, ConvolutionAlgorithm algorithm)
+    : allocator_(allocator),
+      algorithm_(algorithm),
+      engine_(dnnl::engine::kind::cpu, 0),
+      stream_(engine_) {}
 
 Convolutions::~Convolutions() = default;
 
 std::size_t Convolutions::KeyHash::operator()(const Key& key) const {
   const Conv2dGeometry& g = key.geometry;
-  std::size_t hash = key.bias ? 1 : 0;
+  std::size_t hash = 2 * static_cast<std::size_t>(key.dtype) + (key.bias ? 1 : 0);
   for (const std::int64_t value : {g.n, g.height, g.width, g.in, g.out, g.kernel_h, g.kernel_w,
                                    g.stride_h, g.stride_w, g.pad_h, g.pad_w}) {
     hash = hash * 0x9E3779B97F4A7C15U + static_cast<std::size_t>(value);
@@ -99,10 +171,11 @@ std::size_t Convolutions::KeyHash::operator()(const Key& key) const {
   return hash ^ (hash >> 29);
 }
 
-Convolutions::Plan& Convolutions::plan(const Conv2dGeometry& geometry, bool bias) {
+Convolutions::Plan& Convolutions::plan(const Conv2dGeometry& geometry, DType dtype, bool bias) {
   if (plans_.size() >= kMostPlans) plans_.clear();
-  std::unique_ptr<Plan>& plan = plans_[{geometry, bias}];
-  if (!plan) plan = std::make_unique<Plan>(geometry, bias);
+  const Key key{geometry, dtype, bias};
+  std::unique_ptr<Plan>& plan = plans_[key];
+  if (!plan) plan = std::make_unique<Plan>(key, algorithm_);
   return *plan;
 }
 
@@ -117,101 +190,97 @@ void Convolutions::guarded(const char* pass, const Conv2dGeometry& geometry,
   }
 }
 
-dnnl::memory Convolutions::memory(const dnnl::memory::desc& layout, const float* data) const {
+dnnl::memory Convolutions::memory(const dnnl::memory::desc& layout, const void* data) const {
   // oneDNN takes inputs through the same type as outputs, and does not write to them.
   return {layout, engine_,
-          const_cast<float*>(data)};  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+          const_cast<void*>(data)};  // NOLINT(cppcoreguidelines-pro-type-const-cast)
 }
 
-float* Convolutions::packed_weights(const WeightsRef& weights, Packed& packed,
-                                    const dnnl::memory::desc& plain,
-                                    const dnnl::memory::desc& wanted) {
-  if (packed.data && packed.version == weights.version && packed.layout == wanted) {
-    return static_cast<float*>(packed.data->get());
-  }
-  if (!packed.data || packed.layout != wanted) {
+dnnl::memory Convolutions::packed_weights(const WeightsRef& weights, Packed& packed,
+                                          const dnnl::memory::desc& plain,
+                                          const dnnl::memory::desc& wanted) {
+  const bool known = packed.data && packed.layout == wanted;
+  if (!known) {
     packed.data = std::make_unique<ScratchMemory>(allocator_, wanted.get_size());
     packed.layout = wanted;
   }
-  auto* data = static_cast<float*>(packed.data->get());
-  dnnl::memory from = memory(plain, weights.data);
-  dnnl::memory to = memory(wanted, data);
-  dnnl::reorder(from, to).execute(stream_, from, to);
-  packed.version = weights.version;
-  return data;
+  dnnl::memory to = memory(wanted, packed.data->get());
+  if (!known || packed.version != weights.version) {
+    dnnl::memory from = memory(plain, weights.data);
+    dnnl::reorder(from, to).execute(stream_, from, to);
+    packed.version = weights.version;
+  }
+  return to;
 }
 
-void Convolutions::forward(const Conv2dGeometry& geometry, const float* x,
-                           const WeightsRef& weights, const float* bias_or_null, float* y) {
+void Convolutions::forward(const Conv2dGeometry& geometry, ConstArrayRef x,
+                           const WeightsRef& weights, const float* bias_or_null, ArrayRef y) {
   if (geometry.n == 0) return;
   guarded("conv2d", geometry, [&] {
-    Plan& made = plan(geometry, bias_or_null != nullptr);
-    if (!made.forward) made.forward.emplace(describe_forward(engine_, made.arguments));
-    const auto& pd = made.forward->description;
-    const float* packed = packed_weights(weights, derived_from<Packed>(weights).forward,
-                                         made.plain_weights, pd.weights_desc());
+    Plan& made = plan(geometry, x.dtype, bias_or_null != nullptr);
+    const auto& [pd, primitive] = made.prepared(made.forward, engine_, describe_forward);
+    Staged input(*this, made.direct.x, pd.src_desc(), x.data);
+    Staged output(*this, made.direct.y, pd.dst_desc(), y.data);
     const ScratchMemory scratch(allocator_, pd.scratchpad_desc().get_size());
     std::unordered_map<int, dnnl::memory> arguments{
-        {DNNL_ARG_SRC, memory(made.arguments.x, x)},
-        {DNNL_ARG_WEIGHTS, memory(pd.weights_desc(), packed)},
-        {DNNL_ARG_DST, memory(made.arguments.y, y)},
-        {DNNL_ARG_SCRATCHPAD,
-         memory(pd.scratchpad_desc(), static_cast<const float*>(scratch.get()))}};
+        {DNNL_ARG_SRC, input.filled()},
+        {DNNL_ARG_WEIGHTS, packed_weights(weights, derived_from<Packed>(weights).forward,
+                                          made.plain_weights, pd.weights_desc())},
+        {DNNL_ARG_DST, output.to_fill()},
+        {DNNL_ARG_SCRATCHPAD, memory(pd.scratchpad_desc(), scratch.get())}};
     if (bias_or_null != nullptr) {
-      arguments[DNNL_ARG_BIAS] = memory(made.arguments.bias, bias_or_null);
+      arguments[DNNL_ARG_BIAS] = memory(made.direct.bias, bias_or_null);
     }
-    made.forward->primitive.execute(stream_, arguments);
+    primitive.execute(stream_, arguments);
+    output.drain();
   });
 }
 
-void Convolutions::backward_data(const Conv2dGeometry& geometry, const float* dy,
-                                 const WeightsRef& weights, float* dx) {
+void Convolutions::backward_data(const Conv2dGeometry& geometry, ConstArrayRef dy,
+                                 const WeightsRef& weights, ArrayRef dx) {
   if (geometry.n == 0) return;
   guarded("conv2d backward", geometry, [&] {
-    Plan& made = plan(geometry, false);
-    if (!made.backward_data) {
-      made.backward_data.emplace(describe_backward_data(engine_, made.arguments));
-    }
-    const auto& pd = made.backward_data->description;
-    const float* packed = packed_weights(weights, derived_from<Packed>(weights).backward_data,
-                                         made.plain_weights, pd.weights_desc());
+    Plan& made = plan(geometry, dy.dtype, false);
+    const auto& [pd, primitive] =
+        made.prepared(made.backward_data, engine_, describe_backward_data);
+    Staged gradient(*this, made.direct.y, pd.diff_dst_desc(), dy.data);
+    Staged result(*this, made.direct.x, pd.diff_src_desc(), dx.data);
     const ScratchMemory scratch(allocator_, pd.scratchpad_desc().get_size());
-    made.backward_data->primitive.execute(
-        stream_, {{DNNL_ARG_DIFF_DST, memory(made.arguments.y, dy)},
-                  {DNNL_ARG_WEIGHTS, memory(pd.weights_desc(), packed)},
-                  {DNNL_ARG_DIFF_SRC, memory(made.arguments.x, dx)},
-                  {DNNL_ARG_SCRATCHPAD,
-                   memory(pd.scratchpad_desc(), static_cast<const float*>(scratch.get()))}});
+    primitive.execute(
+        stream_,
+        {{DNNL_ARG_DIFF_DST, gradient.filled()},
+         {DNNL_ARG_WEIGHTS, packed_weights(weights, derived_from<Packed>(weights).backward_data,
+                                           made.plain_weights, pd.weights_desc())},
+         {DNNL_ARG_DIFF_SRC, result.to_fill()},
+         {DNNL_ARG_SCRATCHPAD, memory(pd.scratchpad_desc(), scratch.get())}});
+    result.drain();
   });
 }
 
-void Convolutions::backward_weights(const Conv2dGeometry& geometry, const float* x, const float* dy,
-                                    float* dw, float* db_or_null) {
+void Convolutions::backward_weights(const Conv2dGeometry& geometry, ConstArrayRef x,
+                                    ConstArrayRef dy, float* dw, float* db_or_null) {
   if (geometry.n == 0) return;
   guarded("conv2d backward of the weights", geometry, [&] {
-    Plan& made = plan(geometry, db_or_null != nullptr);
-    if (!made.backward_weights) {
-      made.backward_weights.emplace(describe_backward_weights(engine_, made.arguments));
-    }
-    const auto& pd = made.backward_weights->description;
+    Plan& made = plan(geometry, x.dtype, db_or_null != nullptr);
+    const auto& [pd, primitive] =
+        made.prepared(made.backward_weights, engine_, describe_backward_weights);
+    Staged input(*this, made.direct.x, pd.src_desc(), x.data);
+    Staged gradient(*this, made.direct.y, pd.diff_dst_desc(), dy.data);
     const ScratchMemory scratch(allocator_, pd.scratchpad_desc().get_size());
     const ScratchMemory weights_scratch(allocator_, pd.diff_weights_desc().get_size());
-    dnnl::memory packed =
-        memory(pd.diff_weights_desc(), static_cast<const float*>(weights_scratch.get()));
+    dnnl::memory packed = memory(pd.diff_weights_desc(), weights_scratch.get());
     std::unordered_map<int, dnnl::memory> arguments{
-        {DNNL_ARG_SRC, memory(made.arguments.x, x)},
-        {DNNL_ARG_DIFF_DST, memory(made.arguments.y, dy)},
+        {DNNL_ARG_SRC, input.filled()},
+        {DNNL_ARG_DIFF_DST, gradient.filled()},
         {DNNL_ARG_DIFF_WEIGHTS, packed},
-        {DNNL_ARG_SCRATCHPAD,
-         memory(pd.scratchpad_desc(), static_cast<const float*>(scratch.get()))}};
+        {DNNL_ARG_SCRATCHPAD, memory(pd.scratchpad_desc(), scratch.get())}};
     const std::size_t bias_bytes =
         db_or_null != nullptr ? static_cast<std::size_t>(geometry.out) * sizeof(float) : 0;
     const ScratchMemory bias(allocator_, bias_bytes);
-    const auto* bias_data = static_cast<const float*>(bias.get());
     if (db_or_null != nullptr) {
-      arguments[DNNL_ARG_DIFF_BIAS] = memory(made.arguments.bias, bias_data);
+      arguments[DNNL_ARG_DIFF_BIAS] = memory(made.direct.bias, bias.get());
     }
-    made.backward_weights->primitive.execute(stream_, arguments);
+    primitive.execute(stream_, arguments);
     dnnl::memory sum = memory(made.plain_weights, dw);
     if (!made.add_weights) {
       dnnl::post_ops adding;
@@ -221,7 +290,9 @@ void Convolutions::backward_weights(const Conv2dGeometry& geometry, const float*
       made.add_weights.emplace(dnnl::reorder::primitive_desc(packed, sum, attributes));
     }
     made.add_weights->execute(stream_, packed, sum);
-    if (db_or_null != nullptr) axpy(geometry.out, 1.0F, bias_data, db_or_null);
+    if (db_or_null != nullptr) {
+      axpy(geometry.out, 1.0F, static_cast<const float*>(bias.get()), db_or_null);
+    }
   });
 }
 

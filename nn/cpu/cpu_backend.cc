@@ -6,6 +6,7 @@
 #include "nn/cpu/conv2d.h"
 #include "nn/cpu/kernel_groups.h"
 #include "nn/cpu/kernels.h"
+#include "nn/cpu/onednn.h"
 
 namespace dlaunch::nn {
 namespace {
@@ -16,8 +17,13 @@ void copy_bytes(void* to, const void* from, std::size_t bytes) {
 
 class CpuBackend : public Backend {
  public:
+  explicit CpuBackend(const CpuOptions& options)
+      : convolutions_(allocator_, options.winograd ? cpu::ConvolutionAlgorithm::kWinograd
+                                                   : cpu::ConvolutionAlgorithm::kDirect) {}
+
   std::string_view name() const override { return "cpu"; }
   bool host_accessible() const override { return true; }
+  bool computes_in(DType dtype) const override { return cpu::computes_in(dtype); }
   void synchronize() override {}  // every kernel is done when it returns
 
   void* allocate(std::size_t bytes) override { return allocator_.allocate(bytes); }
@@ -38,7 +44,10 @@ class CpuBackend : public Backend {
   }
 
   void fill(std::int64_t count, float value, float* y) override { cpu::fill(count, value, y); }
-  void add(std::int64_t count, const float* a, const float* b, float* y) override {
+  void convert(std::int64_t count, ConstArrayRef from, ArrayRef to) override {
+    cpu::convert(count, from, to);
+  }
+  void add(std::int64_t count, ConstArrayRef a, ConstArrayRef b, ArrayRef y) override {
     cpu::add(count, a, b, y);
   }
   void axpy(std::int64_t count, float alpha, const float* x, float* y) override {
@@ -48,12 +57,12 @@ class CpuBackend : public Backend {
              float* y) override {
     cpu::scale(count, scale_or_null != nullptr ? factor * *scale_or_null : factor, x, y);
   }
-  void relu(std::int64_t count, const float* x, float* y) override { cpu::relu(count, x, y); }
-  void relu_backward(std::int64_t count, const float* y, const float* dy, float* dx) override {
+  void relu(std::int64_t count, ConstArrayRef x, ArrayRef y) override { cpu::relu(count, x, y); }
+  void relu_backward(std::int64_t count, ConstArrayRef y, ConstArrayRef dy, ArrayRef dx) override {
     cpu::relu_backward(count, y, dy, dx);
   }
-  void dropout(std::int64_t count, double probability, const RandomState& random, const float* x,
-               float* y) override {
+  void dropout(std::int64_t count, double probability, const RandomState& random, ConstArrayRef x,
+               ArrayRef y) override {
     cpu::dropout(count, probability, random, x, y);
   }
 
@@ -67,32 +76,32 @@ class CpuBackend : public Backend {
     cpu::accumulate_column_sums(rows, columns, x, sums);
   }
 
-  void conv2d(const Conv2dGeometry& geometry, const float* x, const WeightsRef& weights,
-              const float* bias_or_null, float* y) override {
+  void conv2d(const Conv2dGeometry& geometry, ConstArrayRef x, const WeightsRef& weights,
+              const float* bias_or_null, ArrayRef y) override {
     convolutions_.forward(geometry, x, weights, bias_or_null, y);
   }
-  void conv2d_backward_data(const Conv2dGeometry& geometry, const float* dy,
-                            const WeightsRef& weights, float* dx) override {
+  void conv2d_backward_data(const Conv2dGeometry& geometry, ConstArrayRef dy,
+                            const WeightsRef& weights, ArrayRef dx) override {
     convolutions_.backward_data(geometry, dy, weights, dx);
   }
-  void conv2d_backward_weights(const Conv2dGeometry& geometry, const float* x, const float* dy,
+  void conv2d_backward_weights(const Conv2dGeometry& geometry, ConstArrayRef x, ConstArrayRef dy,
                                float* dw, float* db_or_null) override {
     convolutions_.backward_weights(geometry, x, dy, dw, db_or_null);
   }
-  void max_pool2d(const PoolGeometry& geometry, const float* x, float* y,
+  void max_pool2d(const PoolGeometry& geometry, ConstArrayRef x, ArrayRef y,
                   std::uint8_t* argmax) override {
     cpu::max_pool2d(geometry, x, y, argmax);
   }
-  void max_pool2d_backward(const PoolGeometry& geometry, const float* dy,
-                           const std::uint8_t* argmax, float* dx) override {
+  void max_pool2d_backward(const PoolGeometry& geometry, ConstArrayRef dy,
+                           const std::uint8_t* argmax, ArrayRef dx) override {
     cpu::max_pool2d_backward(geometry, dy, argmax, dx);
   }
-  void global_avg_pool(std::int64_t n, std::int64_t pixels, std::int64_t channels, const float* x,
+  void global_avg_pool(std::int64_t n, std::int64_t pixels, std::int64_t channels, ConstArrayRef x,
                        float* y) override {
     cpu::global_avg_pool(n, pixels, channels, x, y);
   }
   void global_avg_pool_backward(std::int64_t n, std::int64_t pixels, std::int64_t channels,
-                                const float* dy, float* dx) override {
+                                const float* dy, ArrayRef dx) override {
     cpu::global_avg_pool_backward(n, pixels, channels, dy, dx);
   }
 
@@ -107,15 +116,15 @@ class CpuBackend : public Backend {
 
  private:
   cpu::CachingAllocator allocator_;
-  cpu::Convolutions convolutions_{allocator_};
+  cpu::Convolutions convolutions_;
   std::unique_ptr<NormKernels> norm_ = make_cpu_norm_kernels();
   std::unique_ptr<OptimizerKernels> optimizer_ = make_cpu_optimizer_kernels();
 };
 
 }  // namespace
 
-std::unique_ptr<Backend> make_cpu_backend() {
-  return std::make_unique<CpuBackend>();
+std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) {
+  return std::make_unique<CpuBackend>(options);
 }
 
 }  // namespace dlaunch::nn

@@ -7,7 +7,12 @@
 
 namespace dlaunch::nn {
 
+struct CpuOptions {
+  /// 3x3 convolutions in f32 by Winograd's algorithm: faster, less exact (nn/cpu/conv2d.h).
+  bool winograd = false;
+};
+
 /// Kernels run on OMP_NUM_THREADS threads.
-std::unique_ptr<Backend> make_cpu_backend();
+std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options = {});
 
 }  // namespace dlaunch::nn

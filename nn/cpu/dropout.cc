@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "nn/cpu/activation.h"
 #include "nn/cpu/kernels.h"
 #include "nn/cpu/parallel.h"
 #include "runtime/base/multiversion.h"
@@ -54,8 +55,9 @@ inline __attribute__((always_inline)) void philox_words(const Mask& mask, std::u
   }
 }
 
+template <typename T>
 DLAUNCH_MULTIVERSION void dropout_range(std::int64_t count, const Mask& mask,
-                                        std::uint64_t first_block, const float* x, float* y) {
+                                        std::uint64_t first_block, const T* x, T* y) {
   const std::uint32_t threshold = mask.threshold;
   const float scale = mask.scale;
   for (std::int64_t begin = 0; begin < count; begin += kChunk, first_block += kLanes) {
@@ -64,15 +66,15 @@ DLAUNCH_MULTIVERSION void dropout_range(std::int64_t count, const Mask& mask,
     const std::int64_t here = count - begin < kChunk ? count - begin : kChunk;
 #pragma omp simd
     for (std::int64_t i = 0; i < here; ++i) {
-      y[begin + i] = words[i] >= threshold ? x[begin + i] * scale : 0.0F;
+      store(y[begin + i], words[i] >= threshold ? load(x[begin + i]) * scale : 0.0F);
     }
   }
 }
 
 }  // namespace
 
-void dropout(std::int64_t count, double probability, const RandomState& random, const float* x,
-             float* y) {
+void dropout(std::int64_t count, double probability, const RandomState& random, ConstArrayRef x,
+             ArrayRef y) {
   const Mask mask{
       .seed = random.seed,
       .stream = random.stream,
@@ -80,10 +82,13 @@ void dropout(std::int64_t count, double probability, const RandomState& random, 
       .scale = static_cast<float>(1.0 / (1.0 - probability))};
   const std::int64_t chunks = (count + kChunk - 1) / kChunk;
   const std::uint64_t first_block = random.position / 4;
-  parallel_ranges(chunks, kGrain / kChunk, [&](std::int64_t begin, std::int64_t end) {
-    const std::int64_t from = begin * kChunk;
-    dropout_range(std::min(count, end * kChunk) - from, mask,
-                  first_block + static_cast<std::uint64_t>(begin * kLanes), x + from, y + from);
+  visit_activation(y.dtype, [&]<typename T>() {
+    parallel_ranges(chunks, kGrain / kChunk, [&](std::int64_t begin, std::int64_t end) {
+      const std::int64_t from = begin * kChunk;
+      dropout_range(std::min(count, end * kChunk) - from, mask,
+                    first_block + static_cast<std::uint64_t>(begin * kLanes), as<T>(x) + from,
+                    as<T>(y) + from);
+    });
   });
 }
 

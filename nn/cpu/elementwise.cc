@@ -1,5 +1,6 @@
 // Loops over arrays. The *_range functions are compiled for several instruction sets; the functions
 // behind the interface split the work among threads.
+#include "nn/cpu/activation.h"
 #include "nn/cpu/kernels.h"
 #include "nn/cpu/parallel.h"
 #include "runtime/base/multiversion.h"
@@ -14,9 +15,16 @@ DLAUNCH_MULTIVERSION void fill_range(std::int64_t count, float value, float* y) 
   for (std::int64_t i = 0; i < count; ++i) y[i] = value;
 }
 
-DLAUNCH_MULTIVERSION void add_range(std::int64_t count, const float* a, const float* b, float* y) {
+template <typename From, typename To>
+DLAUNCH_MULTIVERSION void convert_range(std::int64_t count, const From* from, To* to) {
 #pragma omp simd
-  for (std::int64_t i = 0; i < count; ++i) y[i] = a[i] + b[i];
+  for (std::int64_t i = 0; i < count; ++i) store(to[i], load(from[i]));
+}
+
+template <typename T>
+DLAUNCH_MULTIVERSION void add_range(std::int64_t count, const T* a, const T* b, T* y) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < count; ++i) store(y[i], load(a[i]) + load(b[i]));
 }
 
 DLAUNCH_MULTIVERSION void axpy_range(std::int64_t count, float alpha, const float* x, float* y) {
@@ -30,15 +38,16 @@ DLAUNCH_MULTIVERSION void scale_range(std::int64_t count, float factor, const fl
 }
 
 // Written so that a NaN stays one.
-DLAUNCH_MULTIVERSION void relu_range(std::int64_t count, const float* x, float* y) {
+template <typename T>
+DLAUNCH_MULTIVERSION void relu_range(std::int64_t count, const T* x, T* y) {
 #pragma omp simd
-  for (std::int64_t i = 0; i < count; ++i) y[i] = x[i] < 0.0F ? 0.0F : x[i];
+  for (std::int64_t i = 0; i < count; ++i) store(y[i], load(x[i]) < 0.0F ? 0.0F : load(x[i]));
 }
 
-DLAUNCH_MULTIVERSION void relu_backward_range(std::int64_t count, const float* y, const float* dy,
-                                              float* dx) {
+template <typename T>
+DLAUNCH_MULTIVERSION void relu_backward_range(std::int64_t count, const T* y, const T* dy, T* dx) {
 #pragma omp simd
-  for (std::int64_t i = 0; i < count; ++i) dx[i] = y[i] > 0.0F ? dy[i] : 0.0F;
+  for (std::int64_t i = 0; i < count; ++i) store(dx[i], load(y[i]) > 0.0F ? load(dy[i]) : 0.0F);
 }
 
 }  // namespace
@@ -49,9 +58,21 @@ void fill(std::int64_t count, float value, float* y) {
   });
 }
 
-void add(std::int64_t count, const float* a, const float* b, float* y) {
-  parallel_ranges(count, kGrain, [=](std::int64_t begin, std::int64_t end) {
-    add_range(end - begin, a + begin, b + begin, y + begin);
+void convert(std::int64_t count, ConstArrayRef from, ArrayRef to) {
+  visit_activation(from.dtype, [&]<typename From>() {
+    visit_activation(to.dtype, [&]<typename To>() {
+      parallel_ranges(count, kGrain, [=](std::int64_t begin, std::int64_t end) {
+        convert_range(end - begin, as<From>(from) + begin, as<To>(to) + begin);
+      });
+    });
+  });
+}
+
+void add(std::int64_t count, ConstArrayRef a, ConstArrayRef b, ArrayRef y) {
+  visit_activation(y.dtype, [&]<typename T>() {
+    parallel_ranges(count, kGrain, [=](std::int64_t begin, std::int64_t end) {
+      add_range(end - begin, as<T>(a) + begin, as<T>(b) + begin, as<T>(y) + begin);
+    });
   });
 }
 
@@ -67,15 +88,19 @@ void scale(std::int64_t count, float factor, const float* x, float* y) {
   });
 }
 
-void relu(std::int64_t count, const float* x, float* y) {
-  parallel_ranges(count, kGrain, [=](std::int64_t begin, std::int64_t end) {
-    relu_range(end - begin, x + begin, y + begin);
+void relu(std::int64_t count, ConstArrayRef x, ArrayRef y) {
+  visit_activation(y.dtype, [&]<typename T>() {
+    parallel_ranges(count, kGrain, [=](std::int64_t begin, std::int64_t end) {
+      relu_range(end - begin, as<T>(x) + begin, as<T>(y) + begin);
+    });
   });
 }
 
-void relu_backward(std::int64_t count, const float* y, const float* dy, float* dx) {
-  parallel_ranges(count, kGrain, [=](std::int64_t begin, std::int64_t end) {
-    relu_backward_range(end - begin, y + begin, dy + begin, dx + begin);
+void relu_backward(std::int64_t count, ConstArrayRef y, ConstArrayRef dy, ArrayRef dx) {
+  visit_activation(dx.dtype, [&]<typename T>() {
+    parallel_ranges(count, kGrain, [=](std::int64_t begin, std::int64_t end) {
+      relu_backward_range(end - begin, as<T>(y) + begin, as<T>(dy) + begin, as<T>(dx) + begin);
+    });
   });
 }
 

@@ -11,15 +11,16 @@ namespace dlaunch::nn::cpu {
 
 // elementwise.cc
 void fill(std::int64_t count, float value, float* y);
-void add(std::int64_t count, const float* a, const float* b, float* y);
+void convert(std::int64_t count, ConstArrayRef from, ArrayRef to);
+void add(std::int64_t count, ConstArrayRef a, ConstArrayRef b, ArrayRef y);
 void axpy(std::int64_t count, float alpha, const float* x, float* y);
 void scale(std::int64_t count, float factor, const float* x, float* y);
-void relu(std::int64_t count, const float* x, float* y);
-void relu_backward(std::int64_t count, const float* y, const float* dy, float* dx);
+void relu(std::int64_t count, ConstArrayRef x, ArrayRef y);
+void relu_backward(std::int64_t count, ConstArrayRef y, ConstArrayRef dy, ArrayRef dx);
 
 // dropout.cc
-void dropout(std::int64_t count, double probability, const RandomState& random, const float* x,
-             float* y);
+void dropout(std::int64_t count, double probability, const RandomState& random, ConstArrayRef x,
+             ArrayRef y);
 
 // matmul.cc
 void matmul(const MatmulArguments& arguments);
@@ -27,13 +28,13 @@ void broadcast_rows(std::int64_t rows, std::int64_t columns, const float* row, f
 void accumulate_column_sums(std::int64_t rows, std::int64_t columns, const float* x, float* sums);
 
 // pooling.cc
-void max_pool2d(const PoolGeometry& geometry, const float* x, float* y, std::uint8_t* argmax);
-void max_pool2d_backward(const PoolGeometry& geometry, const float* dy, const std::uint8_t* argmax,
-                         float* dx);
-void global_avg_pool(std::int64_t n, std::int64_t pixels, std::int64_t channels, const float* x,
+void max_pool2d(const PoolGeometry& geometry, ConstArrayRef x, ArrayRef y, std::uint8_t* argmax);
+void max_pool2d_backward(const PoolGeometry& geometry, ConstArrayRef dy, const std::uint8_t* argmax,
+                         ArrayRef dx);
+void global_avg_pool(std::int64_t n, std::int64_t pixels, std::int64_t channels, ConstArrayRef x,
                      float* y);
 void global_avg_pool_backward(std::int64_t n, std::int64_t pixels, std::int64_t channels,
-                              const float* dy, float* dx);
+                              const float* dy, ArrayRef dx);
 
 // cross_entropy.cc
 void cross_entropy(std::int64_t n, std::int64_t classes, const float* logits,

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <memory>
 #include <vector>
 
 #include "nn/core/batch_statistics.h"
+#include "nn/cpu/activation.h"
 #include "nn/cpu/kernel_groups.h"
 #include "nn/cpu/norm_rows.h"
 #include "nn/cpu/parallel.h"
@@ -29,32 +31,8 @@ constexpr std::int64_t kMaxParts = 32;
 // Elements for which one more thread is worth waking.
 constexpr std::int64_t kGrain = 1 << 15;
 
-/// Two sums per channel over all rows, in double: first the C first ones, then the C second ones.
-/// add_block(first row, row count, first, second) adds a short block of rows in float.
-template <typename AddBlock>
-std::vector<double> sum_rows(NormExtent extent, const AddBlock& add_block) {
-  const auto width = static_cast<std::size_t>(2 * extent.channels);
-  const std::int64_t parts =
-      std::clamp<std::int64_t>(extent.rows * extent.channels / kElementsPerPart, 1, kMaxParts);
-  std::vector<double> sums(width * static_cast<std::size_t>(parts));
-  const auto sum_part = [&](std::int64_t part, std::vector<float>& block) {
-    double* mine = sums.data() + width * static_cast<std::size_t>(part);
-    const std::int64_t end = extent.rows * (part + 1) / parts;
-    for (std::int64_t row = extent.rows * part / parts; row < end; row += kBlockRows) {
-      std::fill(block.begin(), block.end(), 0.0F);
-      add_block(row, std::min(kBlockRows, end - row), block.data(), block.data() + extent.channels);
-      for (std::size_t i = 0; i < width; ++i) mine[i] += static_cast<double>(block[i]);
-    }
-  };
-  cpu::parallel_ranges(parts, 1, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<float> block(width);
-    for (std::int64_t part = begin; part < end; ++part) sum_part(part, block);
-  });
-  for (std::size_t part = 1; part < static_cast<std::size_t>(parts); ++part) {
-    for (std::size_t i = 0; i < width; ++i) sums[i] += sums[width * part + i];
-  }
-  sums.resize(width);
-  return sums;
+double factor(const float* gamma, std::size_t channel) {
+  return gamma == nullptr ? 1.0 : static_cast<double>(gamma[channel]);
 }
 
 /// Calls work(first element, row count) for shares of the rows, on several threads if there is much
@@ -67,66 +45,107 @@ void for_rows(NormExtent extent, const Work& work) {
   });
 }
 
-std::vector<float> shift_near_mean(const float* x, NormExtent extent) {
-  const auto channels = static_cast<std::size_t>(extent.channels);
-  const std::int64_t used = std::min(kShiftRows, extent.rows);
-  std::vector<float> shift(channels);
-  for (std::int64_t i = 0; i < used; ++i) {
-    const float* row = x + extent.rows * i / used * extent.channels;
-    for (std::size_t c = 0; c < channels; ++c) shift[c] += row[c] / static_cast<float>(used);
-  }
-  return shift;
-}
-
-/// The means as float, and what that leaves out.
-struct SplitMean {
-  std::vector<float> mean;
-  std::vector<double> rest;
-};
-
-SplitMean split_mean(const double* statistics, std::size_t channels) {
-  SplitMean split{std::vector<float>(channels), std::vector<double>(channels)};
-  for (std::size_t c = 0; c < channels; ++c) {
-    const double mean = statistics[1 + c];
-    split.mean[c] = static_cast<float>(mean);
-    split.rest[c] = mean - static_cast<double>(split.mean[c]);
-  }
-  return split;
-}
-
-double factor(const float* gamma, std::size_t channel) {
-  return gamma == nullptr ? 1.0 : static_cast<double>(gamma[channel]);
-}
-
 class CpuNormKernels final : public NormKernels {
  public:
-  void batch_statistics(NormExtent extent, const float* x, double* statistics) override;
+  void batch_statistics(NormExtent extent, ConstArrayRef x, double* statistics) override;
   bool finish_statistics(std::int64_t channels, double eps, double momentum,
                          RunningStatistics running, double* statistics) override;
   void statistics_from_running(std::int64_t channels, double eps, const float* running_mean,
                                const float* running_variance, double* statistics) override;
-  void normalise(NormExtent extent, const float* x, const double* statistics, const float* gamma,
-                 const float* beta, float* y) override;
-  void backward_sums(NormExtent extent, const float* dy, const float* x, const double* statistics,
+  void normalise(NormExtent extent, ConstArrayRef x, const double* statistics, const float* gamma,
+                 const float* beta, const NormEpilogue& epilogue, ArrayRef y) override;
+  void backward_sums(NormExtent extent, ConstArrayRef dy, ConstArrayRef x, const double* statistics,
                      double* sums) override;
+  void masked_backward_sums(NormExtent extent, ConstArrayRef dy, ConstArrayRef x, ConstArrayRef y,
+                            const double* statistics, double* sums, ArrayRef masked) override;
   void accumulate_affine_gradients(std::int64_t channels, const double* sums, float* dgamma,
                                    float* dbeta) override;
-  void backward_data(NormExtent extent, const float* dy, const float* x, const double* statistics,
-                     const float* gamma, const double* sums, float* dx) override;
+  void backward_data(NormExtent extent, ConstArrayRef dy, ConstArrayRef x, const double* statistics,
+                     const float* gamma, const double* sums, ArrayRef dx) override;
+
+ private:
+  template <typename AddBlock>
+  void sum_rows(NormExtent extent, const AddBlock& add_block);
+  template <typename T>
+  void find_shift_near_mean(NormExtent extent, const T* x);
+  void split_mean(const double* statistics, std::size_t channels);
+  void finish_backward_sums(std::size_t channels, const double* statistics, double* sums) const;
+
+  // Memory of one call, kept so that the next one need not allocate. Per channel:
+  std::vector<float> shift_;  // near the mean, or the mean as a float
+  std::vector<double> rest_;  // of the mean, what the float leaves out
+  std::vector<float> scale_;
+  std::vector<float> slope_;
+  std::vector<float> offset_;
+  std::vector<double> sums_;   // per part: first sums, second sums
+  std::vector<float> blocks_;  // the same of the block being summed
 };
 
-void CpuNormKernels::batch_statistics(NormExtent extent, const float* x, double* statistics) {
+/// Two sums per channel over all rows, in double, at the beginning of sums_: first the C first
+/// ones, then the C second ones. add_block(first row, row count, first, second) adds a short block
+/// of rows in float.
+template <typename AddBlock>
+void CpuNormKernels::sum_rows(NormExtent extent, const AddBlock& add_block) {
+  const auto width = static_cast<std::size_t>(2 * extent.channels);
+  const std::int64_t parts =
+      std::clamp<std::int64_t>(extent.rows * extent.channels / kElementsPerPart, 1, kMaxParts);
+  sums_.assign(width * static_cast<std::size_t>(parts), 0.0);
+  blocks_.resize(width * static_cast<std::size_t>(parts));
+  cpu::parallel_ranges(parts, 1, [&](std::int64_t first_part, std::int64_t end_part) {
+    for (std::int64_t part = first_part; part < end_part; ++part) {
+      double* sums = sums_.data() + width * static_cast<std::size_t>(part);
+      float* block = blocks_.data() + width * static_cast<std::size_t>(part);
+      const std::int64_t end = extent.rows * (part + 1) / parts;
+      for (std::int64_t row = extent.rows * part / parts; row < end; row += kBlockRows) {
+        std::fill(block, block + width, 0.0F);
+        add_block(row, std::min(kBlockRows, end - row), block, block + extent.channels);
+        for (std::size_t i = 0; i < width; ++i) sums[i] += static_cast<double>(block[i]);
+      }
+    }
+  });
+  for (std::size_t part = 1; part < static_cast<std::size_t>(parts); ++part) {
+    for (std::size_t i = 0; i < width; ++i) sums_[i] += sums_[width * part + i];
+  }
+}
+
+template <typename T>
+void CpuNormKernels::find_shift_near_mean(NormExtent extent, const T* x) {
+  const auto channels = static_cast<std::size_t>(extent.channels);
+  const std::int64_t used = std::min(kShiftRows, extent.rows);
+  shift_.assign(channels, 0.0F);
+  for (std::int64_t i = 0; i < used; ++i) {
+    const T* row = x + extent.rows * i / used * extent.channels;
+    const float share = 1.0F / static_cast<float>(used);
+    for (std::size_t c = 0; c < channels; ++c) shift_[c] += cpu::load(row[c]) * share;
+  }
+}
+
+/// The means as float, in shift_, and what that leaves out, in rest_.
+void CpuNormKernels::split_mean(const double* statistics, std::size_t channels) {
+  shift_.resize(channels);
+  rest_.resize(channels);
+  for (std::size_t c = 0; c < channels; ++c) {
+    const double mean = statistics[1 + c];
+    shift_[c] = static_cast<float>(mean);
+    rest_[c] = mean - static_cast<double>(shift_[c]);
+  }
+}
+
+void CpuNormKernels::batch_statistics(NormExtent extent, ConstArrayRef x, double* statistics) {
+  cpu::visit_activation(x.dtype, [&]<typename T>() {
+    const T* values = cpu::as<T>(x);
+    find_shift_near_mean(extent, values);
+    sum_rows(extent, [&](std::int64_t begin, std::int64_t rows, float* first, float* second) {
+      cpu::add_rows(values + begin * extent.channels, rows, extent.channels, shift_.data(), first,
+                    second);
+    });
+  });
   const auto channels = static_cast<std::size_t>(extent.channels);
   const auto count = static_cast<double>(extent.rows);
-  const std::vector<float> shift = shift_near_mean(x, extent);
-  const std::vector<double> sums = sum_rows(extent, [&](std::int64_t begin, std::int64_t rows,
-                                                        float* first, float* second) {
-    cpu::add_rows(x + begin * extent.channels, rows, extent.channels, shift.data(), first, second);
-  });
   statistics[0] = count;
   for (std::size_t c = 0; c < channels; ++c) {
     const Moments local =
-        moments_about(static_cast<double>(shift[c]), count, sums[c], sums[channels + c]);
+        moments_about(static_cast<double>(shift_[c]), count, sums_[c], sums_[channels + c]);
     const PackedMoments packed = pack(count, local);
     statistics[1 + c] = packed.sum;
     statistics[1 + channels + c] = packed.square_sum;
@@ -161,39 +180,74 @@ void CpuNormKernels::statistics_from_running(std::int64_t channels, double eps,
   }
 }
 
-void CpuNormKernels::normalise(NormExtent extent, const float* x, const double* statistics,
-                               const float* gamma, const float* beta, float* y) {
+void CpuNormKernels::normalise(NormExtent extent, ConstArrayRef x, const double* statistics,
+                               const float* gamma, const float* beta, const NormEpilogue& epilogue,
+                               ArrayRef y) {
   const auto channels = static_cast<std::size_t>(extent.channels);
   const double* inv_std = statistics + 1 + channels;
-  const SplitMean split = split_mean(statistics, channels);
-  std::vector<float> scale(channels);
-  std::vector<float> offset(channels);
+  split_mean(statistics, channels);
+  scale_.resize(channels);
+  offset_.resize(channels);
   for (std::size_t c = 0; c < channels; ++c) {
     const double slope = factor(gamma, c) * inv_std[c];
-    scale[c] = static_cast<float>(slope);
-    offset[c] = static_cast<float>((beta == nullptr ? 0.0 : static_cast<double>(beta[c])) -
-                                   slope * split.rest[c]);
+    scale_[c] = static_cast<float>(slope);
+    offset_[c] = static_cast<float>((beta == nullptr ? 0.0 : static_cast<double>(beta[c])) -
+                                    slope * rest_[c]);
   }
-  for_rows(extent, [&](std::int64_t start, std::int64_t rows) {
-    cpu::scale_rows(x + start, rows, extent.channels, split.mean.data(), scale.data(),
-                    offset.data(), y + start);
+  const float floor = epilogue.relu ? 0.0F : -std::numeric_limits<float>::infinity();
+  cpu::visit_activation(x.dtype, [&]<typename T>() {
+    const T* from = cpu::as<T>(x);
+    const T* residual = cpu::as<T>(epilogue.residual);
+    T* to = cpu::as<T>(y);
+    for_rows(extent, [&](std::int64_t start, std::int64_t rows) {
+      if (residual == nullptr) {
+        cpu::scale_rows(from + start, rows, extent.channels, shift_.data(), scale_.data(),
+                        offset_.data(), floor, to + start);
+      } else {
+        cpu::scale_and_add_rows(from + start, residual + start, rows, extent.channels,
+                                shift_.data(), scale_.data(), offset_.data(), floor, to + start);
+      }
+    });
   });
 }
 
-void CpuNormKernels::backward_sums(NormExtent extent, const float* dy, const float* x,
+void CpuNormKernels::backward_sums(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
                                    const double* statistics, double* sums) {
   const auto channels = static_cast<std::size_t>(extent.channels);
+  split_mean(statistics, channels);
+  cpu::visit_activation(x.dtype, [&]<typename T>() {
+    sum_rows(extent, [&](std::int64_t begin, std::int64_t rows, float* first, float* second) {
+      const std::int64_t start = begin * extent.channels;
+      cpu::add_gradient_rows(cpu::as<T>(dy) + start, cpu::as<T>(x) + start, rows, extent.channels,
+                             shift_.data(), first, second);
+    });
+  });
+  finish_backward_sums(channels, statistics, sums);
+}
+
+void CpuNormKernels::masked_backward_sums(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
+                                          ConstArrayRef y, const double* statistics, double* sums,
+                                          ArrayRef masked) {
+  const auto channels = static_cast<std::size_t>(extent.channels);
+  split_mean(statistics, channels);
+  cpu::visit_activation(x.dtype, [&]<typename T>() {
+    sum_rows(extent, [&](std::int64_t begin, std::int64_t rows, float* first, float* second) {
+      const std::int64_t start = begin * extent.channels;
+      cpu::add_masked_gradient_rows(cpu::as<T>(dy) + start, cpu::as<T>(x) + start,
+                                    cpu::as<T>(y) + start, rows, extent.channels, shift_.data(),
+                                    first, second, cpu::as<T>(masked) + start);
+    });
+  });
+  finish_backward_sums(channels, statistics, sums);
+}
+
+/// From the sums in sums_, which are about the means as floats.
+void CpuNormKernels::finish_backward_sums(std::size_t channels, const double* statistics,
+                                          double* sums) const {
   const double* inv_std = statistics + 1 + channels;
-  const SplitMean split = split_mean(statistics, channels);
-  const std::vector<double> local =
-      sum_rows(extent, [&](std::int64_t begin, std::int64_t rows, float* first, float* second) {
-        const std::int64_t start = begin * extent.channels;
-        cpu::add_gradient_rows(dy + start, x + start, rows, extent.channels, split.mean.data(),
-                               first, second);
-      });
   for (std::size_t c = 0; c < channels; ++c) {
-    sums[c] = local[c];
-    sums[channels + c] = inv_std[c] * (local[channels + c] - split.rest[c] * local[c]);
+    sums[c] = sums_[c];
+    sums[channels + c] = inv_std[c] * (sums_[channels + c] - rest_[c] * sums_[c]);
   }
 }
 
@@ -205,27 +259,30 @@ void CpuNormKernels::accumulate_affine_gradients(std::int64_t channels, const do
   }
 }
 
-void CpuNormKernels::backward_data(NormExtent extent, const float* dy, const float* x,
+void CpuNormKernels::backward_data(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
                                    const double* statistics, const float* gamma, const double* sums,
-                                   float* dx) {
+                                   ArrayRef dx) {
   const auto channels = static_cast<std::size_t>(extent.channels);
   const double count = statistics[0];
   const double* inv_std = statistics + 1 + channels;
-  const SplitMean split = split_mean(statistics, channels);
-  std::vector<float> scale(channels);
-  std::vector<float> slope(channels);
-  std::vector<float> offset(channels);
+  split_mean(statistics, channels);
+  scale_.resize(channels);
+  slope_.assign(channels, 0.0F);
+  offset_.assign(channels, 0.0F);
   for (std::size_t c = 0; c < channels; ++c) {
     const double outer = factor(gamma, c) * inv_std[c];
-    scale[c] = static_cast<float>(outer);
+    scale_[c] = static_cast<float>(outer);
     if (sums == nullptr) continue;
     const double inner = -outer * inv_std[c] * sums[channels + c] / count;
-    slope[c] = static_cast<float>(inner);
-    offset[c] = static_cast<float>(-outer * sums[c] / count - inner * split.rest[c]);
+    slope_[c] = static_cast<float>(inner);
+    offset_[c] = static_cast<float>(-outer * sums[c] / count - inner * rest_[c]);
   }
-  for_rows(extent, [&](std::int64_t start, std::int64_t rows) {
-    cpu::combine_rows(dy + start, x + start, rows, extent.channels, split.mean.data(), scale.data(),
-                      slope.data(), offset.data(), dx + start);
+  cpu::visit_activation(x.dtype, [&]<typename T>() {
+    for_rows(extent, [&](std::int64_t start, std::int64_t rows) {
+      cpu::combine_rows(cpu::as<T>(dy) + start, cpu::as<T>(x) + start, rows, extent.channels,
+                        shift_.data(), scale_.data(), slope_.data(), offset_.data(),
+                        cpu::as<T>(dx) + start);
+    });
   });
 }
 

@@ -1,7 +1,7 @@
-// The inner loops of batch norm on CPU: one pass over rows of `channels` floats, channels
-// innermost, with per-channel coefficients. Each is compiled for several instruction sets and
-// chosen at load time. No threads, no allocation; pointers do not overlap, except that an output
-// may be an input.
+// The inner loops of batch norm on CPU: one pass over rows of `channels` activations (float or
+// BFloat16), channels innermost, with per-channel coefficients in float. Each is compiled for
+// several instruction sets and chosen at load time. No threads, no allocation; pointers do not
+// overlap, except that an output may be an input.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +9,36 @@
 namespace dlaunch::nn::cpu {
 
 /// first[c] += sum of d, second[c] += sum of d^2, with d = x - shift.
-void add_rows(const float* x, std::int64_t rows, std::int64_t channels, const float* shift,
+template <typename T>
+void add_rows(const T* x, std::int64_t rows, std::int64_t channels, const float* shift,
               float* first, float* second);
 
 /// first[c] += sum of dy, second[c] += sum of dy (x - shift).
-void add_gradient_rows(const float* dy, const float* x, std::int64_t rows, std::int64_t channels,
+template <typename T>
+void add_gradient_rows(const T* dy, const T* x, std::int64_t rows, std::int64_t channels,
                        const float* shift, float* first, float* second);
 
-/// y = (x - shift) scale + offset.
-void scale_rows(const float* x, std::int64_t rows, std::int64_t channels, const float* shift,
-                const float* scale, const float* offset, float* y);
+/// The same of masked = (y > 0 ? dy : 0), which is stored too; it may be dy.
+template <typename T>
+void add_masked_gradient_rows(const T* dy, const T* x, const T* y, std::int64_t rows,
+                              std::int64_t channels, const float* shift, float* first,
+                              float* second, T* masked);
+
+/// y = max(floor, (x - shift) scale + offset); floor is 0 or minus infinity, a NaN stays one.
+template <typename T>
+void scale_rows(const T* x, std::int64_t rows, std::int64_t channels, const float* shift,
+                const float* scale, const float* offset, float floor, T* y);
+
+/// The same with `residual` added before the maximum.
+template <typename T>
+void scale_and_add_rows(const T* x, const T* residual, std::int64_t rows, std::int64_t channels,
+                        const float* shift, const float* scale, const float* offset, float floor,
+                        T* y);
 
 /// dx = dy scale + (x - shift) slope + offset.
-void combine_rows(const float* dy, const float* x, std::int64_t rows, std::int64_t channels,
+template <typename T>
+void combine_rows(const T* dy, const T* x, std::int64_t rows, std::int64_t channels,
                   const float* shift, const float* scale, const float* slope, const float* offset,
-                  float* dx);
+                  T* dx);
 
 }  // namespace dlaunch::nn::cpu

@@ -1,21 +1,28 @@
-// What differs between oneDNN 2.x and 3.x: the making of convolution primitives. Algorithms are
-// direct only (no Winograd: fp32 means fp32); the scratchpad is the caller's memory.
+// What differs between oneDNN 2.x and 3.x: the making of convolution primitives. The scratchpad is
+// the caller's memory.
 #pragma once
 
 #include <oneapi/dnnl/dnnl.hpp>
+
+#include "runtime/base/dtype.h"
 
 namespace dlaunch::nn::cpu {
 
 /// A convolution's arguments as oneDNN describes them. Dimensions are logical: images [N, C, H, W],
 /// weights [out, in, h, w]; the layouts are in the descriptors. `bias` is empty for none.
 struct ConvolutionDescriptors {
+  dnnl::algorithm algorithm = dnnl::algorithm::convolution_direct;
   dnnl::memory::desc x;
   dnnl::memory::desc weights;
+  dnnl::memory::desc weights_gradient;
   dnnl::memory::desc bias;
   dnnl::memory::desc y;
   dnnl::memory::dims strides;
   dnnl::memory::dims padding;
 };
+
+/// Whether this CPU multiplies in this type (bf16: AVX512-BF16 or AMX) with the oneDNN at hand.
+bool computes_in(DType dtype);
 
 /// These throw dnnl::error if oneDNN has no implementation.
 dnnl::convolution_forward::primitive_desc describe_forward(const dnnl::engine& engine,

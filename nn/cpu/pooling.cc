@@ -1,8 +1,8 @@
 // Pooling of NHWC images: the inner loops run over blocks of 16 channels, which become vectors.
 #include <algorithm>
-#include <cstring>
 #include <limits>
 
+#include "nn/cpu/activation.h"
 #include "nn/cpu/kernels.h"
 #include "nn/cpu/parallel.h"
 #include "runtime/base/multiversion.h"
@@ -32,9 +32,10 @@ inline __attribute__((always_inline)) Window window_at(const PoolGeometry& g, st
 }
 
 // The maximum of one window for `lanes` channels; x and y point to the first of them.
+template <typename T>
 inline __attribute__((always_inline)) void max_of_window(const PoolGeometry& g, const Window& w,
-                                                         std::int64_t lanes, const float* x,
-                                                         float* y, std::uint8_t* argmax) {
+                                                         std::int64_t lanes, const T* x, T* y,
+                                                         std::uint8_t* argmax) {
   float best[kLanes];
   std::int32_t where[kLanes];
   for (std::int64_t l = 0; l < kLanes; ++l) {
@@ -43,23 +44,25 @@ inline __attribute__((always_inline)) void max_of_window(const PoolGeometry& g, 
   }
   for (std::int64_t r = w.row_begin; r < w.row_end; ++r) {
     for (std::int64_t c = w.column_begin; c < w.column_end; ++c) {
-      const float* pixel = x + ((w.top + r) * g.width + w.left + c) * g.channels;
+      const T* pixel = x + ((w.top + r) * g.width + w.left + c) * g.channels;
       const auto index = static_cast<std::int32_t>(r * g.kernel + c);
 #pragma omp simd
       for (std::int64_t l = 0; l < lanes; ++l) {
-        const bool wins = pixel[l] > best[l] || pixel[l] != pixel[l];  // a NaN wins
-        best[l] = wins ? pixel[l] : best[l];
+        const float value = load(pixel[l]);
+        const bool wins = value > best[l] || value != value;  // a NaN wins
+        best[l] = wins ? value : best[l];
         where[l] = wins ? index : where[l];
       }
     }
   }
-  for (std::int64_t l = 0; l < lanes; ++l) y[l] = best[l];
+  for (std::int64_t l = 0; l < lanes; ++l) store(y[l], best[l]);
   if (argmax != nullptr) {
     for (std::int64_t l = 0; l < lanes; ++l) argmax[l] = static_cast<std::uint8_t>(where[l]);
   }
 }
 
-DLAUNCH_MULTIVERSION void max_pool_image(const PoolGeometry& g, const float* x, float* y,
+template <typename T>
+DLAUNCH_MULTIVERSION void max_pool_image(const PoolGeometry& g, const T* x, T* y,
                                          std::uint8_t* argmax) {
   for (std::int64_t row = 0; row < g.out_height(); ++row) {
     for (std::int64_t column = 0; column < g.out_width(); ++column) {
@@ -77,18 +80,19 @@ DLAUNCH_MULTIVERSION void max_pool_image(const PoolGeometry& g, const float* x, 
   }
 }
 
-DLAUNCH_MULTIVERSION void max_pool_image_backward(const PoolGeometry& g, const float* dy,
-                                                  const std::uint8_t* argmax, float* dx) {
+template <typename T>
+DLAUNCH_MULTIVERSION void max_pool_image_backward(const PoolGeometry& g, const T* dy,
+                                                  const std::uint8_t* argmax, T* dx) {
   for (std::int64_t row = 0; row < g.out_height(); ++row) {
     for (std::int64_t column = 0; column < g.out_width(); ++column) {
       const Window w = window_at(g, row, column);
       for (std::int64_t r = w.row_begin; r < w.row_end; ++r) {
         for (std::int64_t c = w.column_begin; c < w.column_end; ++c) {
-          float* pixel = dx + ((w.top + r) * g.width + w.left + c) * g.channels;
+          T* pixel = dx + ((w.top + r) * g.width + w.left + c) * g.channels;
           const auto index = static_cast<std::uint8_t>(r * g.kernel + c);
 #pragma omp simd
           for (std::int64_t i = 0; i < g.channels; ++i) {
-            pixel[i] += argmax[i] == index ? dy[i] : 0.0F;
+            store(pixel[i], load(pixel[i]) + (argmax[i] == index ? load(dy[i]) : 0.0F));
           }
         }
       }
@@ -98,24 +102,26 @@ DLAUNCH_MULTIVERSION void max_pool_image_backward(const PoolGeometry& g, const f
   }
 }
 
-DLAUNCH_MULTIVERSION void mean_of_image(std::int64_t pixels, std::int64_t channels, const float* x,
+template <typename T>
+DLAUNCH_MULTIVERSION void mean_of_image(std::int64_t pixels, std::int64_t channels, const T* x,
                                         float* y) {
   for (std::int64_t c = 0; c < channels; ++c) y[c] = 0.0F;
   for (std::int64_t p = 0; p < pixels; ++p, x += channels) {
 #pragma omp simd
-    for (std::int64_t c = 0; c < channels; ++c) y[c] += x[c];
+    for (std::int64_t c = 0; c < channels; ++c) y[c] += load(x[c]);
   }
   const float scale = 1.0F / static_cast<float>(pixels);
 #pragma omp simd
   for (std::int64_t c = 0; c < channels; ++c) y[c] *= scale;
 }
 
+template <typename T>
 DLAUNCH_MULTIVERSION void mean_of_image_backward(std::int64_t pixels, std::int64_t channels,
-                                                 const float* dy, float* dx) {
+                                                 const float* dy, T* dx) {
   const float scale = 1.0F / static_cast<float>(pixels);
   for (std::int64_t p = 0; p < pixels; ++p, dx += channels) {
 #pragma omp simd
-    for (std::int64_t c = 0; c < channels; ++c) dx[c] = dy[c] * scale;
+    for (std::int64_t c = 0; c < channels; ++c) store(dx[c], dy[c] * scale);
   }
 }
 
@@ -130,36 +136,46 @@ void for_each_image(std::int64_t n, std::int64_t size, const Function& function)
 
 }  // namespace
 
-void max_pool2d(const PoolGeometry& geometry, const float* x, float* y, std::uint8_t* argmax) {
+void max_pool2d(const PoolGeometry& geometry, ConstArrayRef x, ArrayRef y, std::uint8_t* argmax) {
   const std::int64_t in = geometry.height * geometry.width * geometry.channels;
   const std::int64_t out = geometry.out_height() * geometry.out_width() * geometry.channels;
-  for_each_image(geometry.n, out, [&](std::int64_t i) {
-    max_pool_image(geometry, x + i * in, y + i * out,
-                   argmax != nullptr ? argmax + i * out : nullptr);
+  visit_activation(y.dtype, [&]<typename T>() {
+    for_each_image(geometry.n, out, [&](std::int64_t i) {
+      max_pool_image(geometry, as<T>(x) + i * in, as<T>(y) + i * out,
+                     argmax != nullptr ? argmax + i * out : nullptr);
+    });
   });
 }
 
-void max_pool2d_backward(const PoolGeometry& geometry, const float* dy, const std::uint8_t* argmax,
-                         float* dx) {
+void max_pool2d_backward(const PoolGeometry& geometry, ConstArrayRef dy, const std::uint8_t* argmax,
+                         ArrayRef dx) {
   const std::int64_t in = geometry.height * geometry.width * geometry.channels;
   const std::int64_t out = geometry.out_height() * geometry.out_width() * geometry.channels;
-  for_each_image(geometry.n, out, [&](std::int64_t i) {
-    std::memset(dx + i * in, 0, static_cast<std::size_t>(in) * sizeof(float));
-    max_pool_image_backward(geometry, dy + i * out, argmax + i * out, dx + i * in);
+  visit_activation(dx.dtype, [&]<typename T>() {
+    for_each_image(geometry.n, out, [&](std::int64_t i) {
+      T* image = as<T>(dx) + i * in;
+      std::fill(image, image + in, T{});
+      max_pool_image_backward(geometry, as<T>(dy) + i * out, argmax + i * out, image);
+    });
   });
 }
 
-void global_avg_pool(std::int64_t n, std::int64_t pixels, std::int64_t channels, const float* x,
+void global_avg_pool(std::int64_t n, std::int64_t pixels, std::int64_t channels, ConstArrayRef x,
                      float* y) {
-  for_each_image(n, pixels * channels, [=](std::int64_t i) {
-    mean_of_image(pixels, channels, x + i * pixels * channels, y + i * channels);
+  visit_activation(x.dtype, [&]<typename T>() {
+    for_each_image(n, pixels * channels, [&](std::int64_t i) {
+      mean_of_image(pixels, channels, as<T>(x) + i * pixels * channels, y + i * channels);
+    });
   });
 }
 
 void global_avg_pool_backward(std::int64_t n, std::int64_t pixels, std::int64_t channels,
-                              const float* dy, float* dx) {
-  for_each_image(n, pixels * channels, [=](std::int64_t i) {
-    mean_of_image_backward(pixels, channels, dy + i * channels, dx + i * pixels * channels);
+                              const float* dy, ArrayRef dx) {
+  visit_activation(dx.dtype, [&]<typename T>() {
+    for_each_image(n, pixels * channels, [&](std::int64_t i) {
+      mean_of_image_backward(pixels, channels, dy + i * channels,
+                             as<T>(dx) + i * pixels * channels);
+    });
   });
 }
 

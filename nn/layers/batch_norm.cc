@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "nn/core/autograd.h"
+#include "nn/core/checks.h"
 #include "nn/core/norm_kernels.h"
 
 namespace dlaunch::nn {
@@ -21,6 +22,10 @@ const float* values_or_null(const Tensor& tensor) {
   return tensor.defined() ? tensor.data<const float>() : nullptr;
 }
 
+Tensor empty_like(const Tensor& x) {
+  return Tensor::empty(x.backend(), x.shape(), x.dtype());
+}
+
 /// Sums `values` (f64) over the ranks of `group`; nothing to do for null.
 void sum_over(Communicator* group, const Tensor& values, const std::string& label,
               const char* direction) {
@@ -33,6 +38,7 @@ void sum_over(Communicator* group, const Tensor& values, const std::string& labe
 struct Saved {
   Tensor statistics;  // finished
   Tensor weight;      // detached; undefined without affine
+  Tensor output;      // detached; undefined without ReLU
   bool of_batch = true;
   Communicator* group = nullptr;
   std::string label;
@@ -46,26 +52,39 @@ class BatchNormFunction : public Function {
   std::string_view name() const override { return "batch_norm"; }
 
   std::vector<Tensor> backward(Tensor grad_output, const BackwardContext& context) override {
-    Backend& backend = input_.backend();
     const NormExtent extent = extent_of(input_);
-    const Tensor sums = Tensor::empty(backend, {2 * extent.channels}, DType::kF64);
-    backend.norm().backward_sums(extent, grad_output.data<const float>(),
-                                 input_.data<const float>(), statistics(), sums.data<double>());
+    const Tensor sums = Tensor::empty(input_.backend(), {2 * extent.channels}, DType::kF64);
+    Tensor gradient = behind_relu(extent, std::move(grad_output), sums);
     const Tensor weight_grad = affine_gradient(context, 1);
     const Tensor bias_grad = affine_gradient(context, 2);
-    backend.norm().accumulate_affine_gradients(
+    input_.backend().norm().accumulate_affine_gradients(
         extent.channels, sums.data<const double>(),
         weight_grad.defined() ? weight_grad.data<float>() : nullptr,
         bias_grad.defined() ? bias_grad.data<float>() : nullptr);
     // The other ranks' input gradients need this rank's sums, whether or not it needs theirs.
     if (saved_.of_batch) sum_over(saved_.group, sums, saved_.label, "backward");
+    const Tensor residual_grad = context.needs(3) ? gradient : Tensor();
     Tensor input_grad;
-    if (context.needs(0)) input_grad = input_gradient(extent, std::move(grad_output), sums);
-    return {input_grad, weight_grad, bias_grad};
+    if (context.needs(0)) input_grad = input_gradient(extent, std::move(gradient), sums);
+    return {input_grad, weight_grad, bias_grad, residual_grad};
   }
 
  private:
   const double* statistics() const { return saved_.statistics.data<const double>(); }
+
+  /// The gradient of what ReLU was given, and the sums over it.
+  Tensor behind_relu(NormExtent extent, Tensor grad_output, const Tensor& sums) const {
+    NormKernels& norm = input_.backend().norm();
+    const ConstArrayRef dy = grad_output.read();
+    if (!saved_.output.defined()) {
+      norm.backward_sums(extent, dy, input_.read(), statistics(), sums.data<double>());
+      return grad_output;
+    }
+    Tensor masked = grad_output.sole_owner() ? grad_output.detach() : empty_like(grad_output);
+    norm.masked_backward_sums(extent, dy, input_.read(), saved_.output.read(), statistics(),
+                              sums.data<double>(), masked.write());
+    return masked;
+  }
 
   /// Where to add the gradient of weight (1) or bias (2); undefined if nobody wants it.
   Tensor affine_gradient(const BackwardContext& context, std::size_t i) const {
@@ -74,14 +93,12 @@ class BatchNormFunction : public Function {
     return existing.defined() ? existing : Tensor::zeros(input_.backend(), {input_.shape()[-1]});
   }
 
-  Tensor input_gradient(NormExtent extent, Tensor grad_output, const Tensor& sums) const {
-    Backend& backend = input_.backend();
-    const float* dy = grad_output.data<const float>();
-    Tensor result =
-        grad_output.sole_owner() ? std::move(grad_output) : Tensor::empty(backend, input_.shape());
-    backend.norm().backward_data(
-        extent, dy, input_.data<const float>(), statistics(), values_or_null(saved_.weight),
-        saved_.of_batch ? sums.data<const double>() : nullptr, result.data<float>());
+  Tensor input_gradient(NormExtent extent, Tensor gradient, const Tensor& sums) const {
+    const ConstArrayRef dy = gradient.read();
+    Tensor result = gradient.sole_owner() ? std::move(gradient) : empty_like(gradient);
+    input_.backend().norm().backward_data(
+        extent, dy, input_.read(), statistics(), values_or_null(saved_.weight),
+        saved_.of_batch ? sums.data<const double>() : nullptr, result.write());
     return result;
   }
 
@@ -110,30 +127,40 @@ BatchNorm::BatchNorm(Backend& backend, std::int64_t channels, BatchNormOptions o
   }
 }
 
-Tensor BatchNorm::forward(Tensor input) {
-  const Shape shape = output_shape(input.shape());
+Tensor BatchNorm::forward(Tensor input, Tensor residual) {
+  check(input, residual);
   const bool of_batch = is_training() || !options_.track_running_stats;
   // As in PyTorch, evaluation never waits for other ranks.
   Communicator* group = is_training() ? group_ : nullptr;
   const Tensor statistics = finished_statistics(input, of_batch, group);
 
-  const bool recording = is_recording({input, weight_, bias_});
-  const float* x = input.data<const float>();
-  Tensor output =
-      !recording && input.sole_owner() ? input.detach() : Tensor::empty(input.backend(), shape);
-  input.backend().norm().normalise(extent_of(input), x, statistics.data<const double>(),
-                                   values_or_null(weight_), values_or_null(bias_),
-                                   output.data<float>());
+  const bool recording = is_recording({input, weight_, bias_, residual});
+  const ConstArrayRef x = input.read();
+  Tensor output = !recording && input.sole_owner() ? input.detach() : empty_like(input);
+  input.backend().norm().normalise(
+      extent_of(input), x, statistics.data<const double>(), values_or_null(weight_),
+      values_or_null(bias_),
+      {.residual = residual.defined() ? residual.read() : ConstArrayRef(), .relu = options_.relu},
+      output.write());
   if (recording) {
     Saved saved{.statistics = statistics,
                 .weight = weight_.defined() ? weight_.detach() : Tensor(),
+                .output = options_.relu ? output.detach() : Tensor(),
                 .of_batch = of_batch,
                 .group = group,
                 .label = label_};
-    record(output, {input, weight_, bias_},
+    record(output, {input, weight_, bias_, residual},
            std::make_unique<BatchNormFunction>(input.detach(), std::move(saved)));
   }
   return output;
+}
+
+void BatchNorm::check(const Tensor& input, const Tensor& residual) const {
+  (void)output_shape(input.shape());
+  require_activation(label_, input);
+  if (!residual.defined()) return;
+  require_same_shape(label_, input, residual);
+  require_same_dtype(label_, input, residual);
 }
 
 Tensor BatchNorm::finished_statistics(const Tensor& input, bool of_batch, Communicator* group) {
@@ -145,8 +172,7 @@ Tensor BatchNorm::finished_statistics(const Tensor& input, bool of_batch, Commun
         running_var_.data<const float>(), statistics.data<double>());
     return statistics;
   }
-  backend.norm().batch_statistics(extent_of(input), input.data<const float>(),
-                                  statistics.data<double>());
+  backend.norm().batch_statistics(extent_of(input), input.read(), statistics.data<double>());
   sum_over(group, statistics, label_, "forward");
   RunningStatistics running;
   if (options_.track_running_stats) {
@@ -162,7 +188,8 @@ Tensor BatchNorm::finished_statistics(const Tensor& input, bool of_batch, Commun
 
 std::string BatchNorm::kind() const {
   return std::string(group_ == nullptr ? "BatchNorm(" : "SyncBatchNorm(") +
-         std::to_string(channels_) + (options_.affine ? ")" : ", no affine)");
+         std::to_string(channels_) + (options_.affine ? "" : ", no affine") +
+         (options_.relu ? ", ReLU)" : ")");
 }
 
 Shape BatchNorm::output_shape(const Shape& input) const {

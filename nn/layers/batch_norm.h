@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "nn/core/module.h"
 #include "runtime/comm/communicator.h"
@@ -17,6 +18,7 @@ struct BatchNormOptions {
   double momentum = 0.1;            // weight of the new batch in the running statistics
   bool affine = true;               // parameters "weight" (ones) and "bias" (zeros)
   bool track_running_stats = true;  // buffers "running_mean" (zeros) and "running_var" (ones)
+  bool relu = false;                // the result goes through ReLU, in the same pass
 };
 
 /// Input [N, C] or [N, H, W, C]; each channel is brought to mean 0 and (biased) variance 1 over all
@@ -26,12 +28,16 @@ struct BatchNormOptions {
 /// unbiased). A batch with a single value per channel is an Error; an empty one changes nothing. In
 /// evaluation the running statistics are used; without them, those of the local batch.
 ///
-/// For backward it keeps the input, and 2 C + 1 doubles.
+/// Input and result are f32 or bf16; statistics and parameters are not. For backward it keeps the
+/// input, 2 C + 1 doubles and, with ReLU, the result.
 class BatchNorm : public Module {
  public:
   BatchNorm(Backend& backend, std::int64_t channels, BatchNormOptions options = {});
 
-  Tensor forward(Tensor input) override;
+  Tensor forward(Tensor input) override { return forward(std::move(input), Tensor()); }
+  /// The normalised input plus `residual` (of the same shape and type; undefined: nothing), then
+  /// ReLU if the layer has it.
+  Tensor forward(Tensor input, Tensor residual);
   std::string kind() const override;
   Shape output_shape(const Shape& input) const override;
 
@@ -41,6 +47,7 @@ class BatchNorm : public Module {
             Communicator* group);
 
  private:
+  void check(const Tensor& input, const Tensor& residual) const;
   /// Of the batch, summed over the group, or the running ones; f64 [2 C + 1].
   Tensor finished_statistics(const Tensor& input, bool of_batch, Communicator* group);
 

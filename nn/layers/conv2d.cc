@@ -1,10 +1,12 @@
 #include "nn/layers/conv2d.h"
 
+#include <utility>
+
 namespace dlaunch::nn {
 
 Conv2d::Conv2d(Backend& backend, std::int64_t in, std::int64_t out, std::int64_t kernel,
                Generator& generator, const Conv2dLayerOptions& options)
-    : options_{options.stride, options.padding} {
+    : options_{options.stride, options.padding}, compute_type_(options.compute_type) {
   weight_ = add_parameter(
       "weight", make_weights(backend, {out, kernel, kernel, in}, options.initialisation, generator),
       ParameterKind::kWeight);
@@ -15,7 +17,7 @@ Conv2d::Conv2d(Backend& backend, std::int64_t in, std::int64_t out, std::int64_t
 }
 
 Tensor Conv2d::forward(Tensor input) {
-  return conv2d(input, weight_, bias_, options_);
+  return conv2d(convert(std::move(input), compute_type_), weight_, bias_, options_);
 }
 
 std::string Conv2d::kind() const {

@@ -11,6 +11,8 @@ struct Conv2dLayerOptions {
   std::int64_t padding = 0;
   bool bias = true;
   Initialisation initialisation = Initialisation::kUniform;
+  /// The input is converted to this type, f32 or bf16, and the result has it.
+  DType compute_type = DType::kF32;
 };
 
 /// Parameters: weight [out, kernel, kernel, in], bias [out].
@@ -26,6 +28,7 @@ class Conv2d : public Module {
 
  private:
   Conv2dOptions options_;
+  DType compute_type_;
   Tensor weight_;
   Tensor bias_;  // undefined without bias
 };

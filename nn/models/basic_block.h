@@ -4,7 +4,6 @@
 
 #include <string>
 
-#include "nn/layers/relu.h"
 #include "nn/models/builder.h"
 
 namespace dlaunch::nn {

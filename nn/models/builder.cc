@@ -5,7 +5,8 @@
 namespace dlaunch::nn {
 
 std::unique_ptr<Conv2d> ModelBuilder::conv(std::int64_t in, std::int64_t out, std::int64_t kernel,
-                                           const Conv2dLayerOptions& layer) const {
+                                           Conv2dLayerOptions layer) const {
+  layer.compute_type = options.compute_type;
   return std::make_unique<Conv2d>(backend, in, out, kernel, generator, layer);
 }
 

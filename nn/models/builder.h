@@ -19,7 +19,7 @@ struct ModelBuilder {
   Communicator* group;
 
   std::unique_ptr<Conv2d> conv(std::int64_t in, std::int64_t out, std::int64_t kernel,
-                               const Conv2dLayerOptions& layer = {}) const;
+                               Conv2dLayerOptions layer = {}) const;
   std::unique_ptr<Linear> linear(std::int64_t in, std::int64_t out) const;
   /// Local or synchronised, as the options say; `name` is the layer's place in the network.
   std::unique_ptr<BatchNorm> norm(std::int64_t channels, const std::string& name,

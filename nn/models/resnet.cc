@@ -3,7 +3,6 @@
 #include <string>
 
 #include "nn/layers/pooling.h"
-#include "nn/layers/relu.h"
 #include "nn/models/basic_block.h"
 
 namespace dlaunch::nn {
@@ -16,8 +15,7 @@ std::unique_ptr<Module> make_resnet(const ModelBuilder& builder,
                                         {.padding = 1,
                                          .bias = false,
                                          .initialisation = Initialisation::kKaimingFanOut}));
-  network->append("bn1", builder.norm(width, "bn1"));
-  network->append("relu", std::make_unique<ReLU>());
+  network->append("bn1", builder.norm(width, "bn1", {.relu = true}));
   for (std::size_t i = 0; i < stages.size(); ++i) {
     const std::string name = "layer" + std::to_string(i + 1);
     auto& stage = network->append(name, std::make_unique<Sequential>());

@@ -19,7 +19,7 @@ struct ResNetStage {
   int blocks = 0;
 };
 
-/// Children: conv1, bn1, relu, layer1 ... layerN, avgpool, fc.
+/// Children: conv1, bn1 (with ReLU), layer1 ... layerN, avgpool, fc.
 std::unique_ptr<Module> make_resnet(const ModelBuilder& builder,
                                     const std::vector<ResNetStage>& stages);
 

@@ -7,7 +7,8 @@
 
 namespace dlaunch::nn {
 
-/// Children: conv1, relu1, conv2, relu2, pool, dropout1, flatten, fc1, bn1, relu3, dropout2, fc2.
+/// Children: conv1, relu1, conv2, relu2, pool, dropout1, flatten, fc1, bn1 (with ReLU), dropout2,
+/// fc2.
 std::unique_ptr<Module> make_small_cnn(const ModelBuilder& builder);
 
 }  // namespace dlaunch::nn
