@@ -199,8 +199,11 @@ void read_train(JsonObject& object, TrainConfig& config) {
   config.max_seconds = object.number("max_seconds", 0, {.min = 0});
   config.validate_every = read_size(object, "validate_every", 1, kNotNegative);
   config.validation_batch_size = read_size(object, "validation_batch_size", 250, {1, 100000});
-  if (object.choice("compute_type", "fp32", {"fp32", "bf16"}) == "bf16")
-    object.refuse("compute_type", "bf16 is not there yet; use \"fp32\"");
+  const std::string compute = object.choice("compute_type", "fp32", {"fp32", "bf16", "auto"});
+  config.compute_type = compute == "fp32"   ? ComputeType::kF32
+                        : compute == "bf16" ? ComputeType::kBF16
+                                            : ComputeType::kAuto;
+  config.winograd = object.boolean("winograd", false);
   if (object.choice("device", "cpu", {"cpu", "cuda"}) == "cuda")
     object.refuse("device", "this build has no CUDA; use \"cpu\"");
 }

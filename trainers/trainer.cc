@@ -11,6 +11,7 @@
 #include "nn/cpu/cpu_backend.h"
 #include "nn/data/streams.h"
 #include "nn/models/model.h"
+#include "runtime/base/json_reader.h"
 #include "runtime/parallel/state_broadcast.h"
 #include "trainers/datasets.h"
 
@@ -38,6 +39,15 @@ std::unique_ptr<nn::Dataset> open_validation_set(const DataConfig& config,
   return dataset;
 }
 
+/// Throws ConfigError if the configuration asks for more than the hardware has.
+DType compute_type_of(const TrainConfig& config, const nn::Backend& backend) {
+  const bool bf16 = backend.computes_in(DType::kBF16);
+  if (config.compute_type == ComputeType::kBF16 && !bf16)
+    throw ConfigError(
+        "train.compute_type: this CPU does not multiply in bf16; use \"fp32\" or \"auto\"");
+  return config.compute_type == ComputeType::kF32 || !bf16 ? DType::kF32 : DType::kBF16;
+}
+
 std::unique_ptr<nn::Module> build_model(const TrainConfig& config, const nn::Dataset& dataset,
                                         nn::Backend& backend, nn::Generator& generator,
                                         Communicator& world) {
@@ -48,6 +58,7 @@ std::unique_ptr<nn::Module> build_model(const TrainConfig& config, const nn::Dat
   options.width = static_cast<std::int64_t>(shape.width);
   options.channels = static_cast<std::int64_t>(shape.channels);
   options.sync_batch_norm = config.sync_batch_norm;
+  options.compute_type = compute_type_of(config, backend);
   return make_model(config.model, options, backend, generator, &world);
 }
 
@@ -92,7 +103,7 @@ nn::StepPlan make_plan(const TrainConfig& config, const Communicator& world,
 Trainer::Trainer(const TrainConfig& config, Communicator& world, const Screen& screen)
     : config_(config),
       world_(world),
-      backend_(nn::make_cpu_backend()),
+      backend_(nn::make_cpu_backend({.winograd = config.winograd})),
       generator_(config.seed, random_stream(nn::RandomPurpose::kModel, 0,
                                             static_cast<std::uint64_t>(world.rank()))),
       train_set_(open_dataset(config.data, nn::Split::kTrain)),

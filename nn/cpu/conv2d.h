@@ -4,8 +4,8 @@
 // of the weights. Primitives are made once per geometry and kept.
 //
 // On request 3x3 convolutions in f32 go by Winograd's algorithm F(4x4, 3x3) (Lavin & Gray 2015):
-// half the time or less, although images are reordered for it, with an error some ten times that
-// of the direct algorithm.
+// less time, although images are reordered for it, with an error some three times that of the
+// direct algorithm.
 #pragma once
 
 #include <cstddef>

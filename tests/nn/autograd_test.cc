@@ -206,7 +206,7 @@ TEST_F(AutogradTest, NamesAFunctionWhoseGradientHasTheWrongShape) {
     backward(y, {.gradient = gradient});
     FAIL() << "no error";
   } catch (const Error& error) {
-    EXPECT_STREQ(error.what(), "wrong backward: gradient [4] for an input [2, 2]");
+    EXPECT_STREQ(error.what(), "wrong backward: gradient [4] f32 for an input [2, 2] f32");
   }
 }
 

@@ -98,6 +98,47 @@ INSTANTIATE_TEST_SUITE_P(Shapes, BatchNormShapes,
                                          Shape{129, 31}, Shape{4, 5, 7, 3}, Shape{2, 8, 8, 16},
                                          Shape{1, 3, 2, 17}, Shape{3, 40, 41, 67}));
 
+// With ReLU, and with a residual added before it or without.
+class FusedBatchNorm : public BatchNormTest, public testing::WithParamInterface<bool> {};
+
+TEST_P(FusedBatchNorm, EqualsNormalisationAdditionAndReluInDouble) {
+  const Shape shape{3, 5, 4, 33};
+  BatchNorm layer(*backend_, shape[-1], {.relu = true});
+  BatchNormReference reference = randomise(layer, shape[-1]);
+  const std::vector<float> x = normal(shape.size(), 0.3, 1.5);
+  const std::vector<float> added = normal(shape.size(), GetParam() ? 0.2 : 0, GetParam() ? 1 : 0);
+  const std::vector<float> dy = normal(shape.size());
+  const Tensor input = leaf(shape, x);
+  const Tensor residual = GetParam() ? leaf(shape, added) : Tensor();
+
+  const Tensor output = layer.forward(input, residual);
+  backward(output, {.gradient = tensor(shape, dy)});
+
+  reference.forward(in_double(x));
+  std::vector<double> expected(x.size());
+  std::vector<double> masked(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double sum = reference.y[i] + static_cast<double>(added[i]);
+    expected[i] = std::max(sum, 0.0);
+    masked[i] = sum > 0 ? static_cast<double>(dy[i]) : 0;
+  }
+  reference.backward(in_double(x), masked);
+  expect_near(values(output), expected, 1e-5, "output");
+  expect_near(values(input.grad()), reference.dx, 1e-5, "dx");
+  if (GetParam()) expect_near(values(residual.grad()), masked, 1e-6, "residual's gradient");
+  expect_near(values(named(layer, "weight").grad()), reference.dgamma, 2e-4, "dgamma");
+  expect_near(values(named(layer, "bias").grad()), reference.dbeta, 2e-4, "dbeta");
+}
+
+INSTANTIATE_TEST_SUITE_P(Residual, FusedBatchNorm, testing::Bool());
+
+TEST_F(BatchNormTest, RefusesAResidualThatDoesNotFit) {
+  BatchNorm layer(*backend_, 4);
+  const Tensor x = tensor({2, 4}, normal(8));
+  EXPECT_THROW(layer.forward(x, tensor({4, 4}, normal(16))), Error);
+  EXPECT_THROW(layer.forward(x, Tensor::zeros(*backend_, {2, 4}, DType::kBF16)), Error);
+}
+
 TEST_F(BatchNormTest, GradientsEqualFiniteDifferencesInDouble) {
   const Shape shape{3, 2, 2, 3};
   BatchNorm layer(*backend_, 3);

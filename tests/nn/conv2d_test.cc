@@ -1,5 +1,7 @@
 #include "nn/layers/conv2d.h"
 
+#include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -57,6 +59,41 @@ TEST_F(OpTest, Conv2dComputesALayerOfResNetAsTheReferenceDoes) {
   const Tensor y = conv2d(reference::to_tensor(*backend_, x), reference::to_tensor(*backend_, w),
                           Tensor(), {2, 1});
   reference::expect_close(y, reference::conv2d(x, w, nullptr, 2, 1), 1e-5, "result");
+}
+
+/// The largest error of a convolution's result and of its input's and weights' gradients, each as a
+/// fraction of the largest magnitude.
+double largest_error(Backend& backend, const Array& x, const Array& w, const Array& dy) {
+  const auto plain = [](const std::vector<Array>& in) {
+    return reference::conv2d(in[0], in[1], nullptr, 1, 1);
+  };
+  Tensor image = reference::to_tensor(backend, x);
+  Tensor weights = reference::to_tensor(backend, w);
+  image.set_requires_grad(true);
+  weights.set_requires_grad(true);
+  const Tensor y = conv2d(image, weights, Tensor(), {1, 1});
+  backward(y, {.gradient = reference::to_tensor(backend, dy)});
+  const auto error = [](const Tensor& actual, const Array& expected) {
+    double scale = 0;
+    double worst = 0;
+    const auto values = actual.values<const float>();
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      scale = std::max(scale, std::abs(expected.values[i]));
+      worst = std::max(worst, std::abs(static_cast<double>(values[i]) - expected.values[i]));
+    }
+    return worst / scale;
+  };
+  return std::max({error(y, plain({x, w})), error(image.grad(), reference::conv2d_data(dy, w)),
+                   error(weights.grad(), reference::conv2d_weights(x, dy))});
+}
+
+TEST_F(OpTest, Conv2dByWinogradIsAlmostAsExactAsDirectly) {
+  const Array x = random_array({2, 9, 10, 32});  // tiles of 4 x 4 do not fit evenly
+  const Array w = random_array({48, 3, 3, 32});
+  const Array dy = random_array({2, 9, 10, 48});
+  const auto winograd = make_cpu_backend({.winograd = true});
+  EXPECT_LT(largest_error(*backend_, x, w, dy), 2e-6);
+  EXPECT_LT(largest_error(*winograd, x, w, dy), 1e-5);
 }
 
 TEST_F(OpTest, Conv2dSeesWeightsThatChange) {

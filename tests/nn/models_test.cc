@@ -176,10 +176,10 @@ TEST_F(ModelTest, SmallCnnHasItsLayers) {
                                    "fc1.weight", "fc1.bias", "bn1.running_mean", "bn1.running_var",
                                    "fc2.weight", "fc2.bias"}));
   const std::vector<LayerRow> rows = layer_table(*make("small_cnn"), {1, 32, 32, 3});
-  ASSERT_EQ(rows.size(), 12U);
+  ASSERT_EQ(rows.size(), 11U);
   EXPECT_EQ(rows[4].output, (Shape{1, 14, 14, 32}));
   EXPECT_EQ(rows[6].output, (Shape{1, 6272}));
-  EXPECT_EQ(layer_table(*make("small_cnn", {.dropout = false}), {1, 32, 32, 3}).size(), 10U);
+  EXPECT_EQ(layer_table(*make("small_cnn", {.dropout = false}), {1, 32, 32, 3}).size(), 9U);
 }
 
 TEST_F(ModelTest, OtherImageSizesWork) {

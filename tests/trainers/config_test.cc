@@ -64,7 +64,7 @@ TEST(TrainConfig, RefusesWhatCannotBe) {
   EXPECT_THAT(refusal(R"({"model": {"name": "resnet19"}})"),
               HasSubstr("did you mean \"resnet18\""));
   EXPECT_THAT(refusal(R"({"train": {"device": "cuda"}})"), HasSubstr("this build has no CUDA"));
-  EXPECT_THAT(refusal(R"({"train": {"compute_type": "bf16"}})"), HasSubstr("use \"fp32\""));
+  EXPECT_THAT(refusal(R"({"train": {"compute_type": "fp8"}})"), HasSubstr("bf16"));
   EXPECT_THAT(refusal(R"({"train": {"global_batch_size": 8, "batch_size_per_rank": 4}})"),
               HasSubstr("either this or train.batch_size_per_rank"));
   EXPECT_THAT(refusal(R"({"train": {"batch_size_per_rank": 0}})"), HasSubstr("found 0"));

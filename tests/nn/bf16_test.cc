@@ -1,0 +1,228 @@
+// Activations in bf16: every operation against its reference in double, and training.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "nn/core/flat_parameters.h"
+#include "nn/core/ops.h"
+#include "nn/layers/batch_norm.h"
+#include "nn/models/model.h"
+#include "runtime/base/half.h"
+#include "tests/nn/batch_norm_reference.h"
+#include "tests/nn/op_test.h"
+
+namespace dlaunch::nn {
+namespace {
+
+using reference::Array;
+
+// bf16 has 8 bits of mantissa: a rounding changes a value by up to 2^-9 of it. Results are rounded
+// once, gradients travel through a few roundings.
+constexpr double kTolerance = 0x1p-6;
+
+Tensor as_bf16(const Tensor& x) {
+  return convert(x, DType::kBF16);
+}
+Tensor as_f32(const Tensor& x) {
+  return convert(x, DType::kF32);
+}
+
+class Bf16Test : public OpTest {
+ protected:
+  void SetUp() override {
+    if (!backend_->computes_in(DType::kBF16)) GTEST_SKIP() << "this CPU does not multiply in bf16";
+  }
+  /// Random values that are exact in bf16.
+  Array random_bf16(const Shape& shape) {
+    Array array = random_array(shape);
+    for (double& value : array.values) {
+      value = static_cast<double>(static_cast<float>(BFloat16(static_cast<float>(value))));
+    }
+    return array;
+  }
+};
+
+TEST_F(Bf16Test, ConversionRoundsToNearestEvenAndKeepsWhatIsNoNumber) {
+  const std::vector<float> x{1.0F, 1.00390625F, 1.01171875F, -3.1415927F, INFINITY, NAN, 0.0F};
+  const Tensor rounded = as_bf16(Tensor::from<float>(*backend_, {7}, x));
+  const auto bits = rounded.values<const BFloat16>();
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    EXPECT_EQ(bits[i].bits, BFloat16::from_float(x[i])) << x[i];
+  }
+  EXPECT_TRUE(std::isnan(as_f32(rounded).values<const float>()[5]));
+}
+
+struct ConvCase {
+  Shape x, weights;
+  std::int64_t stride, padding;
+};
+
+class Bf16Convolutions : public Bf16Test, public testing::WithParamInterface<ConvCase> {};
+
+TEST_P(Bf16Convolutions, EqualTheReferenceWithinTheirPrecision) {
+  const ConvCase& param = GetParam();
+  // A gradient is the sum of many products of which one factor was rounded.
+  const double terms = static_cast<double>(
+      std::max({param.weights.size() / param.weights[0], param.weights.size() / param.weights[3],
+                param.x.size() / param.x[3]}));
+  const double tolerance = std::max(1.0, std::sqrt(terms)) * 0x1p-7;
+  reference::check_operation(
+      *backend_,
+      [&](const std::vector<Tensor>& in) {
+        return as_f32(conv2d(as_bf16(in[0]), in[1], in[2], {param.stride, param.padding}));
+      },
+      [&](const std::vector<Array>& in) {
+        return reference::conv2d(in[0], in[1], &in[2], param.stride, param.padding);
+      },
+      {random_bf16(param.x), random_bf16(param.weights), random_array({param.weights[0]})}, random_,
+      tolerance);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, Bf16Convolutions,
+                         testing::Values(ConvCase{{2, 6, 5, 3}, {4, 3, 3, 3}, 1, 0},
+                                         ConvCase{{2, 5, 5, 5}, {7, 3, 3, 5}, 1, 1},
+                                         ConvCase{{1, 5, 5, 16}, {33, 3, 3, 16}, 2, 1},
+                                         ConvCase{{2, 5, 5, 32}, {32, 1, 1, 32}, 2, 0},
+                                         ConvCase{{1, 3, 3, 32}, {32, 3, 3, 32}, 1, 1},
+                                         ConvCase{{0, 4, 4, 16}, {16, 3, 3, 16}, 1, 1}));
+
+TEST_F(Bf16Test, OtherOperationsEqualTheirReferences) {
+  const auto check = [&](const std::function<Tensor(const Tensor&)>& operation,
+                         const std::function<Array(const Array&)>& plain) {
+    reference::check_operation(
+        *backend_, [&](const std::vector<Tensor>& in) { return as_f32(operation(as_bf16(in[0]))); },
+        [&](const std::vector<Array>& in) { return plain(in[0]); }, {random_bf16({3, 6, 4, 19})},
+        random_, kTolerance);
+  };
+  check([](const Tensor& x) { return relu(x); },
+        [](Array x) {
+          for (double& value : x.values) value = std::max(value, 0.0);
+          return x;
+        });
+  check([](const Tensor& x) { return add(x, x); },
+        [](Array x) {
+          for (double& value : x.values) value *= 2;
+          return x;
+        });
+  check([](const Tensor& x) { return global_avg_pool(x); }, reference::global_avg_pool);
+}
+
+TEST_F(Bf16Test, MaxPoolEqualsItsReference) {
+  Array x({2, 6, 4, 19});  // integers, no two of a window the same
+  for (std::int64_t i = 0; i < x.shape.size(); ++i) {
+    const std::int64_t column = i / 19 % 4;
+    const std::int64_t row = i / 19 / 4 % 6;
+    x.at(i) = static_cast<double>(static_cast<std::int64_t>(random_() % 60) * 4 + row % 2 * 2 +
+                                  column % 2 - 120);
+  }
+  reference::check_operation(
+      *backend_, [](const std::vector<Tensor>& in) { return as_f32(max_pool2d(as_bf16(in[0]))); },
+      [](const std::vector<Array>& in) { return reference::max_pool2d(in[0], 2, 2, 0); }, {x},
+      random_, kTolerance);
+}
+
+TEST_F(Bf16Test, DropoutDropsWhatItDropsInF32) {
+  const Array x = random_bf16({7, 100});
+  Generator generator(seed_);
+  Generator same(seed_);
+  const Tensor exact = dropout(reference::to_tensor(*backend_, x), 0.5, generator);
+  const Tensor rounded = as_f32(dropout(as_bf16(reference::to_tensor(*backend_, x)), 0.5, same));
+  const auto expected = exact.values<const float>();
+  const auto actual = rounded.values<const float>();
+  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(actual[i], expected[i]);  // doubled
+}
+
+TEST_F(Bf16Test, BatchNormKeepsItsStatisticsInDouble) {
+  const Shape shape{9, 5, 7, 21};
+  Array x = random_bf16(shape);
+  for (double& value : x.values) value = 8 * value + 40;  // far from 0
+  for (double& value : x.values) {
+    value = static_cast<double>(static_cast<float>(BFloat16(static_cast<float>(value))));
+  }
+  const Array dy = random_bf16(shape);
+  Tensor input = reference::to_tensor(*backend_, x);
+  input.set_requires_grad(true);
+  BatchNorm layer(*backend_, shape[-1]);
+  const Tensor output = layer.forward(as_bf16(input));
+  backward(output, {.gradient = as_bf16(reference::to_tensor(*backend_, dy))});
+
+  BatchNormReference expected{.channels = static_cast<std::size_t>(shape[-1])};
+  expected.forward(x.values);
+  expected.backward(x.values, dy.values);
+  const Tensor y = as_f32(output);
+  for (std::size_t i = 0; i < x.values.size(); ++i) {
+    ASSERT_NEAR(y.values<const float>()[i], expected.y[i], kTolerance * 4);
+    ASSERT_NEAR(input.grad().values<const float>()[i], expected.dx[i], kTolerance);
+  }
+  for (const NamedBuffer& buffer : layer.buffers()) {
+    if (buffer.name != "running_mean") continue;
+    for (std::size_t c = 0; c < expected.mean.size(); ++c) {
+      EXPECT_NEAR(buffer.tensor.values<const float>()[c], 0.1 * expected.mean[c], 1e-5);
+    }
+  }
+}
+
+TEST_F(Bf16Test, MixedTypesAreRefused) {
+  const Tensor x = Tensor::zeros(*backend_, {2, 3});
+  EXPECT_THROW(add(x, as_bf16(x)), Error);
+  EXPECT_THROW(linear(as_bf16(x), Tensor::zeros(*backend_, {4, 3}), Tensor()), Error);
+}
+
+/// A little ResNet on a batch that it learns by heart.
+class Bf16Training : public Bf16Test {
+ protected:
+  /// The losses of `steps` steps of gradient descent.
+  std::vector<float> train(DType compute_type, int steps, std::uint64_t* allocations = nullptr) {
+    Generator generator(7);
+    const auto model = make_model(
+        "resnet20", {.num_classes = 4, .height = 8, .width = 8, .compute_type = compute_type},
+        *backend_, generator, nullptr);
+    FlatParameters flat = flatten_parameters(*model);
+    std::vector<float> pixels(8 * 8 * 8 * 3);
+    generator.fill_normal(pixels, 0, 1);
+    const Tensor images = Tensor::from<float>(*backend_, {8, 8, 8, 3}, pixels);
+    const std::vector<std::int32_t> labels{0, 1, 2, 3, 3, 2, 1, 0};
+    std::vector<float> losses;
+    for (int step = 0; step < steps; ++step) {
+      flat.zero_gradients();
+      const Tensor loss =
+          cross_entropy(model->forward(images), std::span<const std::int32_t>(labels),
+                        {.reduction = Reduction::kMean});
+      losses.push_back(loss.item());
+      backward(loss);
+      backend_->axpy(flat.values.size(), -0.05F, flat.gradients.data<const float>(),
+                     flat.values.data<float>());
+      if (step == 1 && allocations != nullptr) *allocations = backend_->memory().allocations;
+    }
+    return losses;
+  }
+};
+
+TEST_F(Bf16Training, LearnsAsInF32) {
+  const std::vector<float> exact = train(DType::kF32, 15);
+  const std::vector<float> rounded = train(DType::kBF16, 15);
+  EXPECT_NEAR(rounded.front(), exact.front(), 0.05 * exact.front());
+  EXPECT_LT(exact.back(), 0.5 * exact.front());
+  EXPECT_LT(rounded.back(), 0.5 * exact.front());
+}
+
+TEST_F(Bf16Training, AStepThatRepeatsAllocatesNothing) {
+  std::uint64_t after_two_steps = 0;
+  train(DType::kBF16, 5, &after_two_steps);
+  EXPECT_EQ(backend_->memory().allocations, after_two_steps);
+}
+
+TEST_F(Bf16Training, HoldsHalfOfTheActivations) {
+  backend_->reset_peak();
+  train(DType::kF32, 1);
+  const std::size_t exact = backend_->memory().peak;
+  backend_->reset_peak();
+  train(DType::kBF16, 1);
+  EXPECT_LT(backend_->memory().peak, exact);
+}
+
+}  // namespace
+}  // namespace dlaunch::nn
