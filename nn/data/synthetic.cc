@@ -76,7 +76,9 @@ class SyntheticDataset : public Dataset {
       for (std::size_t x = 0; x < shape.width; ++x) {
         const std::size_t from = (from_row + (x + shift_x) % shape.width) * shape.channels;
         for (std::size_t c = 0; c < shape.channels; ++c) {
-          const int offset = static_cast<int>(generator() >> 16) * (2 * noise + 1) / 65536 - noise;
+          const int offset =
+              noise == 0 ? 0
+                         : static_cast<int>(generator() >> 16) * (2 * noise + 1) / 65536 - noise;
           const int signal = (pattern[from + c] - kMiddle) * contrast / 256;
           *image_at(image, y, x, c) =
               static_cast<std::uint8_t>(std::clamp(kMiddle + signal + offset, 0, 255));

@@ -34,9 +34,8 @@ Adam::Adam(FlatParameters parameters, AdamOptions options)
 
 void Adam::begin_step(double learning_rate) {
   learning_rate_ = learning_rate;
-  steps_.backend().add(1, steps_.data<const float>(),
-                       Tensor::from(steps_.backend(), {1}, std::array{1.0F}).data<const float>(),
-                       steps_.data<float>());
+  const Tensor one = Tensor::from(steps_.backend(), {1}, std::array{1.0F});
+  steps_.backend().axpy(1, 1.0F, one.data<const float>(), steps_.data<float>());
 }
 
 void Adam::update(std::int64_t begin, std::int64_t end) {

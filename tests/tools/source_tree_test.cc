@@ -60,6 +60,7 @@ const std::map<std::string, std::vector<std::string>> kMayInclude{
       "runtime/comm/work.h"}},
     {"trainers", {"runtime", "nn"}},
     {"tools", {"runtime", "transport", "nn"}},
+    {"tools/bench/training", {"runtime", "nn", "trainers", "tools/bench"}},
     {"tests/support", {"runtime", "transport"}},
     {"tests", {"tests/support", "runtime", "transport", "nn", "launcher", "trainers", "tools"}},
 };

@@ -65,6 +65,7 @@ TrainConfig config_to_measure(const TrainingOptions& options, std::size_t ranks,
     const DataShape shape = data_shape(wanted.data);
     const std::size_t step_size = wanted.samples_per_step(ranks);
     overrides.emplace_back("data.set=synthetic");
+    overrides.emplace_back("data.synthetic.noise=0");  // whose making would be measured too
     for (const auto& [key, value] : {std::pair{"classes", shape.classes},
                                      {"height", shape.image.height},
                                      {"width", shape.image.width},

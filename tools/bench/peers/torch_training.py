@@ -1,0 +1,254 @@
+#!/usr/bin/python3
+"""Times training in PyTorch as dbench train and dbench syncbn time ours.
+
+    torch_training.py train resnet18 --ranks 2 --threads 1 --batch 64 [--accumulation 2] [--precision bf16]
+                                     [--channels-last] [--compile] [--warmup 3] [--steps 20]
+    torch_training.py syncbn --ranks 2 --channels 128,256 --batches 32,64
+
+`train`: the same network, batch and optimizer as the configuration of dtrain, DistributedDataParallel over Gloo, plain
+batch normalisation (nn.SyncBatchNorm refuses CPU tensors), on a batch that stays in memory. `syncbn`: synchronised batch
+normalisation written in Python on torch.distributed, one all-reduce each way, and with one rank PyTorch's own
+BatchNorm1d. Rank 0 prints JSON.
+"""
+import argparse
+import contextlib
+import json
+import os
+import sys
+import tempfile
+import time
+import traceback
+
+from torch_bench import is_stable, peak_mib, quantile, reset_peak
+
+
+def resident_mib():
+    """Of a process that has imported torch and done nothing yet."""
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) / 1024 for line in file if line.startswith("VmRSS:"))
+
+
+def make_network(torch, name):
+    nn = torch.nn
+
+    class Block(nn.Module):
+        def __init__(self, inputs, outputs, stride):
+            super().__init__()
+            self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+            self.bn1 = nn.BatchNorm2d(outputs)
+            self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+            self.bn2 = nn.BatchNorm2d(outputs)
+            self.downsample = nn.Identity()
+            if stride != 1 or inputs != outputs:
+                self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False),
+                                                nn.BatchNorm2d(outputs))
+
+        def forward(self, x):
+            y = torch.relu_(self.bn1(self.conv1(x)))
+            return torch.relu_(self.bn2(self.conv2(y)) + self.downsample(x))
+
+    if name == "small_cnn":
+        return nn.Sequential(nn.Conv2d(3, 32, 3), nn.ReLU(True), nn.Conv2d(32, 32, 3), nn.ReLU(True), nn.MaxPool2d(2),
+                             nn.Dropout(0.25), nn.Flatten(), nn.Linear(6272, 128), nn.BatchNorm1d(128, affine=False),
+                             nn.ReLU(True), nn.Dropout(0.5), nn.Linear(128, 100))
+    layers = [nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU(True)]
+    inputs = 64
+    for outputs, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
+        layers += [Block(inputs, outputs, stride), Block(outputs, outputs, 1)]
+        inputs = outputs
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 100))
+
+
+class Step:
+    """One optimizer step of data-parallel training."""
+
+    def __init__(self, torch, arguments):
+        self.torch, self.arguments = torch, arguments
+        torch.manual_seed(1)
+        layout = torch.channels_last if arguments.channels_last else torch.contiguous_format
+        network = make_network(torch, arguments.network).to(memory_format=layout)
+        self.network = torch.nn.parallel.DistributedDataParallel(network) if arguments.ranks > 1 else network
+        self.forward = torch.compile(self.network) if arguments.compile else self.network
+        self.optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4)
+        self.images = torch.randn(arguments.batch, 3, 32, 32).to(memory_format=layout)
+        self.labels = torch.randint(0, 100, (arguments.batch,))
+
+    def micro_batch(self):
+        torch = self.torch
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.arguments.precision == "bf16"):
+            loss = torch.nn.functional.cross_entropy(self.forward(self.images), self.labels)
+        (loss / self.arguments.accumulation).backward()
+        return loss
+
+    def run(self):
+        self.optimizer.zero_grad()
+        for micro_batch in range(self.arguments.accumulation):
+            silent = micro_batch + 1 < self.arguments.accumulation and self.arguments.ranks > 1
+            with self.network.no_sync() if silent else contextlib.nullcontext():
+                loss = self.micro_batch()
+        self.optimizer.step()
+        return loss.item()
+
+
+def train(torch, distributed, arguments, rank):
+    idle = resident_mib()
+    reset_peak()
+    step = Step(torch, arguments)
+    for _ in range(arguments.warmup):
+        step.run()
+    durations = []
+    for _ in range(arguments.steps):
+        start = time.perf_counter()
+        step.run()
+        durations.append(time.perf_counter() - start)
+    worst = torch.tensor([peak_mib(), sum(durations), idle], dtype=torch.float64)
+    distributed.all_reduce(worst, op=distributed.ReduceOp.MAX)
+    ascending, images = sorted(durations), arguments.batch * arguments.accumulation * arguments.ranks
+    if rank == 0:
+        print(json.dumps({
+            "network": arguments.network, "precision": arguments.precision, "ranks": arguments.ranks,
+            "channels_last": arguments.channels_last, "compile": arguments.compile, "images_per_step": images,
+            "images_per_second": images * len(durations) / worst[1].item(),
+            "ms_p10": quantile(ascending, 0.1) * 1e3, "ms": quantile(ascending, 0.5) * 1e3,
+            "ms_p90": quantile(ascending, 0.9) * 1e3, "peak_mib": worst[0].item(),
+            "idle_mib": worst[2].item(),
+            "torch": torch.__version__}), flush=True)
+
+
+def make_sync_batch_norm(torch, distributed):
+    class SyncBatchNorm(torch.autograd.Function):
+        @staticmethod
+        def forward(context, x, weight, bias, running_mean, running_var):
+            count = torch.full((1,), float(x.shape[0]))
+            packed = torch.cat([count, x.sum(0), (x * x).sum(0)])
+            distributed.all_reduce(packed)
+            total, sums, squares = packed[0], *packed[1:].chunk(2)
+            mean = sums / total
+            variance = squares / total - mean * mean
+            inverse = torch.rsqrt(variance + 1e-5)
+            running_mean.lerp_(mean, 0.1)
+            running_var.lerp_(variance * total / (total - 1), 0.1)
+            normalised = (x - mean) * inverse
+            context.save_for_backward(normalised, weight, inverse, total)
+            return normalised * weight + bias
+
+        @staticmethod
+        def backward(context, gradient):
+            normalised, weight, inverse, total = context.saved_tensors
+            bias_gradient, weight_gradient = gradient.sum(0), (gradient * normalised).sum(0)
+            packed = torch.cat([bias_gradient, weight_gradient])
+            distributed.all_reduce(packed)
+            first, second = (packed / total).chunk(2)
+            return (gradient - first - normalised * second) * (weight * inverse), weight_gradient, bias_gradient, None, None
+
+    return SyncBatchNorm.apply
+
+
+def repeat(distributed, torch, seconds, prepare, run):
+    """Durations of the slowest rank, each from a barrier, until the median is stable or the time is over."""
+    durations, start = [], time.perf_counter()
+    for repetition in range(20000):
+        prepare()
+        distributed.barrier()
+        begin = time.perf_counter()
+        run()
+        durations.append(time.perf_counter() - begin)
+        if repetition % 20 == 19:
+            done = time.perf_counter() - start >= seconds
+            stop = torch.tensor([float(done or (repetition >= 59 and is_stable(durations[20:])))])
+            distributed.all_reduce(stop)
+            if stop.item() > 0:
+                break
+    slowest = torch.tensor(durations[20:] or durations, dtype=torch.float64)
+    distributed.all_reduce(slowest, op=distributed.ReduceOp.MAX)
+    return sorted(slowest.tolist())
+
+
+def measure_sync_batch_norm(torch, distributed, arguments, rank):
+    synchronised = make_sync_batch_norm(torch, distributed)
+    cells = []
+    for channels in arguments.channels:
+        for batch in arguments.batches:
+            x = torch.empty(batch, channels, requires_grad=True)
+            gradient = torch.empty(batch, channels)
+            own = torch.nn.BatchNorm1d(channels)
+            state = [own.weight, own.bias, own.running_mean, own.running_var]
+
+            def prepare():
+                with torch.no_grad():
+                    x.normal_()
+                    gradient.normal_()
+                x.grad = None
+
+            def run_synchronised():
+                synchronised(x, *state).backward(gradient)
+
+            def run_own():
+                own(x).backward(gradient)
+
+            together = repeat(distributed, torch, arguments.seconds, prepare, run_synchronised)
+            alone = repeat(distributed, torch, arguments.seconds, prepare, run_own)
+            cells.append({"rows": batch, "channels": channels, "us": quantile(together, 0.5) * 1e6,
+                          "batch_norm_us": quantile(alone, 0.5) * 1e6, "repetitions": len(together)})
+    if rank == 0:
+        print(json.dumps({"ranks": arguments.ranks, "cells": cells, "torch": torch.__version__}), flush=True)
+
+
+def run_rank(arguments, rank, meeting_place):
+    import torch
+    import torch.distributed as distributed
+
+    torch.set_num_threads(arguments.threads)
+    distributed.init_process_group("gloo", init_method="file://" + meeting_place, rank=rank,
+                                   world_size=arguments.ranks)
+    {"train": train, "syncbn": measure_sync_batch_norm}[arguments.subject](torch, distributed, arguments, rank)
+    distributed.barrier()
+    distributed.destroy_process_group()
+
+
+def parse_arguments():
+    def numbers(text):
+        return [int(word) for word in text.split(",")]
+
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("subject", choices=["train", "syncbn"])
+    parser.add_argument("network", nargs="?", choices=["resnet18", "small_cnn"], default="resnet18")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--batch", type=int, default=64, help="of a rank's micro-batch")
+    parser.add_argument("--accumulation", type=int, default=1)
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
+    parser.add_argument("--channels-last", action="store_true")
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--warmup", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--channels", type=numbers, default=[128, 256, 512, 1024])
+    parser.add_argument("--batches", type=numbers, default=[32, 64])
+    parser.add_argument("--seconds", type=float, default=0.5)
+    return parser.parse_args()
+
+
+def main():
+    arguments = parse_arguments()
+    # Forked before torch is imported, so that every rank's memory is its own.
+    with tempfile.TemporaryDirectory() as folder:
+        children = []
+        for rank in range(arguments.ranks):
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    run_rank(arguments, rank, os.path.join(folder, "meeting"))
+                    code = 0
+                except Exception:  # a fork must not unwind into main()
+                    traceback.print_exc()
+                finally:
+                    sys.stdout.flush()
+                    os._exit(code)
+            children.append(child)
+        codes = [os.waitpid(child, 0)[1] for child in children]
+    return 1 if any(codes) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
