@@ -115,36 +115,48 @@ void Announcements::listen(int peer) {
   endpoint_->start_recv(from.recv);
 }
 
-void Announcements::announce(std::size_t lane, std::uint64_t sequence, bool alone) {
-  while (!outgoing_.empty() &&
-         std::ranges::all_of(outgoing_.front().sends, [](const Transfer& t) { return t.done(); })) {
-    outgoing_.pop_front();
-  }
-  Outgoing& outgoing = outgoing_.emplace_back();
-  Payload& payload = outgoing.payload;
+Announcements::Payload Announcements::payload_for(const Wait& wait, int peer) const {
+  const std::size_t lane = index_of(wait.lane);
+  Payload payload;
   payload.lane = static_cast<std::uint32_t>(lane);
-  payload.alone = alone ? 1 : 0;
+  payload.alone = wait.alone ? 1 : 0;
+  payload.in_message = wait.sequence == 0 ? 1 : 0;
+  payload.messages_driven = messages_driven_.load(std::memory_order_relaxed) ? 1 : 0;
+  payload.waits = static_cast<std::uint8_t>(std::min<std::size_t>(wait.waiting_for.size(), 255));
+  std::copy_n(wait.waiting_for.begin(), std::min(wait.waiting_for.size(), kToldRanks),
+              payload.waiting_for.begin());
   for (std::size_t i = 0; i < kLaneKinds; ++i) payload.entered[i] = lanes_[i].last;
-  for (std::size_t i = 0; i < kToldCalls && i < sequence; ++i) {
-    payload.calls[i] = lanes_[lane].calls[(sequence - i) % kRemembered];
+  for (std::size_t i = 0; i < kToldCalls && i < wait.sequence; ++i) {
+    payload.calls[i] = lanes_[lane].calls[(wait.sequence - i) % kRemembered];
   }
-  outgoing.sends.resize(peers_.size());
+  payload.message = wait.message;
+  const Peer& reader = peers_[static_cast<std::size_t>(peer)];
+  payload.sent = reader.sent.load(std::memory_order_relaxed);
+  payload.received = reader.received.load(std::memory_order_relaxed);
+  return payload;
+}
+
+void Announcements::announce(const Wait& wait) {
+  while (!outgoing_.empty() && outgoing_.front().send.done()) outgoing_.pop_front();
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     const int rank = static_cast<int>(i);
-    Transfer& send = outgoing.sends[i];
-    if (rank == rank_ || peers_[i].unanswered >= kMostUnanswered) {
-      send.complete(Status());
-      continue;
-    }
+    const bool concerned = wait.sequence > 0 || rank == wait.message.peer;
+    if (rank == rank_ || !concerned || peers_[i].unanswered >= kMostUnanswered) continue;
     if (!peers_[i].listening) listen(rank);
     ++peers_[i].unanswered;
-    send.peer = rank;
-    send.tag = kTag;
-    send.signature = kSignature;
-    send.data = reinterpret_cast<std::byte*>(&outgoing.payload);
-    send.bytes = sizeof(Payload);
-    endpoint_->start_send(send);
+    Letter& letter = outgoing_.emplace_back();
+    letter.payload = payload_for(wait, rank);
+    send(letter, rank);
   }
+}
+
+void Announcements::send(Letter& letter, int peer) {
+  letter.send.peer = peer;
+  letter.send.tag = kTag;
+  letter.send.signature = kSignature;
+  letter.send.data = reinterpret_cast<std::byte*>(&letter.payload);
+  letter.send.bytes = sizeof(Payload);
+  endpoint_->start_send(letter.send);
 }
 
 // Takes in what has arrived. A receive that ended badly says that the peer left or that the
@@ -166,7 +178,9 @@ Status Announcements::hear(int rank, const Payload& heard) {
   if (heard.lane >= kLaneKinds) return Status();
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
   peer.unanswered = 0;
-  if (heard.alone != 0) peer.waits = heard;
+  peer.last = heard;
+  peer.heard_at = Deadline::Clock::now();
+  if (heard.alone != 0) peer.alone = heard;
   for (std::size_t i = 0; i < kLaneKinds; ++i) {
     peer.newest[i] = std::max(peer.newest[i], heard.entered[i]);
   }
@@ -183,31 +197,43 @@ Status Announcements::hear(int rank, const Payload& heard) {
   return Status();
 }
 
-// Each of two ranks waits on a lane of its own for the other, which is stuck in its own call.
+// "blocking barrier", "asynchronous recv f32[3] from rank 1".
+std::string Announcements::describe(const Payload& wait) {
+  return wait.in_message != 0
+             ? describe_message(wait.message)
+             : kind_of_call(wait.lane) + " " + describe_call(wait.calls[0].signature);
+}
+
+// True if `waiter` cannot go on before `other` makes a call that it cannot make in its own wait.
+bool Announcements::stuck(const Payload& wait, int waiter, const Payload& other_wait, int other) {
+  if (wait.in_message == 0) {
+    const Call& call = wait.calls[0];
+    return other_wait.entered[wait.lane] < call.sequence && needs(call.signature, waiter, other);
+  }
+  if (wait.message.peer != other) return false;
+  if (!wait.message.outgoing) return other_wait.sent == wait.received;  // nothing is on its way
+  // Whoever looks after messages also takes in what nobody has asked for yet.
+  return other_wait.in_message == 0 && other_wait.messages_driven == 0;
+}
+
+// Two ranks that wait for each other.
 Status Announcements::crossed(const Wait& wait) const {
-  const std::size_t ours = index_of(wait.lane);
-  const MessageSignature& own_call = signature(ours, wait.sequence);
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     const int rank = static_cast<int>(i);
-    const Payload& theirs = peers_[i].waits;
-    if (theirs.alone == 0 || theirs.lane == ours) continue;
-    const Call& their_call = theirs.calls[0];
-    const bool stuck = lanes_[theirs.lane].last < their_call.sequence &&
-                       theirs.entered[ours] < wait.sequence &&
-                       needs(their_call.signature, rank, rank_) && needs(own_call, rank_, rank);
-    if (!stuck) continue;
+    const Payload& theirs = peers_[i].alone;
+    if (theirs.alone == 0) continue;
+    const Payload ours = payload_for(wait, rank);
+    if (!stuck(theirs, rank, ours, rank_) || !stuck(ours, rank_, theirs, rank)) continue;
     return Status::about_peer(StatusCode::kMismatch, rank,
-                              "waits in " + kind_of_call(theirs.lane) + " " +
-                                  describe_call(their_call.signature) + " where rank " +
-                                  std::to_string(rank_) + " waits in " + kind_of_call(ours) + " " +
-                                  describe_call(own_call));
+                              "waits in " + describe(theirs) + " where rank " +
+                                  std::to_string(rank_) + " waits in " + describe(ours));
   }
   return Status();
 }
 
 Status Announcements::look_around(const Wait& wait, bool news) {
   const std::scoped_lock lock(mutex_);
-  if (news) announce(index_of(wait.lane), wait.sequence, wait.alone);
+  if (news) announce(wait);
   endpoint_->poll(Deadline::after({}));
   DLAUNCH_RETURN_IF_ERROR(take_in());
   return wait.alone ? crossed(wait) : Status();
@@ -218,7 +244,7 @@ Status Announcements::clarify(LaneKind lane, std::uint64_t sequence, const Statu
   for (bool first = true;; first = false) {
     {
       const std::scoped_lock lock(mutex_);
-      if (first) announce(index_of(lane), sequence, false);
+      if (first) announce({.lane = lane, .sequence = sequence});
       endpoint_->poll(Deadline::after(kTurn));
       if (Status clash = take_in(); !clash.ok()) return clash;
       if (const Status failure = endpoint_->failure(); !failure.ok()) {
@@ -238,6 +264,29 @@ std::vector<int> Announcements::silent(LaneKind lane, std::uint64_t sequence) co
     if (rank != rank_ && peers_[i].newest[index_of(lane)] < sequence) ranks.push_back(rank);
   }
   return ranks;
+}
+
+std::string Announcements::trail(int rank, Deadline::Clock::time_point since) const {
+  constexpr int kMostSteps = 4;
+  const std::scoped_lock lock(mutex_);
+  std::string text;
+  std::vector<int> told{rank_};
+  for (int step = 0; step < kMostSteps && std::ranges::find(told, rank) == told.end(); ++step) {
+    const Peer& peer = peers_[static_cast<std::size_t>(rank)];
+    if (peer.heard_at < since || peer.last.waits == 0) break;
+    const Payload& wait = peer.last;
+    const int next = wait.waiting_for[0];
+    if (next < 0 || static_cast<std::size_t>(next) >= peers_.size()) break;
+    text += (text.empty() ? "rank " : ", rank ") + std::to_string(rank) +
+            (text.empty() ? " waited in " : " in ") +
+            (wait.in_message != 0
+                 ? describe_message(wait.message)
+                 : describe_numbered(wait.calls[0].signature, wait.calls[0].sequence)) +
+            " for rank " + std::to_string(next);
+    told.push_back(rank);
+    rank = next;
+  }
+  return text;
 }
 
 void Announcements::fail(const Status& why) {

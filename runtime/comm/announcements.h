@@ -3,29 +3,37 @@
 // not come yet.
 //
 // A rank whose collective has stood still for a while tells every other rank which calls it made
-// last on that lane. A rank that stands still itself listens, and compares what it hears with its
-// own calls of the same numbers, past, present or to come. Waits go around in circles only among
-// ranks that stand still, so every circle is found out by one of them; and a rank that announced
-// nothing is one that the others wait for. Ranks that wait for each other on different lanes (one
-// in a blocking call, one in an asynchronous one) are found out where each is known to have no
-// other thread that could still make the other's call.
+// last on that lane, and for whom it waits. A rank that stands still itself listens, and compares
+// what it hears with its own calls of the same numbers, past, present or to come. Waits go around
+// in circles only among ranks that stand still, so every circle is found out by one of them; and a
+// rank that announced nothing is one that the others wait for.
+//
+// Two ranks may also wait for each other in calls of different kinds: on different lanes (one in a
+// blocking call, one in an asynchronous one), or one in a message (which it tells the message's
+// other end alone) and one in a collective. They are found out where each is known to have no other
+// thread that could still make the other's call. What a rank says of such a wait stays true until
+// the other one moves, so that the one that hears it last can be sure of both.
 //
 // When a message met a wrong receive, the two calls may look alike and only follow different ones:
 // clarify() makes the ranks announce their last calls, so that all learn which two differed.
 //
 // Announcements go over an endpoint of their own, which is driven by whichever thread stands still.
-// Nothing is sent as long as collectives move. Any thread may call any member.
+// Nothing is sent as long as calls move. Any thread may call any member.
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
+#include "runtime/base/deadline.h"
 #include "runtime/base/status.h"
+#include "runtime/comm/call_signature.h"
 #include "transport/endpoint.h"
 
 namespace dlaunch {
@@ -42,10 +50,20 @@ class Announcements {
   /// kMismatch if a peer announced another call of that number before.
   Status entered(LaneKind lane, std::uint64_t sequence, const MessageSignature& signature);
 
-  /// A collective that stands still.
+  /// A message to or from rank `peer` has been posted, or has been received well. Cheap.
+  void sent(int peer) { count(peers_[static_cast<std::size_t>(peer)].sent); }
+  void received(int peer) { count(peers_[static_cast<std::size_t>(peer)].received); }
+  /// Whether somebody looks after messages on their lane.
+  void set_messages_driven(bool driven) {
+    messages_driven_.store(driven, std::memory_order_relaxed);
+  }
+
+  /// A call that stands still.
   struct Wait {
     LaneKind lane = LaneKind::kBlocking;
-    std::uint64_t sequence = 0;
+    std::uint64_t sequence = 0;    // of a collective; 0: a message
+    MessageEnd message;            // if it is one
+    std::vector<int> waiting_for;  // ranks
     bool alone = false;  // its caller waits for it, and no other thread uses the communicator
   };
   /// Takes in what the others told; first tells them of this wait, if that is `news`. kMismatch
@@ -63,6 +81,11 @@ class Announcements {
   /// The other ranks that have announced neither collective `sequence` nor a later one.
   std::vector<int> silent(LaneKind lane, std::uint64_t sequence) const;
 
+  /// What rank `rank` said since `since` that it waits for, and then what that one said: "rank 3
+  /// waited in barrier #5 for rank 1, rank 1 in all_reduce #4 sum f32[10] ring for rank 2". Empty
+  /// if it said nothing.
+  std::string trail(int rank, Deadline::Clock::time_point since) const;
+
   /// Ends every clarify() in progress, everywhere.
   void fail(const Status& why);
 
@@ -72,11 +95,19 @@ class Announcements {
     MessageSignature signature;
   };
   static constexpr std::size_t kToldCalls = 4;
+  static constexpr std::size_t kToldRanks = 4;
   struct Payload {
     std::uint32_t lane = 0;
-    std::uint32_t alone = 0;
+    std::uint8_t alone = 0;
+    std::uint8_t in_message = 0;       // what is waited for: `message`, or the first of `calls`
+    std::uint8_t messages_driven = 0;  // by whomever
+    std::uint8_t waits = 0;            // for how many ranks, of which `waiting_for` has the first
     std::array<std::uint64_t, kLaneKinds> entered{};  // the newest numbers
     std::array<Call, kToldCalls> calls;  // of that lane: the one waited for, then those before it
+    MessageEnd message;
+    std::array<std::int32_t, kToldRanks> waiting_for{};
+    std::uint64_t sent = 0;  // messages to the rank that this is for, and those received from it
+    std::uint64_t received = 0;
   };
   struct OwnLane {
     std::uint64_t last = 0;   // the newest collective entered
@@ -88,11 +119,15 @@ class Announcements {
     bool listening = false;
     std::array<std::uint64_t, kLaneKinds> newest{};  // that it has entered, as far as is known
     int unanswered = 0;  // announcements sent to it since it last announced anything
-    Payload waits;       // the last that it announced as waiting alone
+    Payload alone;       // the last that it announced as waiting alone
+    Payload last;        // the last that it announced
+    Deadline::Clock::time_point heard_at;
+    std::atomic<std::uint64_t> sent{0};
+    std::atomic<std::uint64_t> received{0};
   };
-  struct Outgoing {
+  struct Letter {
     Payload payload;
-    std::vector<Transfer> sends;
+    Transfer send;
   };
   struct Foreign {  // a call that this rank has not reached yet
     int peer = -1;
@@ -100,8 +135,17 @@ class Announcements {
     Call call;
   };
 
+  // Each is counted by one thread at a time.
+  static void count(std::atomic<std::uint64_t>& number) {
+    number.store(number.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+  static std::string describe(const Payload& wait);
+  static bool stuck(const Payload& wait, int waiter, const Payload& other_wait, int other);
+
   const MessageSignature& signature(std::size_t lane, std::uint64_t sequence) const;
-  void announce(std::size_t lane, std::uint64_t sequence, bool alone);
+  Payload payload_for(const Wait& wait, int peer) const;
+  void announce(const Wait& wait);
+  void send(Letter& letter, int peer);
   void listen(int peer);
   Status take_in();
   Status hear(int peer, const Payload& heard);
@@ -112,8 +156,9 @@ class Announcements {
   const int rank_;
   mutable std::mutex mutex_;
   std::array<OwnLane, kLaneKinds> lanes_;
-  std::deque<Peer> peers_;         // by rank; does not move
-  std::deque<Outgoing> outgoing_;  // oldest first
+  std::deque<Peer> peers_;       // by rank; does not move
+  std::deque<Letter> outgoing_;  // oldest first
+  std::atomic<bool> messages_driven_{false};
   std::vector<Foreign> early_;
   std::unique_ptr<Endpoint> endpoint_;  // destroyed first: it refers to transfers of the above
 };

@@ -13,7 +13,7 @@ void AsyncLane::stop() {
     stopping_ = true;
   }
   if (!thread_.joinable()) return;
-  stop_requested_.notify_one();
+  changed_.notify_one();
   lane_.endpoint().wake();
   thread_.join();
 }
@@ -32,88 +32,189 @@ AsyncLane::~AsyncLane() {
   }
 }
 
-Work AsyncLane::submit(const std::function<std::unique_ptr<Operation>()>& prepare) {
+// --- calls
+
+// Kept until the communicator is destroyed. Under mutex_.
+Status AsyncLane::need_thread() {
+  try {
+    if (!thread_.joinable()) thread_ = std::thread([this] { make_progress(); });
+  } catch (const std::system_error& error) {
+    return Status(StatusCode::kIo,
+                  std::string("cannot start the progress thread: ") + error.what());
+  }
+  return Status();
+}
+
+template <typename Call>
+Work AsyncLane::submit(const Call& call, std::chrono::nanoseconds timeout) {
   auto outcome = std::make_shared<Outcome>();
   {
     const std::scoped_lock lock(mutex_);
-    if (failure_.failed()) {
-      return Work::finished(failure_.status().within("the communicator failed earlier"));
-    }
-    try {
-      if (!thread_.joinable()) thread_ = std::thread([this] { make_progress(); });
-    } catch (const std::system_error& error) {
-      return Work::finished(Status(
-          StatusCode::kIo, std::string("cannot start the progress thread: ") + error.what()));
-    }
-    std::unique_ptr<Operation> operation = prepare();
-    operation->outcome = outcome;
-    submitted_.push_back(std::move(operation));
+    if (failure_.failed()) return Work::finished(earlier_failure());
+    if (Status failure = need_thread(); !failure.ok()) return Work::finished(failure);
+    submitted_.push_back(lane_.prepare(call, timeout));
+    submitted_.back()->outcome = outcome;
+    any_submitted_.store(true, std::memory_order_release);
+    lane_.set_driven(true);
   }
+  changed_.notify_one();
   lane_.endpoint().wake();
   return Work(std::move(outcome));
+}
+
+Work AsyncLane::start(const CollectiveCall& call, std::chrono::nanoseconds timeout) {
+  return submit(call, timeout);
+}
+
+Work AsyncLane::start(const MessageCall& call, std::chrono::nanoseconds timeout) {
+  Seat seat(seat_, std::try_to_lock);
+  if (!seat.owns_lock()) return submit(call, timeout);
+  if (failure_.failed()) return Work::finished(earlier_failure());
+  {
+    const std::scoped_lock lock(mutex_);
+    if (Status failure = need_thread(); !failure.ok()) return Work::finished(failure);
+  }
+  std::unique_ptr<Operation> operation = begin(call, timeout);
+  if (!lane_.drive(*operation, false)) {
+    auto outcome = std::make_shared<Outcome>();
+    operation->outcome = outcome;
+    in_flight_.push_back(std::move(operation));
+    leave(std::move(seat));
+    return Work(std::move(outcome));
+  }
+  Status status = end(std::move(operation));
+  leave(std::move(seat));
+  if (!status.ok()) on_failure_(status);
+  return Work::finished(std::move(status));
+}
+
+Status AsyncLane::run(const MessageCall& call, std::chrono::nanoseconds timeout) {
+  Seat seat(seat_, std::try_to_lock);
+  if (!seat.owns_lock()) return submit(call, timeout).wait();
+  if (failure_.failed()) return earlier_failure();
+  if (any_submitted_.load(std::memory_order_acquire)) take_submitted();
+  lane_.prepare(*own_, call, timeout);
+  lane_.start(*own_);
+  lane_.show(own_.get());
+  while (!lane_.drive(*own_, callers_.only(CallerThreads::current()))) {
+    if (failure_.failed()) {
+      lane_.endpoint().fail(failure_.status());
+      continue;
+    }
+    lane_.endpoint().poll(earliest(Lane::next_check(*own_), next_check()), this);
+    if (any_submitted_.load(std::memory_order_acquire)) take_submitted();
+    drive_all();
+  }
+  Status status = lane_.result(*own_);
+  lane_.show(nullptr);
+  leave(std::move(seat));
+  return status;
+}
+
+// Starts a message, and before it what was submitted before.
+std::unique_ptr<Operation> AsyncLane::begin(const MessageCall& call,
+                                            std::chrono::nanoseconds timeout) {
+  std::unique_ptr<Operation> operation;
+  std::vector<std::unique_ptr<Operation>> arrived;
+  {
+    const std::scoped_lock lock(mutex_);
+    std::swap(arrived, submitted_);
+    any_submitted_.store(false, std::memory_order_relaxed);
+    operation = lane_.prepare(call, timeout);
+  }
+  start_all(std::move(arrived));
+  lane_.start(*operation);
+  return operation;
+}
+
+Status AsyncLane::end(std::unique_ptr<Operation> operation) {
+  Status status = lane_.result(*operation);
+  const std::scoped_lock lock(mutex_);
+  lane_.recycle(std::move(operation));
+  return status;
+}
+
+// Gives the seat up, and what is in flight to the progress thread.
+void AsyncLane::leave(Seat seat) {
+  if (in_flight_.empty() && failed_.empty()) return;
+  const std::vector<Ended> failed = std::exchange(failed_, {});
+  const bool work_left = !in_flight_.empty();
+  if (work_left) {
+    const std::scoped_lock lock(mutex_);
+    work_left_ = true;
+    lane_.set_driven(true);
+  }
+  seat.unlock();
+  if (work_left) changed_.notify_one();
+  // The communicator is to have failed before anybody hears of it.
+  if (!failed.empty()) on_failure_(failed.front().status);
+  for (const Ended& ended : failed) ended.outcome->set(ended.status);
 }
 
 void AsyncLane::fail() {
   {
     const std::scoped_lock lock(mutex_);
     if (stopping_) return;  // the destructor tells the peers
-    if (!thread_.joinable()) return lane_.endpoint().fail(failure_.status());
   }
-  lane_.endpoint().wake();  // the progress thread does the rest
+  lane_.endpoint().wake();  // whoever has the seat sees the failure and gives it up
+  Seat seat(seat_);
+  lane_.endpoint().fail(failure_.status());
+  leave(std::move(seat));
+}
+
+// --- the progress thread
+
+// False when the lane is being destroyed.
+bool AsyncLane::wait_for_work() {
+  std::unique_lock lock(mutex_);
+  if (!work_left_ && submitted_.empty()) lane_.set_driven(false);
+  changed_.wait(lock, [this] { return stopping_ || work_left_ || !submitted_.empty(); });
+  work_left_ = false;
+  return !stopping_;
 }
 
 void AsyncLane::make_progress() {
-  bool reported = false;
-  while (take_submitted()) {
+  while (wait_for_work()) {
+    Seat seat(seat_);
+    take_submitted();
     if (failure_.failed()) lane_.endpoint().fail(failure_.status());
     drive_all();
-    const Status failure = lane_.endpoint().failure();
-    if (failure.ok()) {
-      lane_.endpoint().poll(next_check(), this);
-    } else if (!reported) {
-      reported = true;
-      on_failure_(failure);
-    } else {
-      rest();
-    }
+    if (!in_flight_.empty()) lane_.endpoint().poll(next_check(), this);
+    leave(std::move(seat));
   }
 }
 
-// After a failure: nothing is in flight, and poll() would return at once.
-void AsyncLane::rest() {
-  std::unique_lock lock(mutex_);
-  stop_requested_.wait(lock, [this] { return stopping_ || !submitted_.empty(); });
-}
-
-// False when the lane is being destroyed.
-bool AsyncLane::take_submitted() {
+void AsyncLane::take_submitted() {
   std::vector<std::unique_ptr<Operation>> arrived;
   {
     const std::scoped_lock lock(mutex_);
-    if (stopping_) return false;
     std::swap(arrived, submitted_);
+    any_submitted_.store(false, std::memory_order_relaxed);
   }
-  for (std::unique_ptr<Operation>& operation : arrived) {
+  start_all(std::move(arrived));
+}
+
+void AsyncLane::start_all(std::vector<std::unique_ptr<Operation>> operations) {
+  for (std::unique_ptr<Operation>& operation : operations) {
     lane_.start(*operation);
     in_flight_.push_back(std::move(operation));
   }
-  return true;
 }
 
 void AsyncLane::drive_all() {
+  if (in_flight_.empty()) return;
   for (std::unique_ptr<Operation>& operation : in_flight_) {
     if (!lane_.drive(*operation, callers_.only(operation->outcome->waiter()))) continue;
-    const std::shared_ptr<Outcome> outcome = operation->outcome;
-    const Status status = lane_.result(*operation);
-    if (!status.ok() && !failure_.failed()) on_failure_(status);
-    {
-      const std::scoped_lock lock(mutex_);
-      lane_.recycle(std::move(operation));
+    std::shared_ptr<Outcome> outcome = operation->outcome;
+    Status status = end(std::move(operation));
+    if (status.ok()) {
+      outcome->set(std::move(status));
+    } else {
+      failed_.push_back({std::move(outcome), std::move(status)});
     }
-    outcome->set(status);
   }
   std::erase_if(in_flight_, [](const auto& operation) { return operation == nullptr; });
-  lane_.show(in_flight_.empty() ? nullptr : in_flight_.front().get());
+  if (!in_flight_.empty()) lane_.show(in_flight_.front().get());
 }
 
 bool AsyncLane::ready() const {

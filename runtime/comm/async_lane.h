@@ -1,15 +1,22 @@
-// AsyncLane: runs operations in the background, all that were started at the same time.
+// AsyncLane: runs operations in the background, all that were started at the same time, and
+// messages also on their caller's thread.
 //
-// A progress thread drives them. It is made when the first operation is started, and polls its
-// endpoint also while there is nothing to do (asleep), so that a peer's failure is heard at once.
+// Whoever has the seat drives the endpoint. That is the progress thread while anything is in flight
+// (it is made when it is first needed, and sleeps otherwise); a caller that finds the seat free
+// takes it for its own message, which is quicker by two wakings of a thread, and looks after what
+// others start meanwhile. A caller that finds it taken starts its message like an asynchronous one
+// and waits. So messages of several threads never wait for each other, and `send` meets
+// `start_recv`.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/status.h"
@@ -22,7 +29,7 @@ namespace dlaunch {
 
 class AsyncLane final : private Readiness {
  public:
-  /// `on_failure` is called on the progress thread with the first failure it meets.
+  /// `on_failure` is called on whichever thread meets a failure, with no lock of the lane's held.
   /// The other references are to the communicator's, shared with the other lanes.
   AsyncLane(LaneKind kind, std::unique_ptr<Endpoint> endpoint, Announcements& announcements,
             const CallerThreads& callers, const FailureState& failure,
@@ -31,7 +38,8 @@ class AsyncLane final : private Readiness {
       : lane_(kind, std::move(endpoint), announcements, std::move(tuning), std::move(reporter)),
         callers_(callers),
         failure_(failure),
-        on_failure_(std::move(on_failure)) {}
+        on_failure_(std::move(on_failure)),
+        own_(lane_.reusable_operation()) {}
   /// What is still in flight ends with kAborted; never blocks on a peer.
   ~AsyncLane();
   AsyncLane(const AsyncLane&) = delete;
@@ -41,22 +49,39 @@ class AsyncLane final : private Readiness {
   /// anything that `on_failure` refers to.
   void stop();
 
-  /// Any thread. `Call` is a CollectiveCall or a MessageCall.
-  template <typename Call>
-  Work start(const Call& call, std::chrono::nanoseconds timeout) {
-    return submit([&] { return lane_.prepare(call, timeout); });
-  }
+  /// Any thread.
+  Work start(const CollectiveCall& call, std::chrono::nanoseconds timeout);
+  /// The same for a message; if it can be sent or received at once, it has ended on return.
+  Work start(const MessageCall& call, std::chrono::nanoseconds timeout);
+  /// Sends or receives a message and returns when that is done. Any thread.
+  Status run(const MessageCall& call, std::chrono::nanoseconds timeout);
 
-  /// To be called after `failure` was set: ends what is in flight and tells the peers. Any thread.
+  /// To be called after `failure` was set: ends what is in flight and tells the peers. Any thread
+  /// that is not inside a member.
   void fail();
 
  private:
-  Work submit(const std::function<std::unique_ptr<Operation>()>& prepare);
-  bool ready() const override;
+  struct Ended {
+    std::shared_ptr<Outcome> outcome;
+    Status status;
+  };
+  using Seat = std::unique_lock<std::mutex>;
+
+  Status earlier_failure() const {
+    return failure_.status().within("the communicator failed earlier");
+  }
+  template <typename Call>
+  Work submit(const Call& call, std::chrono::nanoseconds timeout);
+  Status need_thread();
+  std::unique_ptr<Operation> begin(const MessageCall& call, std::chrono::nanoseconds timeout);
+  Status end(std::unique_ptr<Operation> operation);
+  void leave(Seat seat);
+  bool wait_for_work();
   void make_progress();
-  bool take_submitted();
-  void rest();
+  void take_submitted();
+  void start_all(std::vector<std::unique_ptr<Operation>> operations);
   void drive_all();
+  bool ready() const override;
   Deadline next_check() const;
 
   Lane lane_;
@@ -64,13 +89,18 @@ class AsyncLane final : private Readiness {
   const FailureState& failure_;
   const std::function<void(const Status&)> on_failure_;
 
+  std::mutex seat_;                 // locked before mutex_; guards the endpoint and what follows
+  std::unique_ptr<Operation> own_;  // of the caller that has the seat
+  std::vector<std::unique_ptr<Operation>> in_flight_;
+  std::vector<Ended> failed_;  // not told yet
+
   std::mutex mutex_;  // guards what follows, and Lane::prepare and recycle
-  std::condition_variable stop_requested_;
+  std::condition_variable changed_;
   std::vector<std::unique_ptr<Operation>> submitted_;
+  std::atomic<bool> any_submitted_{false};  // to be asked without the lock
+  bool work_left_ = false;                  // something is in flight that nobody drives
   bool stopping_ = false;
   std::thread thread_;
-
-  std::vector<std::unique_ptr<Operation>> in_flight_;  // the progress thread's
 };
 
 }  // namespace dlaunch

@@ -4,7 +4,10 @@
 
 namespace dlaunch {
 
-Status BlockingLane::finish(std::unique_ptr<Operation> operation) {
+Status BlockingLane::run(const CollectiveCall& call, std::chrono::nanoseconds timeout) {
+  const std::scoped_lock lock(mutex_);
+  if (failure_.failed()) return failure_.status().within("the communicator failed earlier");
+  std::unique_ptr<Operation> operation = lane_.prepare(call, timeout);
   lane_.show(operation.get());
   lane_.start(*operation);
   while (!lane_.drive(*operation, callers_.only(CallerThreads::current()))) {

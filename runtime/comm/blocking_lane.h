@@ -1,4 +1,4 @@
-// BlockingLane: runs operations on their caller's thread, one at a time.
+// BlockingLane: runs collectives on their caller's thread, one at a time.
 #pragma once
 
 #include <chrono>
@@ -23,22 +23,14 @@ class BlockingLane {
         callers_(callers),
         failure_(failure) {}
 
-  /// Any thread; callers queue. Fails at once if the communicator has failed. `Call` is a
-  /// CollectiveCall or a MessageCall.
-  template <typename Call>
-  Status run(const Call& call, std::chrono::nanoseconds timeout) {
-    const std::scoped_lock lock(mutex_);
-    if (failure_.failed()) return failure_.status().within("the communicator failed earlier");
-    return finish(lane_.prepare(call, timeout));
-  }
+  /// Any thread; callers queue. Fails at once if the communicator has failed.
+  Status run(const CollectiveCall& call, std::chrono::nanoseconds timeout);
 
   /// To be called after `failure` was set: ends the operation in progress, if any, and tells the
   /// peers. Any thread but one inside run().
   void fail();
 
  private:
-  Status finish(std::unique_ptr<Operation> operation);
-
   Lane lane_;
   const CallerThreads& callers_;
   const FailureState& failure_;

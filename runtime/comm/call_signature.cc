@@ -48,6 +48,20 @@ bool has_parts(CollectiveKind kind) {
 
 }  // namespace
 
+std::string describe_numbered(const MessageSignature& call, std::uint64_t sequence) {
+  std::string text = describe_call(call);
+  return text.insert(std::min(text.find(' '), text.size()), " #" + std::to_string(sequence));
+}
+
+std::string describe_message(const MessageEnd& message) {
+  const std::string call = describe_call(message.signature);
+  std::string text = message.outgoing ? "send" : "recv";
+  text += call.substr(std::min(call.find(' '), call.size()));
+  text += (message.outgoing ? " to rank " : " from rank ") + std::to_string(message.peer);
+  if (message.tag != 0) text += " tag " + std::to_string(message.tag);
+  return text;
+}
+
 bool reduces(CollectiveKind kind) {
   return kind == CollectiveKind::kReduce || kind == CollectiveKind::kReduceScatter ||
          kind == CollectiveKind::kAllReduce;

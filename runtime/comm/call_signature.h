@@ -1,8 +1,10 @@
-// What a valid collective call is to other ranks: its type and its signature. Pure functions.
+// What a valid call is to other ranks: its type, its signature, and its name in error messages.
+// Pure functions.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "runtime/base/dtype.h"
 #include "runtime/comm/collective_call.h"
@@ -25,5 +27,19 @@ std::size_t total_count(const CollectiveCall& call, int size);
 
 /// `call.algorithm` is the one that is used; `history` of the calls before this one.
 MessageSignature signature_of(const CollectiveCall& call, int size, std::uint32_t history);
+
+/// "all_reduce #12 sum f32[1000] ring".
+std::string describe_numbered(const MessageSignature& call, std::uint64_t sequence);
+
+/// One end of a point-to-point message. Ranks send it to each other as it is.
+struct MessageEnd {
+  MessageSignature signature;
+  std::uint64_t tag = 0;
+  std::int32_t peer = -1;
+  bool outgoing = false;
+};
+
+/// "recv f32[10] from rank 3 tag 7".
+std::string describe_message(const MessageEnd& message);
 
 }  // namespace dlaunch

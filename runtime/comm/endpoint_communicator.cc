@@ -52,7 +52,8 @@ class EndpointCommunicator final : public Communicator {
 
   Status run(const CollectiveCall& call) override {
     DLAUNCH_RETURN_IF_ERROR(validate(call, rank_, size_));
-    return run_blocking(call);
+    callers_.note();
+    return failed_with(blocking_.run(call, timeout()));
   }
 
   Work start(const CollectiveCall& call) override {
@@ -65,12 +66,14 @@ class EndpointCommunicator final : public Communicator {
 
   Status send(ConstBuffer data, int peer, std::uint64_t tag) override {
     DLAUNCH_RETURN_IF_ERROR(validate_message(data, peer, size_).within("send"));
-    return run_blocking(outgoing(data, peer, tag));
+    callers_.note();
+    return failed_with(async_.run(outgoing(data, peer, tag), timeout()));
   }
 
   Status recv(Buffer data, int peer, std::uint64_t tag) override {
     DLAUNCH_RETURN_IF_ERROR(validate_message(data, peer, size_).within("recv"));
-    return run_blocking(MessageCall{.data = data, .peer = peer, .tag = tag});
+    callers_.note();
+    return failed_with(async_.run(MessageCall{.data = data, .peer = peer, .tag = tag}, timeout()));
   }
 
   Work start_send(ConstBuffer data, int peer, std::uint64_t tag) override {
@@ -126,10 +129,7 @@ class EndpointCommunicator final : public Communicator {
     return SharedHeap::over(group->heap(group->index()));
   }
 
-  template <typename Call>
-  Status run_blocking(const Call& call) {
-    callers_.note();
-    Status status = blocking_.run(call, timeout());
+  Status failed_with(Status status) {
     if (!status.ok()) fail(status);
     return status;
   }

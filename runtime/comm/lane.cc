@@ -75,19 +75,14 @@ Lane::Lane(LaneKind kind, std::unique_ptr<Endpoint> endpoint, Announcements& ann
 
 // --- preparing
 
-std::unique_ptr<Operation> Lane::new_operation(std::chrono::nanoseconds timeout) {
-  std::unique_ptr<Operation> operation;
-  if (spare_.empty()) {
-    operation = std::make_unique<Operation>(*endpoint_, shared_sequence_);
-  } else {
-    operation = std::move(spare_.back());
-    spare_.pop_back();
-  }
-  operation->timeout = timeout;
-  operation->waiting = false;
-  operation->moved = false;
-  operation->announced = false;
-  operation->announced_alone = false;
+std::unique_ptr<Operation> Lane::reusable_operation() {
+  return std::make_unique<Operation>(*endpoint_, shared_sequence_);
+}
+
+std::unique_ptr<Operation> Lane::new_operation() {
+  if (spare_.empty()) return reusable_operation();
+  std::unique_ptr<Operation> operation = std::move(spare_.back());
+  spare_.pop_back();
   return operation;
 }
 
@@ -102,7 +97,8 @@ void Lane::recycle(std::unique_ptr<Operation> operation) {
 
 std::unique_ptr<Operation> Lane::prepare(const CollectiveCall& asked,
                                          std::chrono::nanoseconds timeout) {
-  std::unique_ptr<Operation> operation = new_operation(timeout);
+  std::unique_ptr<Operation> operation = new_operation();
+  operation->begin_anew(timeout);
   CollectiveCall call = asked;
   const CallShape shape = CallShape::of(asked, world_);
   const SharedCalls::Recipe* recipe = shared_calls_.recipe_for(shape, asked);
@@ -152,10 +148,18 @@ void Lane::take_working_copy(Operation& operation, const CollectiveCall& call) {
 
 std::unique_ptr<Operation> Lane::prepare(const MessageCall& call,
                                          std::chrono::nanoseconds timeout) {
-  std::unique_ptr<Operation> operation = new_operation(timeout);
-  operation->sequence = 0;
-  operation->outgoing = call.outgoing;
-  Transfer& message = operation->message;
+  std::unique_ptr<Operation> operation = new_operation();
+  prepare(*operation, call, timeout);
+  return operation;
+}
+
+void Lane::prepare(Operation& operation, const MessageCall& call,
+                   std::chrono::nanoseconds timeout) {
+  operation.begin_anew(timeout);
+  operation.sequence = 0;
+  operation.outgoing = call.outgoing;
+  if (call.outgoing) announcements_.sent(call.peer);
+  Transfer& message = operation.message;
   message.reset();
   message.peer = call.peer;
   message.tag = {.sequence = call.tag,
@@ -165,7 +169,6 @@ std::unique_ptr<Operation> Lane::prepare(const MessageCall& call,
                        .dtype = static_cast<std::uint8_t>(call.data.dtype)};
   message.data = static_cast<std::byte*>(call.data.data);
   message.bytes = call.data.bytes();
-  return operation;
 }
 
 // --- driving
@@ -192,7 +195,11 @@ void Lane::show(const Operation* operation) {
 bool Lane::drive(Operation& operation, bool alone) {
   if (!operation.is_collective()) {
     if (!operation.message.done()) watch(operation, alone);
-    return operation.message.done();
+    if (!operation.message.done()) return false;
+    if (!operation.outgoing && operation.message.status().ok()) {
+      announcements_.received(operation.message.peer);
+    }
+    return true;
   }
   do {
     if (operation.advance()) operation.moved = true;
@@ -219,6 +226,8 @@ void Lane::watch(Operation& operation, bool alone) {
     if (shown_ == &operation) reporter_.waits(operation.waiting_since, now);
     operation.waiting = true;
     operation.moved = false;
+    operation.announced = false;  // now it waits for something else
+    operation.announced_alone = false;
     operation.look_around = Deadline::at(now + standstill(operation.timeout));
     operation.look_again = kLookAgain;
   }
@@ -228,9 +237,7 @@ void Lane::watch(Operation& operation, bool alone) {
                    Status::about_peer(StatusCode::kPeerLeft, *gone, "has closed its endpoint"));
   }
   if (operation.deadline.when() <= now) return give_up(operation, timed_out(operation));
-  if (operation.is_collective() && operation.look_around.when() <= now) {
-    look_around(operation, alone);
-  }
+  if (operation.look_around.when() <= now) look_around(operation, alone);
 }
 
 // A rank that the operation waits for in shared memory, and that has left.
@@ -249,8 +256,12 @@ void Lane::look_around(Operation& operation, bool alone) {
   operation.announced_alone = operation.announced_alone || alone;
   operation.look_around = Deadline::after(operation.look_again);
   operation.look_again = std::min(2 * operation.look_again, kLookAgainAtMost);
-  const Status clash = announcements_.look_around(
-      {.lane = kind_, .sequence = operation.sequence, .alone = alone}, news);
+  Announcements::Wait wait{.lane = kind_,
+                           .sequence = operation.sequence,
+                           .waiting_for = operation.waiting_for(),
+                           .alone = alone};
+  if (!operation.is_collective()) wait.message = operation.message_end();
+  const Status clash = announcements_.look_around(wait, news);
   if (!clash.ok()) give_up(operation, clash);
 }
 
@@ -264,30 +275,33 @@ void Lane::give_up(Operation& operation, const Status& why) {
 }
 
 Deadline Lane::next_check(const Operation& operation) {
-  if (!operation.is_collective()) return operation.deadline;
   return earliest(operation.deadline, operation.look_around);
 }
 
 // --- how it ended
 
 Status Lane::timed_out(const Operation& operation) const {
-  std::vector<int> missing{operation.message.peer};
-  if (operation.is_collective()) {
+  std::vector<int> missing = operation.waiting_for();
+  if (operation.is_collective() && operation.announced) {
     // Of the ranks waited for, those that are in the same collective only wait themselves.
-    missing = operation.waiting_for();
-    if (operation.announced) {
-      const std::vector<int> silent = announcements_.silent(kind_, operation.sequence);
-      std::vector<int> both;
-      std::ranges::set_intersection(missing, silent, std::back_inserter(both));
-      if (!both.empty()) {
-        missing = both;
-      } else if (!silent.empty()) {
-        missing = silent;
-      }
+    const std::vector<int> silent = announcements_.silent(kind_, operation.sequence);
+    std::vector<int> both;
+    std::ranges::set_intersection(missing, silent, std::back_inserter(both));
+    if (!both.empty()) {
+      missing = both;
+    } else if (!silent.empty()) {
+      missing = silent;
     }
   }
-  return Status(StatusCode::kTimeout, "timed out after " + in_seconds(operation.timeout) +
-                                          " waiting for " + list_of(missing));
+  std::string text =
+      "timed out after " + in_seconds(operation.timeout) + " waiting for " + list_of(missing);
+  for (const int rank : missing) {
+    const std::string trail = announcements_.trail(rank, operation.waiting_since);
+    if (trail.empty()) continue;
+    text += " (when last heard of, " + trail + ")";
+    break;
+  }
+  return Status(StatusCode::kTimeout, std::move(text));
 }
 
 Status Lane::result(const Operation& operation) {

@@ -37,11 +37,19 @@ class Lane {
   /// Gives a valid call its sequence number and plan. Sends nothing yet.
   std::unique_ptr<Operation> prepare(const CollectiveCall& call, std::chrono::nanoseconds timeout);
   std::unique_ptr<Operation> prepare(const MessageCall& call, std::chrono::nanoseconds timeout);
+  /// An operation to be prepared again and again, for messages one after the other. By the thread
+  /// that drives the endpoint.
+  std::unique_ptr<Operation> reusable_operation();
+  void prepare(Operation& operation, const MessageCall& call, std::chrono::nanoseconds timeout);
   /// Takes back an operation that has ended, to use its memory again.
   void recycle(std::unique_ptr<Operation> operation);
 
   /// Begins. Operations are started in the order prepared.
   void start(Operation& operation);
+  /// Whether somebody drives the lane although nobody waits in it.
+  void set_driven(bool driven) {
+    if (kind_ == LaneKind::kAsync) announcements_.set_messages_driven(driven);
+  }
   /// Publishes `operation` as what the lane is doing; nullptr: nothing.
   void show(const Operation* operation);
   /// Does what can be done without waiting; true once the operation has ended. If it ended badly,
@@ -55,7 +63,7 @@ class Lane {
   static Deadline next_check(const Operation& operation);
 
  private:
-  std::unique_ptr<Operation> new_operation(std::chrono::nanoseconds timeout);
+  std::unique_ptr<Operation> new_operation();
   void take_working_copy(Operation& operation, const CollectiveCall& call);
   void watch(Operation& operation, bool alone);
   std::optional<int> departed_one(const Operation& operation) const;

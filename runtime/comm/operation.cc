@@ -27,17 +27,21 @@ void Operation::cancel(const Status& why) {
   }
 }
 
-std::string Operation::name() const {
-  const std::string call = describe_call(signature());
-  const std::size_t space = call.find(' ');
-  const std::string kind = call.substr(0, space);
-  const std::string rest = space == std::string::npos ? "" : call.substr(space);
-  if (is_collective()) return kind + " #" + std::to_string(sequence) + rest;
+MessageEnd Operation::message_end() const {
+  return {.signature = message.signature,
+          .tag = message.tag.sequence,
+          .peer = message.peer,
+          .outgoing = outgoing};
+}
 
-  std::string text = (outgoing ? "send" + rest + " to rank " : "recv" + rest + " from rank ") +
-                     std::to_string(message.peer);
-  if (message.tag.sequence != 0) text += " tag " + std::to_string(message.tag.sequence);
-  return text;
+std::string Operation::name() const {
+  return is_collective() ? describe_numbered(assignment.signature, sequence)
+                         : describe_message(message_end());
+}
+
+std::vector<int> Operation::waiting_for() const {
+  if (!is_collective()) return {message.peer};
+  return shared ? shared_execution.waiting_for() : execution.waiting_for();
 }
 
 ActivityReporter::Call Operation::activity() const {

@@ -17,6 +17,7 @@
 #include "runtime/collective/shared_execution.h"
 #include "runtime/collective/signature.h"
 #include "runtime/comm/buffer.h"
+#include "runtime/comm/call_signature.h"
 #include "runtime/comm/outcome.h"
 #include "runtime/comm/working_copy.h"
 #include "transport/endpoint.h"
@@ -37,11 +38,21 @@ struct Operation {
 
   /// "all_reduce #12 sum f32[1000] ring", "recv f32[10] from rank 3 tag 7".
   std::string name() const;
+  /// Of a message.
+  MessageEnd message_end() const;
   /// What is published of it.
   ActivityReporter::Call activity() const;
   bool is_collective() const { return sequence > 0; }
-  const MessageSignature& signature() const {
-    return is_collective() ? assignment.signature : message.signature;
+  /// The ranks that it waits for directly.
+  std::vector<int> waiting_for() const;
+
+  /// Has not waited yet.
+  void begin_anew(std::chrono::nanoseconds its_timeout) {
+    timeout = its_timeout;
+    waiting = false;
+    moved = false;
+    announced = false;
+    announced_alone = false;
   }
 
   // Of a collective, whichever way it is carried out.
@@ -54,9 +65,6 @@ struct Operation {
   bool linger() const { return shared && !shared_execution.done() && shared_execution.linger(); }
   /// What it waits for besides transfers.
   const Readiness* also() const { return shared ? &shared_execution : nullptr; }
-  std::vector<int> waiting_for() const {
-    return shared ? shared_execution.waiting_for() : execution.waiting_for();
-  }
 
   std::uint64_t sequence = 0;  // of a collective; 0: a message
 

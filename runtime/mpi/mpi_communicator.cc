@@ -23,6 +23,8 @@ constexpr std::chrono::nanoseconds kLongestTimeout = std::chrono::hours(24 * 365
 // An MPI communicator for each kind of call; the last one carries notices too.
 enum Lane { kBlocking, kAsync, kHigh, kLanes };
 using LaneComms = std::array<MPI_Comm, kLanes>;
+// All messages, so that a blocking one meets an asynchronous one.
+constexpr Lane kMessages = kAsync;
 
 class MpiCommunicator final : public Communicator {
  public:
@@ -71,18 +73,18 @@ class MpiCommunicator final : public Communicator {
 
   Status send(ConstBuffer data, int peer, std::uint64_t tag) override {
     DLAUNCH_RETURN_IF_ERROR(check_message(data, peer, tag).within("send"));
-    const std::scoped_lock lock(mutexes_[kBlocking]);
-    if (peer == rank_) return send_to_self(kBlocking, data, tag);
+    if (peer == rank_) return send_to_self(data, tag);
     return wait_for([&](MpiOperation& operation) {
-      begin_send(context(kBlocking), data, peer, tag, operation);
+      const std::scoped_lock lock(mutexes_[kMessages]);
+      begin_send(context(kMessages), data, peer, tag, operation);
     });
   }
 
   Status recv(Buffer data, int peer, std::uint64_t tag) override {
     DLAUNCH_RETURN_IF_ERROR(check_message(data, peer, tag).within("recv"));
-    const std::scoped_lock lock(mutexes_[kBlocking]);
     return wait_for([&](MpiOperation& operation) {
-      begin_recv(context(kBlocking), data, peer, tag, operation);
+      const std::scoped_lock lock(mutexes_[kMessages]);
+      begin_recv(context(kMessages), data, peer, tag, operation);
     });
   }
 
@@ -90,12 +92,9 @@ class MpiCommunicator final : public Communicator {
     if (Status invalid = check_message(data, peer, tag).within("send"); !invalid.ok()) {
       return Work::finished(std::move(invalid));
     }
-    if (peer == rank_) {
-      const std::scoped_lock lock(mutexes_[kAsync]);
-      return Work::finished(send_to_self(kAsync, data, tag));
-    }
-    return start_on(kAsync, [&](MpiOperation& operation) {
-      begin_send(context(kAsync), data, peer, tag, operation);
+    if (peer == rank_) return Work::finished(send_to_self(data, tag));
+    return start_on(kMessages, [&](MpiOperation& operation) {
+      begin_send(context(kMessages), data, peer, tag, operation);
     });
   }
 
@@ -103,8 +102,8 @@ class MpiCommunicator final : public Communicator {
     if (Status invalid = check_message(data, peer, tag).within("recv"); !invalid.ok()) {
       return Work::finished(std::move(invalid));
     }
-    return start_on(kAsync, [&](MpiOperation& operation) {
-      begin_recv(context(kAsync), data, peer, tag, operation);
+    return start_on(kMessages, [&](MpiOperation& operation) {
+      begin_recv(context(kMessages), data, peer, tag, operation);
     });
   }
 
@@ -140,7 +139,7 @@ class MpiCommunicator final : public Communicator {
     return failure_.status().within("the communicator failed earlier");
   }
 
-  // Begins an operation and tests it until it has ended. The lane's mutex is held.
+  // Begins an operation and tests it until it has ended. For a collective, the lane's mutex is held.
   template <typename Begin>
   Status wait_for(const Begin& begin) {
     if (failure_.failed()) return failed_earlier();
@@ -180,24 +179,24 @@ class MpiCommunicator final : public Communicator {
   }
 
   // MPI may wait for the receiver, which is the same thread here.
-  Status send_to_self(Lane lane, ConstBuffer data, std::uint64_t tag) {
+  Status send_to_self(ConstBuffer data, std::uint64_t tag) {
+    const std::scoped_lock lock(mutexes_[kMessages]);
     if (failure_.failed()) return failed_earlier();
-    std::erase_if(to_self_[lane], [](const auto& sent) { return sent.operation->test(); });
-    auto& sent = to_self_[lane].emplace_back(tag, data.count, data.dtype);
-    begin_send(context(lane), data, rank_, tag, *sent.operation);
+    std::erase_if(to_self_, [](const auto& sent) { return sent.operation->test(); });
+    auto& sent = to_self_.emplace_back(tag, data.count, data.dtype);
+    begin_send(context(kMessages), data, rank_, tag, *sent.operation);
     return sent.operation->status;
   }
 
   // What this rank sent to itself and never received would keep MPI from ending.
   void receive_own_messages() {
-    for (const Lane lane : {kBlocking, kAsync}) {
-      for (SentToSelf& sent : to_self_[lane]) {
-        if (sent.operation->test()) continue;
-        std::vector<std::byte> into(sent.count * size_of(sent.dtype));
-        MpiOperation receive;
-        begin_recv(context(lane), {into.data(), sent.count, sent.dtype}, rank_, sent.tag, receive);
-        while (!(receive.test() && sent.operation->test())) std::this_thread::yield();
-      }
+    for (SentToSelf& sent : to_self_) {
+      if (sent.operation->test()) continue;
+      std::vector<std::byte> into(sent.count * size_of(sent.dtype));
+      MpiOperation receive;
+      begin_recv(context(kMessages), {into.data(), sent.count, sent.dtype}, rank_, sent.tag,
+                 receive);
+      while (!(receive.test() && sent.operation->test())) std::this_thread::yield();
     }
   }
 
@@ -228,7 +227,7 @@ class MpiCommunicator final : public Communicator {
   std::atomic<ReduceOrder> reduce_order_;
   FailureState failure_;
   std::array<std::mutex, kLanes> mutexes_;  // a lane's calls enter MPI in one order
-  std::array<std::vector<SentToSelf>, kLanes> to_self_;
+  std::vector<SentToSelf> to_self_;
   std::unique_ptr<MpiNotices> notices_;
   MpiProgress progress_;
 };
