@@ -6,13 +6,13 @@
 // such failure the communicator stays failed: every later call returns the first failure. Bad
 // arguments on one rank (kInvalidArgument) are found before anything is sent and fail nothing.
 //
-// Blocking calls run on the caller's thread and are serialised among threads. start_*() calls
+// Blocking collectives run on the caller's thread and are serialised among threads. start_*() calls
 // return at once with a Work and run on a progress thread of the communicator; those of high
 // priority have a progress thread of their own. Each of these three kinds has connections of its
-// own, so none queues behind another: within a kind the order of calls must be the same on all
-// ranks, between kinds any order will do. Point-to-point messages are matched by (peer, tag);
-// messages of one (peer, tag, kind of call) arrive in the order sent. A message sent with send() is
-// received with recv(), one of start_send() with start_recv().
+// own, so none queues behind another: within a kind the order of collectives must be the same on
+// all ranks, between kinds any order will do. Point-to-point messages queue behind nothing: they
+// are matched by (peer, tag), blocking or not, and those of one (peer, tag) arrive in the order
+// sent.
 //
 // Counts are elements. A count of zero is allowed everywhere. Results are reproducible: the same
 // inputs, ranks and algorithm give the same bits, and all ranks of an all_reduce hold the same
@@ -55,7 +55,8 @@ class Communicator {
   virtual Work start(const CollectiveCall& call) = 0;
 
   /// Point to point. The receiver's buffer has exactly the sender's count and type (else
-  /// kMismatch). A message to oneself is kept until it is received.
+  /// kMismatch). A message to oneself is kept until it is received; a long one to another rank may
+  /// wait for its receiver.
   virtual Status send(ConstBuffer data, int peer, std::uint64_t tag = 0) = 0;
   virtual Status recv(Buffer data, int peer, std::uint64_t tag = 0) = 0;
   virtual Work start_send(ConstBuffer data, int peer, std::uint64_t tag = 0) = 0;

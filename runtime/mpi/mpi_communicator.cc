@@ -139,7 +139,8 @@ class MpiCommunicator final : public Communicator {
     return failure_.status().within("the communicator failed earlier");
   }
 
-  // Begins an operation and tests it until it has ended. For a collective, the lane's mutex is held.
+  // Begins an operation and tests it until it has ended. For a collective, the lane's mutex is
+  // held.
   template <typename Begin>
   Status wait_for(const Begin& begin) {
     if (failure_.failed()) return failed_earlier();
