@@ -12,7 +12,6 @@
 #include "launcher/nodes/node_settings.h"
 #include "launcher/options/command_line.h"
 #include "launcher/options/completion.h"
-#include "launcher/ranks/binding.h"
 #include "launcher/ranks/dry_run.h"
 #include "launcher/ranks/program_search.h"
 #include "launcher/ranks/spawn.h"
@@ -54,6 +53,11 @@ pid_t terminal_group() {
   return isatty(STDIN_FILENO) != 0 && tcgetpgrp(STDIN_FILENO) == own ? own : 0;
 }
 
+int leave(const EarlyExit& early) {
+  std::fputs(early.text.c_str(), early.exit_code == kExitOk ? stdout : stderr);
+  return early.exit_code;
+}
+
 int run(int argc, const char* const* argv) {
   const std::string_view command = argc > 1 ? argv[1] : "";
   if (command == "doctor") return doctor_command(argc - 1, argv + 1);
@@ -62,29 +66,22 @@ int run(int argc, const char* const* argv) {
   open_standard_descriptors();
   const std::vector<int> inherited = inherited_descriptors();
   const auto parsed = parse_command_line(argc, argv);
-  if (const auto* early = std::get_if<EarlyExit>(&parsed)) {
-    std::fputs(early->text.c_str(), early->exit_code == kExitOk ? stdout : stderr);
-    return early->exit_code;
-  }
-  const auto& options = std::get<JobOptions>(parsed);
-  const auto nodes = settle_nodes(options.nodes);
+  if (const auto* early = std::get_if<EarlyExit>(&parsed)) return leave(*early);
+  const auto nodes = settle_nodes(std::get<JobOptions>(parsed).nodes);
   if (!nodes.ok()) {
     std::fprintf(stderr, "dlaunch: %s\n", nodes.status().to_string().c_str());
     return kLauncherFailure;
   }
+  const auto settled = settle_ranks(std::get<JobOptions>(parsed), nodes->ranks, !nodes->several());
+  if (const auto* early = std::get_if<EarlyExit>(&settled)) return leave(*early);
+  const auto& options = std::get<JobOptions>(settled);
   const auto program = find_program(options.command.front());
   if (const auto* error = std::get_if<ProgramError>(&program)) {
     std::fprintf(stderr, "dlaunch: %s\n", error->text.c_str());
     return error->exit_code;
   }
   if (options.dry_run) {
-    const JobIdentity job{.world = options.ranks,
-                          .ranks = options.ranks,
-                          .max_restarts = options.supervision.max_restarts,
-                          .cores = usable_cores(),
-                          .gpus = options.placement.gpus,
-                          .gpus_per_rank = options.placement.gpus_per_rank};
-    std::fputs(describe_job(options, job, std::get<std::string>(program)).c_str(), stdout);
+    std::fputs(describe_job(options, *nodes, std::get<std::string>(program)).c_str(), stdout);
     return kExitOk;
   }
   const SignalSetup signals = block_signals();

@@ -1,5 +1,6 @@
 #include "launcher/failure/json_report.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <ctime>
 #include <string_view>
@@ -100,13 +101,60 @@ json attempt_to_json(const AttemptOutcome& attempt, const std::string& host) {
               {"first_failure", nullptr},
               {"ranks", std::move(ranks)}};
   if (attempt.failure) result["first_failure"] = to_json(*attempt.failure);
+  if (attempt.failure_elsewhere) result["first_failure"] = to_json(*attempt.failure_elsewhere);
+  if (!attempt.verdict.empty()) result["verdict"] = attempt.verdict;
   if (attempt.cause == AttemptOutcome::Cause::kSignal) {
     result["signal_name"] = signal_name(attempt.signal);
   }
   return result;
 }
 
+json describe_node(int node, const std::string& host, int first_rank, std::size_t ranks,
+                   bool lost) {
+  return {
+      {"node", node}, {"host", host}, {"first_rank", first_rank}, {"ranks", ranks}, {"lost", lost}};
+}
+
+// Each node takes the first failure of its own ranks for the job's.
+void correct_roles(json& ranks, const json& first_failure) {
+  if (first_failure.is_null()) return;
+  for (json& rank : ranks) {
+    const bool failed = rank["role"] == "first failure" || rank["role"] == "ended";
+    if (!failed) continue;
+    rank["role"] = rank["rank"] == first_failure["rank"] ? "first failure" : "collateral";
+  }
+}
+
+// Adds what the other nodes of the job tell.
+json with_other_nodes(json result, const AttemptOutcome& attempt, const std::string& host) {
+  if (attempt.others.empty()) return result;
+  json& ranks = result["ranks"];
+  json nodes = json::array();
+  const int own_first = attempt.ranks.empty() ? 0 : attempt.ranks.front().rank;
+  nodes.push_back(describe_node(attempt.node, host, own_first, attempt.ranks.size(), false));
+  for (const NodeOutcome& other : attempt.others) {
+    const json told = json::parse(other.text, nullptr, false);
+    const bool lost = !told.is_object() || !told.contains("ranks");
+    nodes.push_back(describe_node(other.node, other.host, other.first_rank,
+                                  static_cast<std::size_t>(other.ranks), lost));
+    if (lost) continue;
+    for (const json& rank : told["ranks"]) ranks.push_back(rank);
+  }
+  const auto by = [](const char* field) {
+    return [field](const json& a, const json& b) { return a[field] < b[field]; };
+  };
+  std::sort(ranks.begin(), ranks.end(), by("rank"));
+  std::sort(nodes.begin(), nodes.end(), by("node"));
+  correct_roles(ranks, result["first_failure"]);
+  result["nodes"] = std::move(nodes);
+  return result;
+}
+
 }  // namespace
+
+std::string attempt_report(const AttemptOutcome& attempt, const std::string& host) {
+  return attempt_to_json(attempt, host).dump(-1, ' ', false, json::error_handler_t::replace);
+}
 
 std::string json_report(const JobOutcome& job, int exit_code, const std::string& error) {
   json result{{"format", 1},
@@ -116,12 +164,13 @@ std::string json_report(const JobOutcome& job, int exit_code, const std::string&
               {"command", job.command},
               {"exit_code", exit_code},
               {"launcher_error", nullptr},
-              {"restarts", {{"used", job.restarts()}, {"allowed", job.max_restarts}}},
+              {"restarts", {{"used", job.restarts}, {"allowed", job.max_restarts}}},
               {"first_failure", nullptr},
               {"attempts", json::array()}};
   if (!error.empty()) result["launcher_error"] = error;
   for (const AttemptOutcome& attempt : job.attempts) {
-    result["attempts"].push_back(attempt_to_json(attempt, job.host));
+    result["attempts"].push_back(
+        with_other_nodes(attempt_to_json(attempt, job.host), attempt, job.host));
   }
   if (!job.attempts.empty()) result["first_failure"] = result["attempts"].back()["first_failure"];
   // What ranks have written need not be UTF-8.

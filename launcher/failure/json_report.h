@@ -9,6 +9,9 @@
 
 namespace dlaunch {
 
+/// An attempt as this node knows it, for the reports of other nodes.
+std::string attempt_report(const AttemptOutcome& attempt, const std::string& host);
+
 /// `error`: why dlaunch itself failed; empty if it did not.
 std::string json_report(const JobOutcome& job, int exit_code, const std::string& error);
 

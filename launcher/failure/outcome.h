@@ -36,13 +36,22 @@ struct RankOutcome {
   bool failed() const { return !running && wait_status != 0; }
 };
 
+/// What another node of the job tells of an attempt.
+struct NodeOutcome {
+  int node = 0;
+  std::string host;
+  int first_rank = 0;
+  int ranks = 0;
+  std::string text;  // attempt_report() of that node; empty: it was lost
+};
+
 /// One start of all ranks of this node, to their end.
 struct AttemptOutcome {
   /// Why the attempt was ended before all ranks had finished by themselves. kElsewhere: because of
   /// what happened on another node.
   enum class Cause { kNone, kRankFailed, kTimeout, kSignal, kElsewhere };
 
-  int number = 0;  // from 0; the restarts before it
+  int number = 0;  // from 0
   std::chrono::system_clock::time_point started;
   std::chrono::nanoseconds duration{};
   bool got_ready = false;  // see docs/launcher.md, restarts
@@ -54,6 +63,12 @@ struct AttemptOutcome {
   bool grace_passed = false;                // some had to be killed
   std::vector<RankOutcome> ranks;
 
+  // With several nodes:
+  int node = 0;                                    // this one
+  std::vector<NodeOutcome> others;                 // if --report wants them
+  std::optional<FailureRecord> failure_elsewhere;  // the first of the job, if not on this node
+  std::string verdict;                             // why it ended on all nodes, for people
+
   /// What dlaunch exits with if this attempt was the last.
   int exit_code() const;
 };
@@ -63,9 +78,8 @@ struct JobOutcome {
   std::string host;
   std::vector<std::string> command;
   int max_restarts = 0;
+  int restarts = 0;                      // so far; nodes that come and go cost none
   std::vector<AttemptOutcome> attempts;  // the last one counts
-
-  int restarts() const { return attempts.empty() ? 0 : attempts.back().number; }
 };
 
 }  // namespace dlaunch

@@ -19,7 +19,7 @@ namespace dlaunch {
 /// One thing that a rank waits in, or waited in last.
 struct ShownActivity {
   ActivityKind kind = ActivityKind::kNone;
-  std::string name;            // of the communicator; of a store wait, the first key
+  std::string name;            // of the communicator; of a store wait, what is missing
   std::string operation;       // "all_reduce"; empty: there was none yet
   std::uint64_t sequence = 0;  // of that collective
   std::uint64_t tag = 0;       // of a message

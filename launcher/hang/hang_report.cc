@@ -37,8 +37,7 @@ std::string describe(const ShownActivity& activity) {
   const std::string tag = activity.tag == 0 ? "" : " tag " + std::to_string(activity.tag);
   switch (activity.kind) {
     case ActivityKind::kStoreWait:
-      return "a wait for " + std::to_string(activity.count) + " keys '" + activity.name +
-             "...' of the store";
+      return "a wait for the store, which has " + activity.name;
     case ActivityKind::kSend:
       return "send" + elements + " to rank " + std::to_string(activity.peer) + tag + " of " +
              activity.name;

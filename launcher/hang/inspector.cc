@@ -12,12 +12,13 @@ constexpr std::size_t kMostStacks = 16;
 
 }  // namespace
 
-void Inspector::look_at(const Supervisor* supervisor, const ActivityBoard* board) {
+void Inspector::look_at(const Supervisor* supervisor, const ActivityBoard* board, int world) {
   for (const Collection& collection : std::exchange(collections_, {})) {
     collection.sink({"no stacks: the ranks have ended"});
   }
   supervisor_ = supervisor;
   board_ = board;
+  world_ = world;
 }
 
 std::vector<ObservedRank> Inspector::observe() const {

@@ -22,13 +22,13 @@ class Inspector {
  public:
   using Sink = std::function<void(const std::vector<std::string>& lines)>;
 
-  /// `signal_mask`: for debuggers. `world`: ranks of the whole job.
-  Inspector(EventLoop& loop, const sigset_t& signal_mask, int world)
-      : loop_(loop), signal_mask_(signal_mask), world_(world) {}
+  /// `signal_mask`: for debuggers.
+  Inspector(EventLoop& loop, const sigset_t& signal_mask)
+      : loop_(loop), signal_mask_(signal_mask) {}
 
   /// The attempt to look at; both stay until they are replaced. nullptr: none. Whoever waits for
-  /// stacks is told that they will not come.
-  void look_at(const Supervisor* supervisor, const ActivityBoard* board);
+  /// stacks is told that they will not come. `world`: ranks of the whole job.
+  void look_at(const Supervisor* supervisor, const ActivityBoard* board, int world);
 
   /// What the ranks are doing.
   std::vector<std::string> activities() const;
@@ -46,7 +46,7 @@ class Inspector {
 
   EventLoop& loop_;
   const sigset_t signal_mask_;
-  const int world_;
+  int world_ = 1;
   const Supervisor* supervisor_ = nullptr;
   const ActivityBoard* board_ = nullptr;
   std::list<Collection> collections_;

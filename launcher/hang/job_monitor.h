@@ -8,6 +8,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "launcher/base/event_loop.h"
 #include "launcher/failure/outcome.h"
@@ -15,6 +16,7 @@
 #include "launcher/hang/inspector.h"
 #include "launcher/hang/stall_watch.h"
 #include "launcher/output/output_relay.h"
+#include "launcher/ranks/rank_environment.h"
 #include "launcher/status/status_server.h"
 #include "launcher/supervision/supervisor.h"
 
@@ -25,14 +27,15 @@ class JobMonitor {
   struct Options {
     std::chrono::nanoseconds stall_after;  // 0: never
     sigset_t signal_mask;                  // for debuggers
-    int world = 1;                         // ranks of the whole job
+    int ranks = 1;                         // of this node
   };
 
   /// All references outlive it.
   JobMonitor(EventLoop& loop, OutputRelay& relay, const JobOutcome& job, const Options& options);
 
-  /// An attempt begins. Both stay until end_attempt().
-  void begin_attempt(const Supervisor& supervisor, const ActivityBoard& board);
+  /// An attempt of the job begins. All stay until end_attempt().
+  void begin_attempt(const JobIdentity& job, const Supervisor& supervisor,
+                     const ActivityBoard& board);
   void end_attempt();
 
   /// Writes a hang report, whose first line says why.
@@ -40,11 +43,13 @@ class JobMonitor {
 
  private:
   std::string summary() const;
+  std::vector<std::string> activities() const;
   void serve(StatusRequest request, const StatusServer::Answer& answer);
 
   EventLoop& loop_;
   OutputRelay& relay_;
   const JobOutcome& job_;
+  const JobIdentity* attempt_ = nullptr;  // the one that is running
   const Options options_;
   const EventLoop::Clock::time_point start_ = EventLoop::Clock::now();
   const Supervisor* supervisor_ = nullptr;

@@ -45,7 +45,7 @@ AttemptRunner::AttemptRunner(const LaunchContext& context)
       monitor_(loop_, relay_, outcome_,
                {.stall_after = options_.supervision.stall_after,
                 .signal_mask = context.signals.original,
-                .world = options_.ranks}),
+                .ranks = options_.ranks}),
       signals_(loop_, context.signals.handled,
                {.on_signal = [this](int signal, bool seen) { on_signal(signal, seen); },
                 .on_child =
@@ -59,6 +59,7 @@ AttemptRunner::AttemptRunner(const LaunchContext& context)
 
 JobIdentity AttemptRunner::identity(int restarts) const {
   return {.job_id = outcome_.job_id,
+          .run_id = options_.nodes.run_id,
           .world = options_.ranks,
           .ranks = options_.ranks,
           .attempt = restarts,
@@ -77,7 +78,7 @@ Status AttemptRunner::run(JobIdentity job) {
       {.attempt = job.attempt, .job_deadline = deadline_, .grace = options_.supervision.grace});
   supervisor_ = &supervisor;
   Status started = start_ranks(job, supervisor);
-  monitor_.begin_attempt(supervisor, board);
+  monitor_.begin_attempt(job, supervisor, board);
   if (started.ok()) supervisor.run();
   monitor_.end_attempt();
   supervisor_ = nullptr;

@@ -30,7 +30,7 @@ void raise_descriptor_limit() {
 }
 
 JobEnd run_on_one(AttemptRunner& runner, const LaunchContext& context) {
-  const Status launched = run_on_single_node(runner, context.options);
+  const Status launched = run_on_single_node(runner, context);
   if (!launched.ok()) return JobEnd::not_launched(launched);
   return {.exit_code = runner.outcome().attempts.back().exit_code()};
 }

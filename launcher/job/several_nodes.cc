@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 
+#include "launcher/failure/json_report.h"
 #include "launcher/nodes/node_report.h"
 #include "launcher/ranks/free_port.h"
 #include "launcher/supervision/signals.h"
@@ -35,11 +36,21 @@ JobEnd SeveralNodes::run() {
 }
 
 Status SeveralNodes::run_round(const RoundRecord& round) {
+  runner_.outcome().job_id = round.job_id;
+  runner_.outcome().restarts = round.restarts;
   session_.when_round_stops([this] { runner_.end_elsewhere(); });
-  Status launched = runner_.run(identity_in(round));
+  Status launched = check_options(round);
+  if (launched.ok()) launched = runner_.run(identity_in(round));
   session_.when_round_stops(nullptr);
-  end_round(launched);
+  end_round(round, launched);
   return launched;
+}
+
+// Only now is it known which ranks there are. In an elastic job they come and go.
+Status SeveralNodes::check_options(const RoundRecord& round) const {
+  if (context_.nodes.least != context_.nodes.most) return {};
+  const std::string why = unknown_rank(context_.options.output, round.world);
+  return why.empty() ? Status() : Status(StatusCode::kMismatch, why);
 }
 
 JobIdentity SeveralNodes::identity_in(const RoundRecord& round) const {
@@ -51,15 +62,23 @@ JobIdentity SeveralNodes::identity_in(const RoundRecord& round) const {
   job.store_prefix = "attempt " + std::to_string(round.number) + "/";
   job.master_address = round.master_address;
   job.master_port = static_cast<std::uint16_t>(round.master_port);
+  const NodeSettings& nodes = context_.nodes;
+  if (!nodes.master_address.empty()) job.master_address = nodes.master_address;
+  if (nodes.master_port != 0) job.master_port = nodes.master_port;
   job.node = session_.node_of(round);
   job.nodes = static_cast<int>(round.nodes.size());
   job.first_rank = round.nodes[static_cast<std::size_t>(job.node)].first_rank;
   job.world = round.world;
+  for (std::size_t node = 0; node < round.nodes.size(); ++node) {
+    if (static_cast<int>(node) == job.node) continue;
+    const RoundRecord::Node& other = round.nodes[node];
+    job.others.push_back({static_cast<int>(node), other.host, other.first_rank, other.ranks});
+  }
   return job;
 }
 
 // Tells the other nodes how the round ended here, and the user how it ended on all of them.
-void SeveralNodes::end_round(const Status& launched) {
+void SeveralNodes::end_round(const RoundRecord& round, const Status& launched) {
   if (runner_.guard_gone()) return;  // to them this node is lost
   if (!launched.ok()) {
     return session_.end_round(not_started(launched, JobEnd::not_launched(launched).exit_code));
@@ -67,20 +86,32 @@ void SeveralNodes::end_round(const Status& launched) {
   AttemptOutcome& attempt = runner_.outcome().attempts.back();
   EndedRecord ended = ended_record(attempt);
   if (const auto port = find_free_port(); port.ok()) ended.master_port = *port;
-  session_.end_round(ended);
+  session_.end_round(ended, round.outcomes ? attempt_report(attempt, runner_.outcome().host) : "");
   const auto& verdict = session_.verdict();
   if (session_.error() || !verdict) return;
-  if (!is_about(*verdict, attempt)) {
+  const bool about_other = !is_about(*verdict, attempt);
+  if (about_other) {
     for (const std::string& line : make_node_report(*verdict)) runner_.relay().write_line(line);
-    // What failed here was not the first.
-    attempt.failure.reset();
-    if (attempt.cause == AttemptOutcome::Cause::kRankFailed) {
-      attempt.cause = AttemptOutcome::Cause::kElsewhere;
-    }
   }
+  take_verdict(*verdict, attempt);
+  if (!context_.options.supervision.report.empty()) collect_outcomes(round, attempt);
   runner_.tell_about(attempt);
   if (const std::string next = describe_next(*verdict); !next.empty()) {
     runner_.relay().write_line(next);
+  }
+}
+
+// For --report.
+void SeveralNodes::collect_outcomes(const RoundRecord& round, AttemptOutcome& attempt) {
+  const std::vector<std::string> texts = session_.outcomes(round);
+  attempt.node = session_.node_of(round);
+  for (std::size_t node = 0; node < round.nodes.size(); ++node) {
+    if (static_cast<int>(node) == attempt.node) continue;
+    attempt.others.push_back({.node = static_cast<int>(node),
+                              .host = round.nodes[node].host,
+                              .first_rank = round.nodes[node].first_rank,
+                              .ranks = round.nodes[node].ranks,
+                              .text = texts[node]});
   }
 }
 

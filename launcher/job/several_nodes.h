@@ -24,8 +24,10 @@ class SeveralNodes {
 
  private:
   JobIdentity identity_in(const RoundRecord& round) const;
+  Status check_options(const RoundRecord& round) const;
   Status run_round(const RoundRecord& round);
-  void end_round(const Status& launched);
+  void end_round(const RoundRecord& round, const Status& launched);
+  void collect_outcomes(const RoundRecord& round, AttemptOutcome& attempt);
   JobEnd end() const;
   void tell_if_nothing_ran();
 

@@ -11,16 +11,23 @@
 namespace dlaunch {
 namespace {
 
-Status run_attempt(AttemptRunner& runner, int number, std::uint16_t store_port) {
+Status run_attempt(AttemptRunner& runner, int number, const LaunchContext& context) {
+  const NodeSettings& nodes = context.nodes;
+  runner.outcome().restarts = number;
   JobIdentity job = runner.identity(number);
   job.token = make_token();
-  const auto store = StoreServer::start(
-      {.port = store_port, .token = job.token, .logger = make_logger("dlaunch")});
+  const auto store = StoreServer::start({.port = context.options.nodes.store_port,
+                                         .token = job.token,
+                                         .logger = make_logger("dlaunch")});
   if (!store.ok()) return store.status();
   job.store_address = "127.0.0.1:" + std::to_string((*store)->port());
-  const auto master_port = find_free_port();
-  if (!master_port.ok()) return master_port.status();
-  job.master_port = *master_port;
+  if (!nodes.master_address.empty()) job.master_address = nodes.master_address;
+  job.master_port = nodes.master_port;
+  if (job.master_port == 0) {
+    const auto free_port = find_free_port();
+    if (!free_port.ok()) return free_port.status();
+    job.master_port = *free_port;
+  }
   return runner.run(job);
 }
 
@@ -44,11 +51,12 @@ bool wait_for_restart(AttemptRunner& runner, RestartPolicy& policy) {
 
 }  // namespace
 
-Status run_on_single_node(AttemptRunner& runner, const JobOptions& options) {
+Status run_on_single_node(AttemptRunner& runner, const LaunchContext& context) {
+  const JobOptions& options = context.options;
   RestartPolicy policy(
       {.most = options.supervision.max_restarts, .delay = options.supervision.restart_delay});
   for (int number = 0;; ++number) {
-    DLAUNCH_RETURN_IF_ERROR(run_attempt(runner, number, options.nodes.store_port));
+    DLAUNCH_RETURN_IF_ERROR(run_attempt(runner, number, context));
     if (!runner.guard_gone()) runner.tell_about(runner.outcome().attempts.back());
     if (!wait_for_restart(runner, policy)) return {};
   }

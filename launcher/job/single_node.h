@@ -3,13 +3,13 @@
 #pragma once
 
 #include "launcher/job/attempt_runner.h"
-#include "launcher/options/command_line.h"
+#include "launcher/job/launch_context.h"
 #include "runtime/base/status.h"
 
 namespace dlaunch {
 
 /// Returns when there is nothing to start again; how the last attempt ended is in the runner's
 /// outcome. An error: ranks, or what they need, could not be started.
-Status run_on_single_node(AttemptRunner& runner, const JobOptions& options);
+Status run_on_single_node(AttemptRunner& runner, const LaunchContext& context);
 
 }  // namespace dlaunch

@@ -39,7 +39,6 @@ std::optional<ClusterEnvironment> detect_torchrun(const Variables& variables) {
   found.nodes = from(variables, "PET_NNODES");
   if (!found.nodes) return std::nullopt;
   found.node_rank = from(variables, "PET_NODE_RANK");
-  found.ranks = from(variables, "PET_NPROC_PER_NODE");
   found.head = from(variables, "PET_MASTER_ADDR");
   found.port = from(variables, "PET_MASTER_PORT");
   if (const auto endpoint = from(variables, "PET_RDZV_ENDPOINT")) {
@@ -157,6 +156,19 @@ std::optional<ClusterEnvironment> detect_indexed_job(
   return found;
 }
 
+Result<ClusterEnvironment> detect_manager(const Variables& variables,
+                                          const std::function<std::string()>& host_name) {
+  if (auto found = detect_torchrun(variables)) return *std::move(found);
+  if (auto found = detect_kubeflow(variables, host_name)) return *std::move(found);
+  auto slurm = detect_slurm(variables);
+  if (!slurm.ok()) return slurm.status();
+  if (*slurm) return **std::move(slurm);
+  if (auto found = detect_open_mpi(variables)) return *std::move(found);
+  if (auto found = detect_pmi(variables)) return *std::move(found);
+  if (auto found = detect_indexed_job(variables, host_name)) return *std::move(found);
+  return ClusterEnvironment{};
+}
+
 }  // namespace
 
 std::string first_host(std::string_view node_list) {
@@ -174,15 +186,9 @@ std::string first_host(std::string_view node_list) {
 Result<ClusterEnvironment> detect_cluster(const Variables& variables,
                                           const std::function<std::string()>& host_name) {
   if (variables("DLAUNCH_JOB_ID")) return ClusterEnvironment{};
-  if (auto found = detect_torchrun(variables)) return *std::move(found);
-  if (auto found = detect_kubeflow(variables, host_name)) return *std::move(found);
-  auto slurm = detect_slurm(variables);
-  if (!slurm.ok()) return slurm.status();
-  if (*slurm) return **std::move(slurm);
-  if (auto found = detect_open_mpi(variables)) return *std::move(found);
-  if (auto found = detect_pmi(variables)) return *std::move(found);
-  if (auto found = detect_indexed_job(variables, host_name)) return *std::move(found);
-  return ClusterEnvironment{};
+  auto found = detect_manager(variables, host_name);
+  if (found.ok()) found->ranks = from(variables, "PET_NPROC_PER_NODE");
+  return found;
 }
 
 }  // namespace dlaunch

@@ -23,6 +23,10 @@ constexpr auto kRetry = 200ms;
 // Between two words on what is waited for.
 constexpr auto kNoticeInterval = 30s;
 
+std::string key_in_round(std::string_view of, int round, const std::string& node) {
+  return std::string(of) + std::to_string(round) + "/" + node;
+}
+
 }  // namespace
 
 NodeAgent::NodeAgent(Options options)
@@ -55,11 +59,22 @@ std::vector<NodeEvent> NodeAgent::take_events() {
   return std::exchange(events_, {});
 }
 
-void NodeAgent::report(int round, const EndedRecord& ended) {
-  const std::string key =
-      std::string(node_keys::kEnded) + std::to_string(round) + "/" + options_.self.id;
+void NodeAgent::report(int round, const EndedRecord& ended, const std::string& outcome) {
   // If it cannot be said, the beats fail too and tell.
-  (void)store_.client->set(key, to_text(ended)).ok();
+  if (!outcome.empty()) {
+    (void)store_.client->set(key_in_round(node_keys::kOutcomes, round, id()), outcome).ok();
+  }
+  (void)store_.client->set(key_in_round(node_keys::kEnded, round, id()), to_text(ended)).ok();
+}
+
+std::vector<std::string> NodeAgent::outcomes(const RoundRecord& round) {
+  std::vector<std::string> outcomes;
+  for (const RoundRecord::Node& node : round.nodes) {
+    const auto found =
+        store_.client->try_get({key_in_round(node_keys::kOutcomes, round.number, node.id)});
+    outcomes.push_back(found.ok() ? found->front().value_or("") : "");
+  }
+  return outcomes;
 }
 
 std::string NodeAgent::store_address(const RoundRecord& round) const {

@@ -53,8 +53,11 @@ class NodeAgent {
   std::vector<NodeEvent> take_events();
 
   const std::string& id() const { return options_.self.id; }
-  /// Tells how a round ended on this node.
-  void report(int round, const EndedRecord& ended);
+  /// Tells how a round ended on this node; `outcome`, if not empty, is all about it.
+  void report(int round, const EndedRecord& ended, const std::string& outcome);
+  /// The outcomes of a round that has ended, by node rank; empty where there is none: the node is
+  /// lost.
+  std::vector<std::string> outcomes(const RoundRecord& round);
   /// host:port at which the ranks of this node find the store.
   std::string store_address(const RoundRecord& round) const;
 

@@ -45,6 +45,10 @@ std::string NodeCoordinator::objection(const MemberRecord& member) const {
     return "different numbers of nodes: " + member.name() + " was started with --nnodes " +
            member.nodes + ", the node with the store with --nnodes " + options_.nodes;
   }
+  if (member.run_id != options_.run_id) {
+    return "different jobs: " + member.name() + " was started with --rdzv-id '" + member.run_id +
+           "', the node with the store with '" + options_.run_id + "'";
+  }
   for (const auto& [id, other] : members_) {
     if (member.node_rank >= 0 && other.record.node_rank == member.node_rank) {
       return "two nodes claim node rank " + std::to_string(member.node_rank) + ": " +
@@ -235,6 +239,7 @@ void NodeCoordinator::form(Time now) {
                            .ranks = member->record.ranks,
                            .first_rank = round.world});
     round.world += member->record.ranks;
+    round.outcomes = round.outcomes || member->record.wants_outcomes;
     if (member->last_rank == 0) {
       round.master_address = member->record.address;
       round.master_port = member->record.master_port;

@@ -29,6 +29,7 @@ class NodeCoordinator {
     int most = 1;
     std::string nodes;    // the same, as the agents write it
     std::string version;  // of dlaunch
+    std::string run_id;   // what the user calls the job
     std::string job_id;
     std::string host_id;  // the member that hosts the store
     int max_restarts = 0;

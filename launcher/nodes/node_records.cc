@@ -4,11 +4,11 @@
 
 namespace dlaunch {
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MemberRecord, id, host, pid, version, nodes, node_rank, ranks,
-                                   address, store, master_port)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MemberRecord, id, host, pid, version, nodes, run_id, node_rank,
+                                   ranks, address, store, master_port, wants_outcomes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RoundRecord::Node, id, host, ranks, first_rank)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RoundRecord, number, job_id, nodes, world, restarts,
-                                   master_address, master_port, store)
+                                   master_address, master_port, store, outcomes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(EndedRecord, how, failure, age_ns, got_ready, exit_code, error,
                                    master_port)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StopRecord, number, why)

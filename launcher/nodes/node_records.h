@@ -9,6 +9,8 @@
 //   nodes/round          RoundRecord      by the coordinator: start these ranks
 //   nodes/stop           StopRecord       by the coordinator: end them
 //   nodes/verdict        VerdictRecord    by the coordinator: how the round ended, and what now
+//   outcomes/N/ID        JSON             by each agent: all about round N there (--report), if the
+//                                         RoundRecord asks for it; before its EndedRecord
 //   beats/ID             a counter        by each agent, twice a second
 //   attempt N/...        what the ranks of round N keep there
 #pragma once
@@ -31,6 +33,7 @@ inline constexpr std::string_view kWaiting = "nodes/waiting";
 inline constexpr std::string_view kRound = "nodes/round";
 inline constexpr std::string_view kStop = "nodes/stop";
 inline constexpr std::string_view kVerdict = "nodes/verdict";
+inline constexpr std::string_view kOutcomes = "outcomes/";
 inline constexpr std::string_view kBeats = "beats/";
 }  // namespace node_keys
 
@@ -40,11 +43,13 @@ struct MemberRecord {
   int pid = 0;
   std::string version;  // of dlaunch
   std::string nodes;    // as it was told: "4" or "2:4"
+  std::string run_id;   // as it was told; empty: any
   int node_rank = -1;   // that it was told; -1: any
   int ranks = 0;        // it will start
   std::string address;  // under which other nodes reach it, numeric
   std::string store;    // host at which it reaches the store, numeric
   int master_port = 0;  // free there
+  bool wants_outcomes = false;
 
   /// "host1 (pid 4711)".
   std::string name() const { return host + " (pid " + std::to_string(pid) + ")"; }
@@ -64,7 +69,8 @@ struct RoundRecord {
   int restarts = 0;  // after failures, so far
   std::string master_address;
   int master_port = 0;
-  std::string store;  // host at which others reach the store
+  std::string store;      // host at which others reach the store
+  bool outcomes = false;  // some node wants to know what became of every rank
 };
 
 struct EndedRecord {

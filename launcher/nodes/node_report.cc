@@ -47,6 +47,18 @@ bool is_about(const VerdictRecord& verdict, const AttemptOutcome& attempt) {
   return attempt.failure && serialize(*attempt.failure) == verdict.failure;
 }
 
+void take_verdict(const VerdictRecord& verdict, AttemptOutcome& attempt) {
+  attempt.verdict = verdict.reason;
+  if (is_about(verdict, attempt)) return;
+  // What failed here was not the first.
+  attempt.failure.reset();
+  if (attempt.cause == AttemptOutcome::Cause::kRankFailed) {
+    attempt.cause = AttemptOutcome::Cause::kElsewhere;
+  }
+  const auto first = parse_failure(verdict.failure);
+  if (first.ok()) attempt.failure_elsewhere = *first;
+}
+
 std::vector<std::string> make_node_report(const VerdictRecord& verdict) {
   std::vector<std::string> lines;
   if (!verdict.reason.empty()) lines.push_back("dlaunch: " + verdict.reason);

@@ -17,6 +17,9 @@ EndedRecord not_started(const Status& why, int exit_code);
 /// Whether the failure that the verdict calls the first is the one of this attempt.
 bool is_about(const VerdictRecord& verdict, const AttemptOutcome& attempt);
 
+/// Puts what the verdict says into the attempt: whose failure was the first, and why it ended.
+void take_verdict(const VerdictRecord& verdict, AttemptOutcome& attempt);
+
 /// The verdict's lines for a node other than the one whose rank failed; none if all went well.
 std::vector<std::string> make_node_report(const VerdictRecord& verdict);
 

@@ -36,13 +36,16 @@ NodeAgent::Options describe_node(const NodeSettings& settings, const JobOptions&
       .pid = pid,
       .version = DLAUNCH_VERSION,
       .nodes = nodes,
+      .run_id = options.nodes.run_id,
       .node_rank = settings.node_rank.value_or(-1),
       .ranks = options.ranks,
-      .master_port = master_port};
+      .master_port = master_port,
+      .wants_outcomes = !options.supervision.report.empty()};
   NodeCoordinator::Options coordinator{.least = settings.least,
                                        .most = settings.most,
                                        .nodes = nodes,
                                        .version = DLAUNCH_VERSION,
+                                       .run_id = options.nodes.run_id,
                                        .job_id = job_id,
                                        .host_id = self.id,
                                        .max_restarts = options.supervision.max_restarts,
@@ -95,11 +98,11 @@ void NodeSession::when_round_stops(std::function<void()> end) {
   if ((stop_current_ || error_) && end_) end_();
 }
 
-void NodeSession::end_round(const EndedRecord& ended) {
+void NodeSession::end_round(const EndedRecord& ended, const std::string& outcome) {
   end_ = nullptr;
   if (error_) return;
   const int round = std::exchange(current_, -1);
-  agent_.report(round, ended);
+  agent_.report(round, ended, outcome);
   bool late = false;
   const auto timer = loop_.call_at(EventLoop::Clock::now() + verdict_limit_, [&] { late = true; });
   const auto judged = [&] { return verdict_ && verdict_->number == round; };

@@ -35,8 +35,11 @@ class NodeSession {
   /// Until the round has ended, `end` is called when its ranks are to end here too.
   void when_round_stops(std::function<void()> end);
 
-  /// The round has ended here. Waits for the verdict over all nodes.
-  void end_round(const EndedRecord& ended);
+  /// The round has ended here; `outcome` is for those who want to know all (round.outcomes). Waits
+  /// for the verdict over all nodes.
+  void end_round(const EndedRecord& ended, const std::string& outcome = "");
+  /// As NodeAgent::outcomes.
+  std::vector<std::string> outcomes(const RoundRecord& round) { return agent_.outcomes(round); }
 
   /// This node's rank in the round.
   int node_of(const RoundRecord& round) const;

@@ -18,6 +18,7 @@ namespace {
 
 constexpr const char* kCommandLine = "command line";
 constexpr const char* kDefault = "default";
+constexpr const char* kUsualPort = "29500";  // torchrun's
 
 Status invalid(std::string why) {
   return Status(StatusCode::kInvalidArgument, std::move(why));
@@ -69,6 +70,11 @@ Status parse_endpoint(const NodeOptions& options, const ClusterEnvironment& clus
       port = Derived{options.endpoint.substr(colon + 1), kCommandLine};
     }
     if (!port) return invalid("--rdzv-endpoint: '" + options.endpoint + "' has no port");
+  }
+  if (options.endpoint.empty() && !options.master_address.empty()) {
+    head = Derived{options.master_address, "--master-addr"};
+    port = options.master_port == 0 ? Derived{kUsualPort, kDefault}
+                                    : Derived{std::to_string(options.master_port), "--master-port"};
   }
   if (!head || head->value.empty()) {
     return invalid("where do the nodes meet? (--rdzv-endpoint HOST:PORT)");
@@ -123,6 +129,12 @@ Result<NodeSettings> resolve_nodes(const NodeOptions& options, const ClusterEnvi
     settings.ranks = cluster.ranks->value;
     settings.explanation.push_back("ranks of a node, unless --nproc says otherwise: " +
                                    cluster.ranks->value + ", from " + cluster.ranks->source);
+  }
+  // torchrun's "static" way: what names the master names the place where the nodes meet, unless
+  // that is named itself.
+  if (!settings.several() || !options.endpoint.empty()) {
+    settings.master_address = options.master_address;
+    settings.master_port = options.master_port;
   }
   if (!settings.several()) return settings;
   if (const auto rank = given(options.node_rank, cluster.node_rank)) {

@@ -23,6 +23,8 @@ struct NodeSettings {
   std::string token;  // raw bytes
   std::chrono::nanoseconds join_timeout{};
   std::optional<std::string> ranks;      // of this node, if the manager says; as --nproc takes it
+  std::string master_address;            // for the ranks; empty: the first node's
+  std::uint16_t master_port = 0;         // for the ranks; 0: a free one
   std::vector<std::string> explanation;  // a line for each value: what it is and where it is from
 
   bool several() const { return most > 1; }

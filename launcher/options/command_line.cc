@@ -151,9 +151,26 @@ std::variant<JobOptions, EarlyExit> parse_command_line(int argc, const char* con
   } else if (!options.command.empty() && options.command.front().starts_with("-")) {
     return refuse(unknown_option(app, options.command.front()));
   }
-  if (options.ranks == 0) return refuse("how many ranks? (--nproc N)");
+  if (options.command.empty() && options.ranks == 0) {
+    return refuse("how many ranks of which program? (--nproc N PROGRAM)");
+  }
   if (options.command.empty()) return refuse("which program?");
-  return give_gpus(options);
+  return options;
+}
+
+std::variant<JobOptions, EarlyExit> settle_ranks(JobOptions options,
+                                                 const std::optional<std::string>& by_manager,
+                                                 bool alone) {
+  try {
+    if (options.ranks == 0 && by_manager) options.ranks = parse_ranks(*by_manager);
+  } catch (const BadValue& error) {
+    return refuse(std::string("number of ranks by the environment: ") + error.what());
+  }
+  if (options.ranks == 0) return refuse("how many ranks? (--nproc N)");
+  if (const auto why = unknown_rank(options.output, options.ranks); alone && !why.empty()) {
+    return refuse(why);
+  }
+  return give_gpus(std::move(options));
 }
 
 }  // namespace dlaunch

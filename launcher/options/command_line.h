@@ -2,6 +2,7 @@
 // files in launcher/options.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -14,7 +15,7 @@
 namespace dlaunch {
 
 struct JobOptions {
-  int ranks = 0;                     // of this node
+  int ranks = 0;                     // of this node; 0: not said
   bool dry_run = false;              // only say what would be started
   std::vector<std::string> command;  // the program and its arguments, never empty
   OutputOptions output;
@@ -39,5 +40,11 @@ std::vector<OptionHelp> option_table();
 
 /// Reads the command line. Whatever follows the program, or "--", is the program's.
 std::variant<JobOptions, EarlyExit> parse_command_line(int argc, const char* const* argv);
+
+/// Settles how many ranks this node has, `by_manager` where the command line does not say (both as
+/// --nproc takes it), and with that their GPUs. `alone`: there is no other node.
+std::variant<JobOptions, EarlyExit> settle_ranks(JobOptions options,
+                                                 const std::optional<std::string>& by_manager,
+                                                 bool alone);
 
 }  // namespace dlaunch

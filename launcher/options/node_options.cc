@@ -4,6 +4,15 @@
 #include "launcher/options/values.h"
 
 namespace dlaunch {
+namespace {
+
+// torchrun's ways of gathering nodes. dlaunch has one, whatever it is called.
+void check_backend(const std::string& name) {
+  if (name == "c10d" || name == "static") return;
+  throw BadValue("'" + name + "' is not one of c10d and static, which mean dlaunch's own store");
+}
+
+}  // namespace
 
 void add_node_options(CLI::App& app, NodeOptions& options) {
   const OptionGroup group(app, "Nodes");
@@ -16,6 +25,14 @@ void add_node_options(CLI::App& app, NodeOptions& options) {
             text_into(options.node_rank));
   group.add("--rdzv-endpoint", "HOST:PORT", "Where the nodes meet: an address of one of them",
             text_into(options.endpoint));
+  group.add("--rdzv-backend", "NAME", "c10d or static, as for torchrun: here the same",
+            check_backend);
+  group.add("--rdzv-id", "ID", "The ranks' TORCHELASTIC_RUN_ID (default: made up)",
+            text_into(options.run_id), "PET_RDZV_ID");
+  group.add("--master-addr", "HOST", "The ranks' MASTER_ADDR, and where the nodes meet",
+            text_into(options.master_address));
+  group.add("--master-port", "PORT", "The ranks' MASTER_PORT, or that of the place to meet",
+            [&](const std::string& text) { options.master_port = parse_port(text); });
   group.add("--token-file", "FILE", "Secret that all nodes have, 64 hexadecimal digits",
             text_into(options.token_file));
   group.add(

@@ -16,6 +16,9 @@ struct NodeOptions {
   std::string nodes;  // "4", "2:4"
   std::string node_rank;
   std::string endpoint;  // host:port
+  std::string run_id;    // TORCHELASTIC_RUN_ID; the nodes of a job have the same
+  std::string master_address;
+  std::uint16_t master_port = 0;  // 0: not given
   std::string token_file;
   std::chrono::nanoseconds join_timeout = std::chrono::minutes(5);
   bool standalone = false;       // one node, whatever the cluster's manager says

@@ -1,7 +1,7 @@
 #include "launcher/options/option_group.h"
 
 #include <algorithm>
-#include <cstdint>
+#include <cstdlib>
 #include <sstream>
 
 #include <CLI/CLI.hpp>
@@ -27,8 +27,8 @@ std::string with_underscores(const std::string& names) {
 }  // namespace
 
 void OptionGroup::add(const std::string& names, const std::string& value_name,
-                      const std::string& help,
-                      const std::function<void(const std::string&)>& take) const {
+                      const std::string& help, const std::function<void(const std::string&)>& take,
+                      const std::string& variable) const {
   const std::string shown = names.substr(0, names.find(','));
   const auto guarded = [take, shown](const std::string& text) {
     try {
@@ -37,9 +37,13 @@ void OptionGroup::add(const std::string& names, const std::string& value_name,
       throw CLI::ValidationError(shown, error.what());
     }
   };
-  app_.add_option_function<std::string>(with_underscores(names), guarded, help)
-      ->type_name(value_name)
-      ->group(heading_);
+  CLI::Option* option =
+      app_.add_option_function<std::string>(with_underscores(names), guarded, help)
+          ->type_name(value_name)
+          ->group(heading_);
+  // A job within a job: the variables were meant for the outer one.
+  const bool nested = std::getenv("DLAUNCH_JOB_ID") != nullptr;  // NOLINT(concurrency-mt-unsafe)
+  if (!variable.empty() && !nested) option->envname(variable);
 }
 
 void OptionGroup::add_flag(const std::string& names, const std::string& help,

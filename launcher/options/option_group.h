@@ -20,8 +20,10 @@ class OptionGroup {
   /// the one that --help shows; each is also known with underscores, as torchrun has it. `take` is
   /// given the text and throws BadValue (values.h) if it is none; the option's name is put before
   /// its message.
+  /// `variable`: the environment variable that gives the value where the command line does not.
   void add(const std::string& names, const std::string& value_name, const std::string& help,
-           const std::function<void(const std::string&)>& take) const;
+           const std::function<void(const std::string&)>& take,
+           const std::string& variable = "") const;
 
   /// An option without a value.
   void add_flag(const std::string& names, const std::string& help,

@@ -36,6 +36,16 @@ std::string parse_folder(const std::string& text) {
 
 }  // namespace
 
+std::string unknown_rank(const OutputOptions& options, int world) {
+  const auto refuse = [&](const char* option, int rank) {
+    return std::string(option) + ": there is no rank " + std::to_string(rank) + " in a job of " +
+           std::to_string(world) + " (they count from 0)";
+  };
+  if (options.only && options.only->back() >= world) return refuse("--only", options.only->back());
+  if (options.standard_input >= world) return refuse("--stdin", options.standard_input);
+  return "";
+}
+
 void add_output_options(CLI::App& app, OutputOptions& options) {
   const OptionGroup group(app, "Output");
   group.add("--output", "plain|prefix", "stdout untouched (default), or with [rank N] in front",

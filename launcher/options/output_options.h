@@ -35,6 +35,10 @@ struct OutputOptions {
   }
 };
 
+/// What is wrong with options that name a rank which a job of `world` ranks has not; empty:
+/// nothing.
+std::string unknown_rank(const OutputOptions& options, int world);
+
 void add_output_options(CLI::App& app, OutputOptions& options);
 
 }  // namespace dlaunch

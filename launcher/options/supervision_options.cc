@@ -23,8 +23,10 @@ void add_supervision_options(CLI::App& app, SupervisionOptions& options) {
       [&](const std::string& text) { options.timeout = parse_seconds(text, Zero::kRefused); });
   group.add("--grace", "SECONDS", "From SIGTERM to SIGKILL at the end of a job (5)",
             [&](const std::string& text) { options.grace = parse_seconds(text, Zero::kAllowed); });
-  group.add("--max-restarts", "N", "Restarts of all ranks when one fails (default 0)",
-            [&](const std::string& text) { options.max_restarts = parse_restarts(text); });
+  group.add(
+      "--max-restarts", "N", "Restarts of all ranks when one fails (default 0)",
+      [&](const std::string& text) { options.max_restarts = parse_restarts(text); },
+      "PET_MAX_RESTARTS");
   group.add("--restart-delay", "SECONDS", "Before the first restart; doubles (default 1)",
             [&](const std::string& text) {
               options.restart_delay = parse_seconds(text, Zero::kAllowed);

@@ -10,6 +10,7 @@
 
 #include "launcher/base/number_list.h"
 #include "launcher/ranks/binding.h"
+#include "launcher/ranks/rank_environment.h"
 
 namespace dlaunch {
 namespace {
@@ -26,14 +27,15 @@ std::string quoted(const std::string& word) {
 
 // What a start would set the variable to, as far as that is known before.
 std::string value_of(const std::string& name, const std::string& value) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kUnknown{
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kUnknown{
       {{"DLAUNCH_STORE", "(the store's address)"},
        {"DLAUNCH_TOKEN", "(the job's secret)"},
        {"DLAUNCH_JOB_ID", "(made up)"},
        {"TORCHELASTIC_RUN_ID", "(the same as DLAUNCH_JOB_ID)"},
+       {"MASTER_ADDR", "(the address of node 0)"},
        {"MASTER_PORT", "(a free port)"}}};
   for (const auto& [unknown, what] : kUnknown) {
-    if (name == unknown) return std::string(what);
+    if (name == unknown && (value.empty() || value == "0")) return std::string(what);
   }
   return quoted(value);
 }
@@ -41,6 +43,35 @@ std::string value_of(const std::string& name, const std::string& value) {
 std::string reader(const OutputOptions& output, int rank) {
   if (output.standard_input == OutputOptions::kEverybody) return "a copy of dlaunch's";
   return output.standard_input == rank ? "dlaunch's" : "/dev/null";
+}
+
+// As if all nodes had come and had as many ranks as this one.
+JobIdentity presumed(const JobOptions& options, const NodeSettings& nodes) {
+  JobIdentity job{.run_id = options.nodes.run_id,
+                  .ranks = options.ranks,
+                  .max_restarts = options.supervision.max_restarts,
+                  .cores = usable_cores(),
+                  .gpus = options.placement.gpus,
+                  .gpus_per_rank = options.placement.gpus_per_rank};
+  job.nodes = nodes.most;
+  job.node = nodes.node_rank.value_or(0);
+  job.first_rank = job.node * job.ranks;
+  job.world = job.nodes * job.ranks;
+  job.master_port = nodes.master_port;
+  if (nodes.several()) job.store_prefix = "attempt 0/";
+  if (!nodes.master_address.empty()) {
+    job.master_address = nodes.master_address;
+  } else if (nodes.several()) {
+    job.master_address.clear();
+  }
+  return job;
+}
+
+std::string describe_nodes(const NodeSettings& nodes, const JobIdentity& job) {
+  if (!nodes.several()) return "";
+  return "node " + std::to_string(job.node) + " of " + std::to_string(job.nodes) +
+         (nodes.node_rank ? "" : ", if it comes first") + "; they meet at " + nodes.endpoint() +
+         "; ranks are numbered as if every node had " + std::to_string(job.ranks) + "\n";
 }
 
 std::string changed_variables(const JobIdentity& job, int local_rank) {
@@ -58,14 +89,15 @@ std::string changed_variables(const JobIdentity& job, int local_rank) {
 
 }  // namespace
 
-std::string describe_job(const JobOptions& options, const JobIdentity& job,
+std::string describe_job(const JobOptions& options, const NodeSettings& nodes,
                          const std::string& program) {
+  const JobIdentity job = presumed(options, nodes);
   const Shares shares = bind_ranks(options.placement.bind, job.ranks);
   std::string command = quoted(program);
   for (std::size_t i = 1; i < options.command.size(); ++i) {
     command += " " + quoted(options.command[i]);
   }
-  std::string text;
+  std::string text = describe_nodes(nodes, job);
   for (int local_rank = 0; local_rank < job.ranks; ++local_rank) {
     const int rank = job.first_rank + local_rank;
     const auto index = static_cast<std::size_t>(local_rank);

@@ -3,15 +3,16 @@
 
 #include <string>
 
+#include "launcher/nodes/node_settings.h"
 #include "launcher/options/command_line.h"
-#include "launcher/ranks/rank_environment.h"
 
 namespace dlaunch {
 
 /// For each rank of this node its command, stdin, cores, and what its environment has that
 /// dlaunch's own has not. `program` is the path that was found. What only a real start decides
-/// (ports, the token) is named as such.
-std::string describe_job(const JobOptions& options, const JobIdentity& job,
+/// (ports, the token) is named as such. With several nodes, whose numbers of ranks this one does
+/// not know, they are taken to have as many as this one.
+std::string describe_job(const JobOptions& options, const NodeSettings& nodes,
                          const std::string& program);
 
 }  // namespace dlaunch

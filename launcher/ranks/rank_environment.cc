@@ -39,7 +39,7 @@ Variables variables_of(const JobIdentity& job, int local_rank) {
       {"MASTER_PORT", std::to_string(job.master_port)},
       {"TORCHELASTIC_RESTART_COUNT", std::to_string(job.restarts)},
       {"TORCHELASTIC_MAX_RESTARTS", std::to_string(job.max_restarts)},
-      {"TORCHELASTIC_RUN_ID", job.job_id},
+      {"TORCHELASTIC_RUN_ID", job.run_id.empty() ? job.job_id : job.run_id},
       {"TORCHELASTIC_USE_AGENT_STORE", "False"},
       // Ours, see runtime/base/job_environment.h.
       {"DLAUNCH_STORE", job.store_address},

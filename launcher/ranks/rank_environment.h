@@ -8,9 +8,18 @@
 
 namespace dlaunch {
 
+/// Another node of the job.
+struct NodePlace {
+  int node = 0;
+  std::string host;
+  int first_rank = 0;
+  int ranks = 0;
+};
+
 /// What all ranks of a job on this node have in common.
 struct JobIdentity {
   std::string job_id;
+  std::string run_id;         // as the user calls it; empty: the job's id
   std::string token;          // raw bytes
   std::string store_address;  // host:port
   std::string activity;       // path of an ActivityBoard; empty: none
@@ -19,9 +28,10 @@ struct JobIdentity {
   std::uint16_t master_port = 0;
   int node = 0;  // this one, of
   int nodes = 1;
-  int first_rank = 0;  // of this node, in
-  int world = 1;       // ranks of all nodes
-  int ranks = 1;       // of this node
+  std::vector<NodePlace> others;  // all but this one
+  int first_rank = 0;             // of this node, in
+  int world = 1;                  // ranks of all nodes
+  int ranks = 1;                  // of this node
   int attempt = 0;
   int restarts = 0;  // before this attempt; nodes that come and go cost none
   int max_restarts = 0;

@@ -1,8 +1,10 @@
 #include "launcher/status/status_command.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <vector>
@@ -81,22 +83,30 @@ int list_jobs(const std::vector<Job>& jobs) {
   return kExitOk;
 }
 
+std::string id_of(const Job& job) {
+  return job.summary.substr(0, job.summary.find(' '));
+}
+
+// Several of one id are nodes of one job on this machine: each tells its part.
 int show_job(const std::vector<Job>& jobs, const std::string& name, StatusRequest request) {
-  std::vector<const Job*> found;
-  for (const Job& job : jobs) {
-    if (is_named(job, name)) found.push_back(&job);
-  }
-  if (found.size() != 1) {
+  std::vector<Job> found;
+  std::ranges::copy_if(jobs, std::back_inserter(found),
+                       [&](const Job& job) { return is_named(job, name); });
+  const bool one_job = std::ranges::all_of(
+      found, [&](const Job& job) { return id_of(job) == id_of(found.front()); });
+  if (found.empty() || !one_job) {
     std::fprintf(stderr, "dlaunch: %s job of this user is called '%s'; see dlaunch status\n",
                  found.empty() ? "no running" : "more than one", name.c_str());
     return kExitFailure;
   }
-  const auto answer = ask(found.front()->path, request, Deadline::after(kStackLimit));
-  if (!answer.ok()) {
-    std::fprintf(stderr, "dlaunch: %s\n", answer.status().to_string().c_str());
-    return kExitFailure;
+  for (const Job& job : found) {
+    const auto answer = ask(job.path, request, Deadline::after(kStackLimit));
+    if (!answer.ok()) {
+      std::fprintf(stderr, "dlaunch: %s\n", answer.status().to_string().c_str());
+      return kExitFailure;
+    }
+    std::fputs(answer->c_str(), stdout);
   }
-  std::fputs(answer->c_str(), stdout);
   return kExitOk;
 }
 

@@ -65,16 +65,15 @@ void ActivityReporter::begin(const Call& call) {
   slot_->kind.store(call.kind, kRelease);
 }
 
-void ActivityReporter::begin_store_wait(std::string_view key, std::size_t keys) {
+void ActivityReporter::begin_store_wait(std::string_view missing,
+                                        Deadline::Clock::time_point since) {
   if (slot_ == nullptr) return;
-  const auto now = Deadline::Clock::now();
   {
     const Writing writing(*slot_);
-    store_text(slot_->name, key);
-    slot_->count.store(keys, kRelease);
+    store_text(slot_->name, missing);
     slot_->kind.store(ActivityKind::kStoreWait, kRelease);
   }
-  waits(now, now);
+  waits(since, Deadline::Clock::now());
 }
 
 void ActivityReporter::waits(Deadline::Clock::time_point since, Deadline::Clock::time_point moved) {

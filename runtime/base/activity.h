@@ -48,8 +48,8 @@ class ActivityReporter {
 
   bool published() const { return slot_ != nullptr; }
   void begin(const Call& call);
-  /// It waits for `keys` keys of the store, the first of which is `key`.
-  void begin_store_wait(std::string_view key, std::size_t keys);
+  /// It has waited since `since` for what the store has not; at most 48 characters of it count.
+  void begin_store_wait(std::string_view missing, Deadline::Clock::time_point since);
   /// It has waited since `since`, and something moved last at `moved`.
   void waits(Deadline::Clock::time_point since, Deadline::Clock::time_point moved);
   void end() {

@@ -34,14 +34,15 @@ struct alignas(64) ActivitySlot {
   std::atomic<std::uint8_t> lane;       // of the communicator
   std::atomic<std::uint64_t> sequence;  // of the newest collective
   std::atomic<std::uint64_t> tag;       // of a message
-  std::atomic<std::uint64_t> count;     // elements; of a store wait: keys
+  std::atomic<std::uint64_t> count;     // elements
   std::atomic<std::uint64_t> bytes;
   std::atomic<std::int64_t> since;    // steady clock, ns, when it began to wait; 0: it need not yet
   std::atomic<std::int64_t> moved;    // the same, when anything moved last
   std::atomic<std::int32_t> peer;     // of a message, in the communicator's numbering
   std::atomic<std::int32_t> members;  // of the communicator
   std::array<std::atomic<std::uint64_t>, kOperationWords> operation;  // that collective's name
-  std::array<std::atomic<std::uint64_t>, kNameWords> name;  // communicator, or the first key
+  std::array<std::atomic<std::uint64_t>, kNameWords>
+      name;  // communicator, or what the store has not
 };
 
 struct ActivityPage {

@@ -12,7 +12,7 @@
 #include "runtime/comm/endpoint_communicator.h"
 #include "runtime/comm/local_address.h"
 #include "runtime/comm/world_tuning.h"
-#include "runtime/rendezvous/tcp_store.h"
+#include "runtime/rendezvous/job_store.h"
 #include "transport/mesh/mesh.h"
 #include "transport/tcp/listener.h"
 
@@ -36,10 +36,8 @@ Result<std::string> own_address(const JobEnvironment& job, std::uint16_t port) {
 }
 
 // Passes texts between the ranks through the store, under keys that begin with `prefix`.
-// What is waited for is published.
-Exchange exchange_through(Store& store, std::string prefix, int rank, int world_size,
-                          const std::shared_ptr<Activity>& activity) {
-  return [&store, prefix = std::move(prefix), rank, world_size, activity](
+Exchange exchange_through(Store& store, std::string prefix, int rank, int world_size) {
+  return [&store, prefix = std::move(prefix), rank, world_size](
              std::string_view round, const std::string& own,
              Deadline deadline) -> Result<std::vector<std::string>> {
     const auto key = [&](int of) {
@@ -49,9 +47,6 @@ Exchange exchange_through(Store& store, std::string prefix, int rank, int world_
     std::vector<std::string> keys;
     keys.reserve(static_cast<std::size_t>(world_size));
     for (int each = 0; each < world_size; ++each) keys.push_back(key(each));
-    ActivityReporter reporter;
-    if (activity != nullptr) reporter = activity->reporter("", 0, world_size);
-    reporter.begin_store_wait(prefix + std::string(round), keys.size());
     return store.get_all(keys, deadline);
   };
 }
@@ -72,8 +67,7 @@ std::string describe_transports(const Endpoint& endpoint) {
 
 // Connects `size` ranks of the job among themselves, of which this one is number `rank`. `name`
 // begins their keys in the store.
-Result<Lanes> connect_lanes(const JobEnvironment& job, const Logger& logger,
-                            const std::shared_ptr<Activity>& activity, Store& store, int rank,
+Result<Lanes> connect_lanes(const JobEnvironment& job, const Logger& logger, Store& store, int rank,
                             int size, const std::string& name, Deadline deadline) {
   auto listener =
       TcpListener::open(job.nodes > 1 ? TcpListener::Bind::kAny : TcpListener::Bind::kLoopback);
@@ -84,7 +78,7 @@ Result<Lanes> connect_lanes(const JobEnvironment& job, const Logger& logger,
   options.rank = rank;
   options.world_size = size;
   options.address = *std::move(address);
-  options.exchange = exchange_through(store, name + "/", rank, size, activity);
+  options.exchange = exchange_through(store, name + "/", rank, size);
   options.token = job.token;
   options.job_id = job.job_id;
   options.lanes = kCommunicatorLanes;
@@ -96,28 +90,22 @@ Result<Lanes> connect_lanes(const JobEnvironment& job, const Logger& logger,
   return connect_mesh(*std::move(listener), options);
 }
 
-Result<std::unique_ptr<TcpStore>> connect_store(const JobEnvironment& job, Deadline deadline) {
-  auto store = TcpStore::connect(job.store_address, job.token, deadline, job.store_prefix);
-  if (!store.ok()) return store.status().within("rendezvous store at " + job.store_address);
-  return store;
-}
-
 LaneFactory factory_for(const JobEnvironment& job, const Logger& logger,
                         const std::shared_ptr<Activity>& activity) {
   return [job, logger, activity](std::span<const int> members, int my_index,
                                  const std::string& name) -> Result<Lanes> {
     const Deadline deadline = Deadline::after(job.timeout);
-    auto store = connect_store(job, deadline);
+    auto store = connect_job_store(job, activity, deadline);
     if (!store.ok()) return store.status();
-    return connect_lanes(job, logger, activity, **store, my_index, static_cast<int>(members.size()),
-                         name, deadline);
+    return connect_lanes(job, logger, **store, my_index, static_cast<int>(members.size()), name,
+                         deadline);
   };
 }
 
 Result<std::unique_ptr<Communicator>> connect_ranks(const JobEnvironment& job, const Logger& logger,
                                                     const std::shared_ptr<Activity>& activity) {
   const Deadline deadline = Deadline::after(job.timeout);
-  auto store = connect_store(job, deadline);
+  auto store = connect_job_store(job, activity, deadline);
   if (!store.ok()) return store.status();
   // A program may connect the world several times; all ranks do so in the same order.
   auto generation = (*store)->add("world/connects of rank " + std::to_string(job.rank), 1);
@@ -126,11 +114,10 @@ Result<std::unique_ptr<Communicator>> connect_ranks(const JobEnvironment& job, c
   options.name = "world/" + std::to_string(*generation);
   options.activity = activity;
   options.make_lanes = factory_for(job, logger, activity);
-  auto lanes = connect_lanes(job, logger, activity, **store, job.rank, job.world_size, options.name,
-                             deadline);
+  auto lanes =
+      connect_lanes(job, logger, **store, job.rank, job.world_size, options.name, deadline);
   if (!lanes.ok()) return lanes.status();
-  const Exchange exchange =
-      exchange_through(**store, options.name + "/", job.rank, job.world_size, activity);
+  const Exchange exchange = exchange_through(**store, options.name + "/", job.rank, job.world_size);
   auto tuning =
       agree_on_tuning(*lanes->front(), job.local_cores, job.cost_model, exchange, deadline);
   if (!tuning.ok()) return tuning.status();

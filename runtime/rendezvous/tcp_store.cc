@@ -23,6 +23,10 @@ using store_protocol::Operation;
 constexpr std::chrono::seconds kAnswerSlack{5};
 constexpr std::chrono::hours kLongestWait{30 * 24};
 
+// A wait that is shorter is not published; one that goes on is looked at now and then.
+constexpr std::chrono::milliseconds kUnpublished{200};
+constexpr std::chrono::milliseconds kTurn{2000};
+
 // Of a batch.
 constexpr std::size_t kMostUnderWay = 1024;
 constexpr std::size_t kMostBytesUnderWay = std::size_t{1} << 20;
@@ -160,8 +164,43 @@ Status TcpStore::set_owned(std::string_view key, std::string_view value) {
       .status();
 }
 
+// The error of a wait names what is missing: so the wait is cut into turns, and what each of them
+// missed is published until the next one.
+template <typename Wait>
+auto TcpStore::wait_visibly(Deadline deadline, const Wait& wait) -> decltype(wait(deadline)) {
+  if (activity_ == nullptr) return wait(deadline);
+  const auto since = Deadline::Clock::now();
+  ActivityReporter reporter;
+  std::string published;
+  for (auto turn = kUnpublished;; turn = kTurn) {
+    auto result = wait(earliest(deadline, Deadline::after(turn)));
+    if (result.status().code() != StatusCode::kTimeout || deadline.expired()) return result;
+    const std::string missing = without_prefix(result.status().to_string());
+    if (missing == std::exchange(published, missing)) continue;
+    if (!reporter.published()) reporter = activity_->reporter("", 0, 0);
+    reporter.begin_store_wait(missing, since);
+  }
+}
+
+// "store: no value for 'attempt 0/go'" -> "no value for 'go'".
+std::string TcpStore::without_prefix(const std::string& text) const {
+  constexpr std::string_view kWho = "store: ";
+  std::string rest = text.starts_with(kWho) ? text.substr(kWho.size()) : text;
+  if (prefix_.empty()) return rest;
+  const std::string quoted = "'" + prefix_;
+  for (std::size_t at = 0; (at = rest.find(quoted, at)) != std::string::npos; ++at) {
+    rest.erase(at + 1, prefix_.size());
+  }
+  return rest;
+}
+
 Result<std::vector<std::string>> TcpStore::get_all(const std::vector<std::string>& keys,
                                                    Deadline deadline) {
+  return wait_visibly(deadline, [&](Deadline until) { return get_all_once(keys, until); });
+}
+
+Result<std::vector<std::string>> TcpStore::get_all_once(const std::vector<std::string>& keys,
+                                                        Deadline deadline) {
   const auto wait = time_to_wait(deadline);
   auto response =
       call({.code = code_of(Operation::kGetAll), .number = wait.count(), .parts = scoped(keys)},
@@ -235,6 +274,12 @@ Result<std::vector<StoreEntry>> TcpStore::list(std::string_view prefix) {
 
 Result<StoreChanges> TcpStore::watch(std::string_view prefix, std::uint64_t revision,
                                      Deadline deadline) {
+  return wait_visibly(deadline,
+                      [&](Deadline until) { return watch_once(prefix, revision, until); });
+}
+
+Result<StoreChanges> TcpStore::watch_once(std::string_view prefix, std::uint64_t revision,
+                                          Deadline deadline) {
   const auto wait = time_to_wait(deadline);
   auto response =
       call({.code = code_of(Operation::kWatch),

@@ -16,6 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "runtime/base/activity.h"
 #include "runtime/rendezvous/store.h"
 #include "runtime/rendezvous/store_batch.h"
 #include "runtime/rendezvous/store_protocol.h"
@@ -54,6 +55,10 @@ class TcpStore final : public Store {
   /// somebody else has changed it since.
   Status set_owned(std::string_view key, std::string_view value);
 
+  /// From now on what get_all and watch wait for, and wait for in vain, is shown in dlaunch's hang
+  /// reports; nullptr: nothing is. Before the store is shared.
+  void publish_waits(std::shared_ptr<Activity> activity) { activity_ = std::move(activity); }
+
   /// Carries out the changes of a batch in order, with many of them under way at once, and returns
   /// each one's number as set (0), add, append and remove give it. An error is that of the first
   /// change that was refused, by its key; the others are carried out nevertheless.
@@ -79,6 +84,13 @@ class TcpStore final : public Store {
   };
 
   TcpStore(int socket, std::string address, std::string prefix);
+  template <typename Wait>
+  auto wait_visibly(Deadline deadline, const Wait& wait) -> decltype(wait(deadline));
+  Result<std::vector<std::string>> get_all_once(const std::vector<std::string>& keys,
+                                                Deadline deadline);
+  Result<StoreChanges> watch_once(std::string_view prefix, std::uint64_t revision,
+                                  Deadline deadline);
+  std::string without_prefix(const std::string& text) const;
   std::string scoped(std::string_view key) const { return prefix_ + std::string(key); }
   std::vector<std::string> scoped(const std::vector<std::string>& keys) const;
   Status strip_prefix(std::string& key) const;
@@ -93,6 +105,7 @@ class TcpStore final : public Store {
   const std::string address_;
   const std::string prefix_;
   std::chrono::nanoseconds answer_limit_ = kDefaultTimeout;
+  std::shared_ptr<Activity> activity_;
 
   std::mutex send_mutex_;  // frames of one call at a time; never taken while mutex_ is held
   std::mutex mutex_;       // guards what follows, except that inbox_ belongs to the reading thread

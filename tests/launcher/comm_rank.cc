@@ -3,10 +3,15 @@
 //
 //   only=K            what follows is for rank K only (only=all: for everybody again)
 //   connect           connects the world
-//   barrier, all_reduce=COUNT, recv=PEER, start=COUNT (an all_reduce in the background, not
-//   awaited) repeat=SECONDS    barriers, for so long out=TEXT          writes TEXT to stdout;
-//   {rank} stands for the rank stop              stops itself with SIGSTOP fail-before=N     exits
-//   with 3 in the attempts before number N pause             waits for a signal that ends it
+//   barrier, all_reduce=COUNT, recv=PEER
+//   start=COUNT       an all_reduce in the background, not awaited
+//   repeat=SECONDS    barriers, for so long
+//   set=KEY           sets a key of the store
+//   wait=KEY,KEY      waits for keys of the store
+//   out=TEXT          writes TEXT to stdout, after the rank
+//   stop              stops itself with SIGSTOP
+//   fail-before=N     exits with 3 in the attempts before number N
+//   pause             waits for a signal that ends it
 //
 // An operation that fails ends it with exit code 4. SIGALRM ends it after two minutes.
 #include <csignal>
@@ -14,6 +19,7 @@
 #include <cstdlib>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -21,6 +27,7 @@
 
 #include "runtime/base/exit_codes.h"
 #include "runtime/comm/communicator.h"
+#include "runtime/rendezvous/job_store.h"
 #include "tests/launcher/rank_actions.h"
 
 namespace dlaunch {
@@ -51,6 +58,7 @@ class Rank {
       std::printf("%d %s\n", variable("RANK"), value.c_str());
       std::fflush(stdout);
     }
+    if (action == "set" || action == "wait") use_store(action, value);
     if (action == "stop") raise(SIGSTOP);
     if (action == "fail-before" && variable("TORCHELASTIC_RESTART_COUNT") < number) std::_Exit(3);
     while (action == "pause") ::pause();
@@ -61,6 +69,17 @@ class Rank {
     auto world = connect_world();
     check(world.status());
     world_ = *std::move(world);
+  }
+  // `key`: "KEY", or to wait for "KEY,KEY".
+  static void use_store(const std::string& action, const std::string& key) {
+    const Deadline deadline = Deadline::after(std::chrono::minutes(1));
+    const JobEnvironment job = read_job_environment().value_or_throw();
+    const auto store = connect_job_store(job, deadline).value_or_throw();
+    if (action == "set") return check(store->set(key, ""));
+    std::istringstream all(key);
+    std::vector<std::string> keys;
+    for (std::string each; std::getline(all, each, ',');) keys.push_back(each);
+    check(store->get_all(keys, deadline).status());
   }
   // Rank 0 says when to stop, so that all make the same calls.
   void repeat(std::chrono::seconds time) {

@@ -125,6 +125,16 @@ TEST_F(RefusedCommandLine, WithAnImpossibleNumber) {
   expect({"--nproc"}, 125, "--nproc");
 }
 
+TEST_F(RefusedCommandLine, WithARankThatThereIsNot) {
+  expect({"--nproc", "2", "--only", "0,2", "echo"}, 125,
+         "--only: there is no rank 2 in a job of 2");
+  expect({"--nproc", "2", "--stdin", "5", "echo"}, 125, "--stdin: there is no rank 5");
+}
+
+TEST_F(RefusedCommandLine, WithAWayToGatherThatThereIsNot) {
+  expect({"--nproc", "2", "--rdzv-backend", "etcd", "echo"}, 125, "'etcd' is not one of c10d");
+}
+
 TEST_F(RefusedCommandLine, WithSomethingThatRanksCannotBeBoundTo) {
   expect({"--nproc", "2", "--bind", "sockets", "echo"}, 125, "sockets");
   expect({"--nproc", "2", "--bind", "", "echo"}, 125, "--bind");
@@ -178,6 +188,31 @@ TEST(CommandLine, KnowsTheSpellingsOfTorchrun) {
     const auto result = run_command(ranks_that({"only=0", "env=WORLD_SIZE"}, {option, "2"}));
     EXPECT_EQ(result.out, "0 WORLD_SIZE=2\n");
   }
+}
+
+TEST(CommandLine, TakesTheMasterAndTheRunIdOfTorchrun) {
+  const auto result = run_command(
+      ranks_that({"only=1", "env=MASTER_ADDR", "env=MASTER_PORT", "env=TORCHELASTIC_RUN_ID"},
+                 {"--nproc_per_node=2", "--rdzv_backend=c10d", "--rdzv_id=run7",
+                  "--master_addr=localhost", "--master_port=29617"}));
+  EXPECT_EQ(result.out,
+            "1 MASTER_ADDR=localhost\n1 MASTER_PORT=29617\n1 TORCHELASTIC_RUN_ID=run7\n");
+}
+
+TEST(CommandLine, TakesWhatIsNotSaidFromTheVariablesOfTorchrun) {
+  Command command = ranks_that(
+      {"only=0", "env=WORLD_SIZE", "env=TORCHELASTIC_MAX_RESTARTS", "env=TORCHELASTIC_RUN_ID"},
+      Strings{});
+  command.environment = {
+      {"PET_NPROC_PER_NODE", "3"}, {"PET_MAX_RESTARTS", "5"}, {"PET_RDZV_ID", "run8"}};
+  EXPECT_EQ(run_command(command).out,
+            "0 WORLD_SIZE=3\n0 TORCHELASTIC_MAX_RESTARTS=5\n0 TORCHELASTIC_RUN_ID=run8\n");
+  command = ranks_that({"only=0", "env=WORLD_SIZE"}, {"--nproc", "2"});
+  command.environment = {{"PET_NPROC_PER_NODE", "3"}};
+  EXPECT_EQ(run_command(command).out, "0 WORLD_SIZE=2\n");
+  command.arguments.erase(command.arguments.begin() + 1, command.arguments.begin() + 3);
+  command.environment = {{"PET_NPROC_PER_NODE", "many"}};
+  EXPECT_THAT(run_command(command).error, HasSubstr("'many' is not a number of ranks"));
 }
 
 TEST(CommandLine, CountsTheUsableCoresForAuto) {

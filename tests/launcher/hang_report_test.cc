@@ -70,7 +70,16 @@ TEST_F(HangReport, KnowsAStoppedProcess) {
 TEST_F(HangReport, KnowsRanksThatNeverConnect) {
   Subprocess job(communicating_ranks({"only=1", "pause", "only=all", "connect"}, 3, "0.5"));
   wait_for(job, "dlaunch: rank 1: has not come to dlaunch's communicator");
-  wait_for(job, "dlaunch: ranks 0, 2: in a wait for 3 keys 'world/1/");
+  wait_for(job, "dlaunch: ranks 0, 2: in a wait for the store, which has no value for 'world/1/");
+  end(job);
+}
+
+TEST_F(HangReport, NamesTheKeysThatTheStoreHasNot) {
+  Subprocess job(communicating_ranks({"only=1", "pause", "only=0", "set=step/0", "only=2",
+                                      "set=step/2", "only=all", "wait=step/0,step/1,step/2"},
+                                     3, "0.5"));
+  wait_for(job, "dlaunch: ranks 0, 2: in a wait for the store, which has no value for 'step/1'");
+  wait_for(job, "dlaunch: rank 1: has not come to dlaunch's communicator");
   end(job);
 }
 

@@ -2,12 +2,14 @@
 #include <signal.h>
 
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <nlohmann/json.hpp>
 
 #include "tests/launcher/node_runs.h"
 
@@ -19,6 +21,7 @@ using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 const Strings kOne{"--nproc", "1"};
 
@@ -70,6 +73,96 @@ TEST(Nodes, AllReportTheFailureThatWasFirstAndExitWithItsCode) {
   EXPECT_THAT(there.error,
               AllOf(HasSubstr("[rank 3] out of luck\n"), HasSubstr("failed with exit code 7"),
                     HasSubstr("the other ranks: 2 ended by SIGTERM (collateral)")));
+}
+
+// The report of either node, whichever asks for it, is about all ranks.
+TEST(Nodes, WriteReportsThatHaveAllRanksOfAllNodes) {
+  const std::string path = ::testing::TempDir() + "/" + fresh_mark() + ".json";
+  Nodes nodes("2");
+  nodes.start_ranks({"--nproc", "2", "--node-rank", "0", "--report", path}, {"pause"});
+  nodes.start_ranks({"--nproc", "2", "--node-rank", "1"},
+                    {"only=3", "err=out of luck", "exit=7", "only=2", "pause"});
+  EXPECT_EQ(nodes.finish(0).exit_code, 7);
+  EXPECT_EQ(nodes.finish(1).exit_code, 7);
+  const auto report = nlohmann::json::parse(std::ifstream(path));
+  std::filesystem::remove(path);
+  EXPECT_EQ(report["first_failure"]["rank"], 3);
+  ASSERT_EQ(report["attempts"].size(), 1U);
+  const auto& attempt = report["attempts"][0];
+  ASSERT_EQ(attempt["nodes"].size(), 2U);
+  EXPECT_EQ(attempt["nodes"][1]["first_rank"], 2);
+  EXPECT_EQ(attempt["nodes"][1]["lost"], false);
+  ASSERT_EQ(attempt["ranks"].size(), 4U);
+  for (std::size_t rank = 0; rank < 4; ++rank) EXPECT_EQ(attempt["ranks"][rank]["rank"], rank);
+  EXPECT_EQ(attempt["ranks"][0]["role"], "collateral");
+  EXPECT_EQ(attempt["ranks"][2]["role"], "collateral");
+  EXPECT_EQ(attempt["ranks"][3]["role"], "first failure");
+  EXPECT_EQ(attempt["ranks"][3]["exit_code"], 7);
+  EXPECT_EQ(attempt["ranks"][3]["last_lines"].back(), "out of luck");
+}
+
+TEST(Nodes, ReportALostOneAsSuch) {
+  const std::string path = ::testing::TempDir() + "/" + fresh_mark() + ".json";
+  Nodes nodes("2");
+  nodes.start_ranks({"--nproc", "1", "--node-rank", "0", "--report", path}, {"out=up", "pause"});
+  ASSERT_TRUE(nodes[0].wait_for_error("waiting for 1 of 2", soon()));  // so it hosts the store
+  nodes.start_ranks({"--nproc", "1", "--node-rank", "1"}, {"out=up", "pause"});
+  ASSERT_TRUE(nodes[0].wait_for_output("up\n", soon()));
+  ASSERT_TRUE(nodes[1].wait_for_output("up\n", soon()));
+  nodes[1].send_signal(SIGKILL);
+  EXPECT_EQ(nodes.finish(0).exit_code, 122);
+  (void)nodes.finish(1);
+  const auto report = nlohmann::json::parse(std::ifstream(path));
+  std::filesystem::remove(path);
+  const auto& attempt = report["attempts"][0];
+  EXPECT_EQ(attempt["nodes"][1]["lost"], true);
+  EXPECT_THAT(attempt["verdict"], HasSubstr("is lost"));
+  EXPECT_EQ(attempt["ranks"].size(), 1U);
+}
+
+TEST(Nodes, HaveAMasterPortOfItsOwnForEveryRound) {
+  Nodes nodes("2");
+  for (const char* rank : {"0", "1"}) {
+    nodes.start_ranks({"--nproc", "1", "--node-rank", rank, "--max-restarts", "1",
+                       "--restart-delay", "0", "--ready-after", "0"},
+                      {"env=MASTER_PORT", "only=1", "fail-before=1"});
+  }
+  const auto here = nodes.finish(0);
+  const auto there = nodes.finish(1);
+  EXPECT_EQ(here.exit_code, 0) << here.error;
+  const auto ports = [](std::string text) {  // in order, without the ranks
+    for (const char* rank : {"0 ", "1 "}) {
+      for (std::size_t at = 0; (at = text.find(rank + std::string("MASTER"))) != text.npos;) {
+        text.erase(at, 2);
+      }
+    }
+    return text;
+  };
+  EXPECT_EQ(ports(here.out), ports(there.out));
+  const std::string first = ports(here.out).substr(0, ports(here.out).find('\n') + 1);
+  EXPECT_THAT(ports(here.out), Not(HasSubstr(first + first)));
+}
+
+TEST(Nodes, OfDifferentRunIdsAreNotOneJob) {
+  Nodes nodes("2");
+  nodes.start_ranks({"--nproc", "1", "--rdzv-id", "one"}, {});
+  ASSERT_TRUE(nodes[0].wait_for_error("waiting for 1 of 2", soon()));
+  nodes.start_ranks({"--nproc", "1", "--rdzv-id", "two"}, {});
+  const auto refused = nodes.finish(1);
+  EXPECT_EQ(refused.exit_code, 123) << refused.error;
+  EXPECT_THAT(refused.error, HasSubstr("was started with --rdzv-id 'two'"));
+  nodes[0].send_signal(SIGINT);
+  (void)nodes.finish(0);
+}
+
+TEST(Nodes, RefuseToShowARankThatThereIsNot) {
+  Nodes nodes("2");
+  nodes.start_ranks({"--nproc", "1", "--only", "2"}, {"pause"});
+  nodes.start_ranks(kOne, {"pause"});
+  const auto wrong = nodes.finish(0);
+  EXPECT_EQ(wrong.exit_code, 125) << wrong.error;
+  EXPECT_THAT(wrong.error, HasSubstr("--only: there is no rank 2 in a job of 2"));
+  EXPECT_EQ(nodes.finish(1).exit_code, 125);
 }
 
 TEST(Nodes, EndEverywhereWhenOneIsKilledAndNameIt) {

@@ -129,6 +129,22 @@ TEST(Gpus, ThatAreTooFewAreOneLine) {
   EXPECT_THAT(run_command(command).error, HasSubstr("there is no GPU"));
 }
 
+TEST(DryRun, OfANodeCountsRanksAsIfAllNodesWereLikeIt) {
+  Command command{.arguments = {built_program("dlaunch"), "--nproc", "2", "--nnodes", "3",
+                                "--node-rank", "1", "--rdzv-endpoint", "head:29500", "--dry-run",
+                                "/bin/echo"}};
+  command.environment = {{"DLAUNCH_TOKEN", std::string(64, 'a')}};
+  const auto result = run_command(command);
+  EXPECT_EQ(result.exit_code, 0) << result.error;
+  EXPECT_THAT(result.out, HasSubstr("node 1 of 3; they meet at head:29500; ranks are numbered as "
+                                    "if every node had 2\nrank 2\n"));
+  EXPECT_THAT(result.out, HasSubstr("rank 3\n"));
+  EXPECT_THAT(result.out, HasSubstr("    WORLD_SIZE=6\n"));
+  EXPECT_THAT(result.out, HasSubstr("    GROUP_RANK=1\n"));
+  EXPECT_THAT(result.out, HasSubstr("    MASTER_ADDR=(the address of node 0)\n"));
+  EXPECT_THAT(result.out, Not(HasSubstr("rank 0\n")));
+}
+
 TEST(DryRun, SaysWhatEachRankWouldBeStartedWithAndStartsNothing) {
   Command command{.arguments = {built_program("dlaunch"), "--nproc", "2", "--bind", "none",
                                 "--dry-run", "/bin/echo", "it's here"}};
