@@ -45,6 +45,10 @@ std::string NodeCoordinator::objection(const MemberRecord& member) const {
     return "different numbers of nodes: " + member.name() + " was started with --nnodes " +
            member.nodes + ", the node with the store with --nnodes " + options_.nodes;
   }
+  if (member.node_rank >= options_.most) {
+    return member.name() + " claims node rank " + std::to_string(member.node_rank) + " of " +
+           options_.nodes + " nodes";
+  }
   if (member.run_id != options_.run_id) {
     return "different jobs: " + member.name() + " was started with --rdzv-id '" + member.run_id +
            "', the node with the store with '" + options_.run_id + "'";

@@ -1,5 +1,7 @@
 #include "launcher/nodes/node_records.h"
 
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 namespace dlaunch {
@@ -16,6 +18,34 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(VerdictRecord, number, action, exit_code, rea
                                    delay_ms)
 
 namespace {
+
+constexpr int kMostRanks = 1 << 20;  // of a node; and nodes of a job
+constexpr int kMostPort = 65535;
+
+bool within(int value, int least, int most) {
+  return value >= least && value <= most;
+}
+
+// What is computed with must be in its range, whoever wrote it.
+bool is_plausible(const MemberRecord& record) {
+  return within(record.ranks, 0, kMostRanks) && within(record.node_rank, -1, kMostRanks) &&
+         within(record.master_port, 0, kMostPort);
+}
+bool is_plausible(const RoundRecord& record) {
+  return within(record.master_port, 0, kMostPort) &&
+         std::ranges::all_of(record.nodes, [](const RoundRecord::Node& node) {
+           return within(node.ranks, 0, kMostRanks) && node.first_rank >= 0;
+         });
+}
+bool is_plausible(const EndedRecord& record) {
+  return within(record.master_port, 0, kMostPort);
+}
+bool is_plausible(const StopRecord&) {
+  return true;
+}
+bool is_plausible(const VerdictRecord&) {
+  return true;
+}
 
 template <typename T>
 std::string write(const T& record) {
@@ -44,7 +74,9 @@ std::string to_text(const VerdictRecord& record) {
 template <typename T>
 Result<T> parse_record(std::string_view text) {
   try {
-    return nlohmann::json::parse(text).get<T>();
+    T record = nlohmann::json::parse(text).get<T>();
+    if (is_plausible(record)) return record;
+    return Status(StatusCode::kProtocol, "a node's record: a number is out of range");
   } catch (const nlohmann::json::exception& error) {
     return Status(StatusCode::kProtocol, std::string("a node's record: ") + error.what());
   }

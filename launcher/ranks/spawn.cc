@@ -16,6 +16,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "launcher/ranks/rank_terminal.h"
+
 namespace dlaunch {
 namespace {
 
@@ -115,7 +117,11 @@ Result<Rank> spawn_rank(const SpawnPlan& plan, const RankStart& start) {
   if (start.captured_output) {
     DLAUNCH_RETURN_IF_ERROR(make_pipe(started.output, output_writing));
   }
-  DLAUNCH_RETURN_IF_ERROR(make_pipe(started.error_output, error_writing));
+  // Where there is no pseudo-terminal to be had, a pipe does too.
+  if (!start.error_terminal ||
+      !make_rank_terminal(STDERR_FILENO, started.error_output, error_writing).ok()) {
+    DLAUNCH_RETURN_IF_ERROR(make_pipe(started.error_output, error_writing));
+  }
 
   started.in_terminal_group = start.standard_input == STDIN_FILENO && plan.terminal_group != 0;
   const std::vector<char*> arguments = pointers(plan.command);

@@ -32,6 +32,7 @@ struct RankStart {
   std::vector<std::string> environment;
   int standard_input = 0;        // the descriptor that it reads; 0: dlaunch's own
   bool captured_output = false;  // its stdout is a pipe, else dlaunch's own
+  bool error_terminal = false;   // its stderr is a terminal like dlaunch's, else a pipe
   std::vector<int> threads;      // the hardware threads it is bound to; empty: not bound
 };
 
@@ -40,7 +41,7 @@ struct Rank {
   pid_t pid = -1;
   Descriptor end;           // pidfd: readable once the rank has ended
   Descriptor output;        // reading end of its stdout if that is captured, non-blocking
-  Descriptor error_output;  // reading end of its stderr, non-blocking
+  Descriptor error_output;  // reading end of its stderr, non-blocking (see rank_terminal.h)
   bool in_terminal_group = false;
   std::chrono::steady_clock::time_point spawned;
   std::chrono::steady_clock::time_point executed;  // exec of the program succeeded

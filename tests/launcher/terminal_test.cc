@@ -26,7 +26,8 @@ class TerminalJob {
       arguments.push_back(const_cast<char*>(text.c_str()));
     }
     arguments.push_back(nullptr);
-    pid_ = forkpty(&terminal_, nullptr, nullptr, nullptr);
+    const winsize size{.ws_row = 24, .ws_col = 72, .ws_xpixel = 0, .ws_ypixel = 0};
+    pid_ = forkpty(&terminal_, nullptr, nullptr, &size);
     if (pid_ == 0) {
       execv(arguments[0], arguments.data());
       _exit(127);
@@ -132,6 +133,24 @@ TEST_F(Terminal, ShowsWhatRanksAreDoingAtCtrlBackslashAndGoesOn) {
   EXPECT_TRUE(job.wait_for("ranks 0, 1: has not come to"));
   job.type("\x03");
   EXPECT_EQ(job.finish(), 130) << job.screen();
+}
+
+TEST_F(Terminal, IsTheStderrOfTheFirstRankShown) {
+  TerminalJob job(ranks_that({"tty", "err={rank} says this"}, 2));
+  EXPECT_EQ(job.finish(), 0) << job.screen();
+  EXPECT_THAT(job.screen(), HasSubstr("0 writes to a terminal of 72 columns\r\n"));
+  EXPECT_THAT(job.screen(), HasSubstr("1 writes to no terminal\r\n"));
+  EXPECT_THAT(job.screen(), HasSubstr("[rank 0] 0 says this\r\n"));
+  EXPECT_THAT(job.screen(), HasSubstr("[rank 1] 1 says this\r\n"));
+}
+
+// More than a terminal holds at a time, and the rank is gone before all is read.
+TEST_F(Terminal, LosesNothingOfTheStderrOfTheFirstRank) {
+  TerminalJob job(ranks_that({"chunks=500"}, {"--nproc", "1"}));
+  EXPECT_EQ(job.finish(), 0) << job.screen().size();
+  for (int line = 0; line < 500; ++line) {
+    ASSERT_THAT(job.screen(), HasSubstr("[rank 0] line " + std::to_string(line) + " of rank 0"));
+  }
 }
 
 TEST_F(Terminal, StopsAndContinuesTheJob) {

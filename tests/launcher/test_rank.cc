@@ -9,6 +9,7 @@
 //   chunks=N      writes N lines to stderr, torn into pieces of random length; out-chunks=N: to
 //   stdout stdin         writes "RANK read BYTES bytes" to stdout after reading stdin to its end
 //   cores         writes "RANK may use CORE,CORE,..." to stdout
+//   tty           writes to stdout whether its stderr is a terminal, and how wide
 //   count-fds     writes "RANK has N descriptors" to stdout: those above 2
 //   ignore=SIGNAL, default=SIGNAL
 //   await=SIGNAL  waits for that signal, then writes "RANK got SIGNAL" to stdout
@@ -35,6 +36,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -192,6 +194,13 @@ void act(const std::string& action, const std::string& value) {
   }
   if (action == "cores") {
     write_all(STDOUT_FILENO, own_rank() + " may use " + own_cores() + "\n");
+  }
+  if (action == "tty") {
+    winsize size{};
+    const bool terminal = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0;
+    write_all(STDOUT_FILENO, own_rank() + (terminal ? " writes to a terminal of " +
+                                                          std::to_string(size.ws_col) + " columns\n"
+                                                    : " writes to no terminal\n"));
   }
   if (action == "count-fds") {
     write_all(STDOUT_FILENO,
