@@ -1,6 +1,7 @@
 #include "launcher/nodes/node_records.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include <nlohmann/json.hpp>
 
@@ -19,7 +20,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(VerdictRecord, number, action, exit_code, rea
 
 namespace {
 
-constexpr int kMostRanks = 1 << 20;  // of a node; and nodes of a job
+constexpr int kMostRanks = 1 << 16;  // of a node; and nodes of a job
 constexpr int kMostPort = 65535;
 
 bool within(int value, int least, int most) {
@@ -38,7 +39,9 @@ bool is_plausible(const RoundRecord& record) {
          });
 }
 bool is_plausible(const EndedRecord& record) {
-  return within(record.master_port, 0, kMostPort);
+  constexpr std::chrono::nanoseconds kYear = std::chrono::hours(24 * 366);
+  return within(record.master_port, 0, kMostPort) && record.age_ns >= 0 &&
+         record.age_ns <= kYear.count();
 }
 bool is_plausible(const StopRecord&) {
   return true;
