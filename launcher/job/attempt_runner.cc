@@ -70,7 +70,7 @@ JobIdentity AttemptRunner::identity(int restarts) const {
           .gpus_per_rank = options_.placement.gpus_per_rank};
 }
 
-Status AttemptRunner::run(JobIdentity job) {
+Status AttemptRunner::run(JobIdentity job, const std::function<void()>& when_started) {
   const ActivityBoard board(options_.ranks);
   job.activity = board.path();
   Supervisor supervisor(
@@ -79,6 +79,7 @@ Status AttemptRunner::run(JobIdentity job) {
   supervisor_ = &supervisor;
   Status started = start_ranks(job, supervisor);
   monitor_.begin_attempt(job, supervisor, board);
+  if (started.ok() && when_started) when_started();
   if (started.ok()) supervisor.run();
   monitor_.end_attempt();
   supervisor_ = nullptr;

@@ -5,6 +5,7 @@
 // Belongs to the event loop's thread.
 #pragma once
 
+#include <functional>
 #include <optional>
 
 #include "launcher/base/event_loop.h"
@@ -35,9 +36,9 @@ class AttemptRunner {
   /// For an attempt after so many restarts; store, secret and MASTER_PORT are to be filled in.
   JobIdentity identity(int restarts) const;
 
-  /// Runs an attempt to its end, which is then the last in outcome(). An error: not all ranks could
-  /// be started; those that were have been ended.
-  Status run(JobIdentity job);
+  /// Runs an attempt to its end, which is then the last in outcome(). `when_started` is called once
+  /// all ranks are. An error: not all ranks could be started; those that were have been ended.
+  Status run(JobIdentity job, const std::function<void()>& when_started = nullptr);
   /// The other nodes of the job end their ranks: so does the attempt that is running.
   void end_elsewhere();
   /// Tells the user how an attempt ended.

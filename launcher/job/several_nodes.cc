@@ -30,17 +30,32 @@ JobEnd SeveralNodes::run() {
     if (!launched.ok()) break;
   }
   if (timer) loop.cancel(*timer);
+  if (launched.ok() && interrupted() && !runner_.guard_gone()) session_.end_between(interruption());
   if (!launched.ok()) return JobEnd::not_launched(launched);
   tell_if_nothing_ran();
   return end();
 }
 
+EndedRecord SeveralNodes::interruption() const {
+  using How = EndedRecord::How;
+  if (timed_out_) {
+    return {.how = How::kTimeout, .exit_code = kLauncherTimeout, .error = "--timeout passed"};
+  }
+  return {.how = How::kSignal,
+          .exit_code = 128 + runner_.interrupted_by(),
+          .error = "ended by " + signal_name(runner_.interrupted_by())};
+}
+
 Status SeveralNodes::run_round(const RoundRecord& round) {
   runner_.outcome().job_id = round.job_id;
   runner_.outcome().restarts = round.restarts;
-  session_.when_round_stops([this] { runner_.end_elsewhere(); });
   Status launched = check_options(round);
-  if (launched.ok()) launched = runner_.run(identity_in(round));
+  if (launched.ok()) {
+    // The other nodes may have ended the round already.
+    launched = runner_.run(identity_in(round), [this] {
+      session_.when_round_stops([this] { runner_.end_elsewhere(); });
+    });
+  }
   session_.when_round_stops(nullptr);
   end_round(round, launched);
   return launched;

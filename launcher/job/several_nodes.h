@@ -28,6 +28,7 @@ class SeveralNodes {
   Status run_round(const RoundRecord& round);
   void end_round(const RoundRecord& round, const Status& launched);
   void collect_outcomes(const RoundRecord& round, AttemptOutcome& attempt);
+  EndedRecord interruption() const;
   JobEnd end() const;
   void tell_if_nothing_ran();
 

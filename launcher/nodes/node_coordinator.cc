@@ -16,6 +16,12 @@ bool is_echo(const FailureRecord& failure) {
   return failure.signal == 0 && failure.exit_code == kExitCommunication;
 }
 
+// Whatever the other nodes do.
+bool ends_the_job(EndedRecord::How how) {
+  using How = EndedRecord::How;
+  return how == How::kSignal || how == How::kTimeout || how == How::kNotStarted;
+}
+
 int exit_code_of(const FailureRecord& failure) {
   return failure.signal == 0 ? failure.exit_code : 128 + failure.signal;
 }
@@ -110,7 +116,13 @@ void NodeCoordinator::member_left(const std::string& id, const std::string& why,
 void NodeCoordinator::member_ended(int round, const std::string& id, const EndedRecord& ended,
                                    Time now) {
   const auto found = members_.find(id);
-  if (found == members_.end() || round != round_ || found->second.ended) return;
+  if (found == members_.end() || found->second.ended) return;
+  // Who is told to end the job between two rounds speaks of the one that he knows.
+  const bool ends_job = ends_the_job(ended.how);
+  if (round != round_ && !ends_job) return;
+  if (phase_ == Phase::kForming && ends_job && round_ >= 0) {
+    return announce(ended_by(found->second, ended), now);
+  }
   found->second.ended = ended;
   found->second.ended_at = now;
   if (ended.master_port > 0) found->second.record.master_port = ended.master_port;
@@ -291,17 +303,20 @@ bool NodeCoordinator::may_restart() const {
   return restarts_ < options_.max_restarts && ever_ready_;
 }
 
+// By a node's user, or because it cannot take part.
+VerdictRecord NodeCoordinator::ended_by(const Member& member, const EndedRecord& ended) const {
+  return {.number = round_,
+          .action = VerdictRecord::Action::kFailed,
+          .exit_code = ended.exit_code,
+          .reason = "node " + std::to_string(member.last_rank) + " (" + member.record.name() +
+                    "): " + ended.error};
+}
+
 VerdictRecord NodeCoordinator::judge() const {
-  using How = EndedRecord::How;
   VerdictRecord verdict{.number = round_, .action = VerdictRecord::Action::kFailed};
   for (const auto& [id, member] : members_) {
     if (!member.ended) continue;
-    const How how = member.ended->how;
-    if (how != How::kSignal && how != How::kTimeout && how != How::kNotStarted) continue;
-    verdict.exit_code = member.ended->exit_code;
-    verdict.reason = "node " + std::to_string(member.last_rank) + " (" + member.record.name() +
-                     "): " + member.ended->error;
-    return verdict;
+    if (ends_the_job(member.ended->how)) return ended_by(member, *member.ended);
   }
   return judge_failures(verdict);
 }

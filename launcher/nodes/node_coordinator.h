@@ -50,6 +50,7 @@ class NodeCoordinator {
   void member_came(const MemberRecord& member, Time now);
   /// `last_seen`: until when it certainly lived.
   void member_left(const std::string& id, const std::string& why, Time last_seen, Time now);
+  /// A signal or a timeout counts also between rounds.
   void member_ended(int round, const std::string& id, const EndedRecord& ended, Time now);
   void time_passed(Time now);
   /// The node that hosts the store has to go.
@@ -95,6 +96,7 @@ class NodeCoordinator {
   std::optional<First> first_failure() const;
   void conclude(Time now);
   VerdictRecord judge() const;
+  VerdictRecord ended_by(const Member& member, const EndedRecord& ended) const;
   VerdictRecord judge_failures(VerdictRecord verdict) const;
   bool elastic() const { return options_.least < options_.most; }
   bool may_restart() const;

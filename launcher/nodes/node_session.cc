@@ -89,13 +89,12 @@ std::optional<RoundRecord> NodeSession::next_round(const std::function<bool()>& 
   }
   if (!coming_ || over() || interrupted()) return std::nullopt;
   current_ = coming_->number;
-  stop_current_ = false;
   return std::exchange(coming_, std::nullopt);
 }
 
 void NodeSession::when_round_stops(std::function<void()> end) {
   end_ = std::move(end);
-  if ((stop_current_ || error_) && end_) end_();
+  if ((stopped_ == current_ || error_) && end_) end_();
 }
 
 void NodeSession::end_round(const EndedRecord& ended, const std::string& outcome) {
@@ -109,6 +108,11 @@ void NodeSession::end_round(const EndedRecord& ended, const std::string& outcome
   while (!judged() && !over() && !late) loop_.run_once();
   loop_.cancel(timer);
   if (late) error_ = NodeError{kLauncherNodeLost, "the node with the store does not decide"};
+}
+
+void NodeSession::end_between(const EndedRecord& ended) {
+  if (over() || !verdict_) return;  // it has not begun: the others go on waiting
+  agent_.report(verdict_->number, ended, "");
 }
 
 int NodeSession::node_of(const RoundRecord& round) const {
@@ -144,9 +148,9 @@ void NodeSession::take(RoundRecord round) {
 }
 
 void NodeSession::take(const StopRecord& stop) {
-  if (stop.number != current_) return;
-  stop_current_ = true;
-  if (end_) end_();
+  // It may come together with its round, before that is taken up.
+  stopped_ = stop.number;
+  if (stopped_ == current_ && end_) end_();
 }
 
 void NodeSession::take(VerdictRecord verdict) {

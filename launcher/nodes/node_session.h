@@ -38,6 +38,8 @@ class NodeSession {
   /// The round has ended here; `outcome` is for those who want to know all (round.outcomes). Waits
   /// for the verdict over all nodes.
   void end_round(const EndedRecord& ended, const std::string& outcome = "");
+  /// This node's user ends the job between two rounds.
+  void end_between(const EndedRecord& ended);
   /// As NodeAgent::outcomes.
   std::vector<std::string> outcomes(const RoundRecord& round) { return agent_.outcomes(round); }
 
@@ -66,7 +68,7 @@ class NodeSession {
   NodeAgent agent_;
   std::optional<RoundRecord> coming_;  // not yet taken up
   int current_ = -1;                   // the round whose ranks run
-  bool stop_current_ = false;
+  int stopped_ = -2;                   // the last round that is to end
   std::function<void()> end_;
   std::optional<VerdictRecord> verdict_;
   std::optional<NodeError> error_;

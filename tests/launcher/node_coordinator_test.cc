@@ -362,5 +362,38 @@ TEST_F(NodeCoordinatorTest, TellsTheOthersWhenTheNodeWithTheStoreHasToGo) {
   EXPECT_EQ(verdict().exit_code, 122);
 }
 
+TEST_F(NodeCoordinatorTest, ASignalBetweenTwoRoundsEndsTheJob) {
+  start(1, 2);
+  come(member("1"));
+  come(member("2"));
+  leave("2");
+  end("1", stopped());  // and the next round is not there yet
+  ASSERT_EQ(verdict().action, Action::kAgain);
+  come(member("3"));
+  end("3", {.how = How::kSignal, .exit_code = 143, .error = "ended by SIGTERM"});
+  EXPECT_EQ(verdict().action, Action::kFailed);
+  EXPECT_EQ(verdict().exit_code, 143);
+  EXPECT_THAT(verdict().reason, HasSubstr("ended by SIGTERM"));
+}
+
+// The node has not heard of the new round when its user ends it.
+TEST_F(NodeCoordinatorTest, ASignalThatSpeaksOfTheRoundBeforeEndsThisOne) {
+  start(2, 2, 1);
+  come(member("1"));
+  come(member("2"));
+  const int before = round().number;
+  end("1", failed(0, 3));
+  end("2", stopped());
+  pass(1s);
+  ASSERT_GT(round().number, before);
+  coordinator_->member_ended(
+      before, "2", {.how = How::kSignal, .exit_code = 130, .error = "ended by SIGINT"}, now_);
+  read();
+  EXPECT_EQ(stop().number, round().number);
+  end("1", stopped());
+  EXPECT_EQ(verdict().action, Action::kFailed);
+  EXPECT_EQ(verdict().exit_code, 130);
+}
+
 }  // namespace
 }  // namespace dlaunch

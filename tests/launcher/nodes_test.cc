@@ -272,8 +272,10 @@ TEST(ElasticNodes, GoOnWithTheSurvivorsAndTakeInANewcomer) {
   ASSERT_TRUE(nodes[0].wait_for_error("starts again with the nodes that are there", soon()));
   ASSERT_TRUE(nodes[1].wait_for_output("world 2\nworld 3\nworld 2\n", soon()));
   nodes[0].send_signal(SIGTERM);
-  EXPECT_EQ(nodes.finish(0).exit_code, 143);
-  EXPECT_EQ(nodes.finish(1).exit_code, 143);
+  const auto here = nodes.finish(0);
+  const auto there = nodes.finish(1);
+  EXPECT_EQ(here.exit_code, 143) << here.error;
+  EXPECT_EQ(there.exit_code, 143) << there.error;
 }
 
 TEST(NodesInVain, AnUnreachableEndpointIsNamed) {
