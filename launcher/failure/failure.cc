@@ -28,18 +28,28 @@ std::string serialize(const FailureRecord& failure) {
   return to_json(failure).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+namespace {
+
+// A fraction, which json would cut to fit, is none. Throws json's exception.
+template <typename Integer>
+void get_whole(const nlohmann::json& value, Integer& into) {
+  into = static_cast<Integer>(value.get_ref<const nlohmann::json::number_integer_t&>());
+}
+
+}  // namespace
+
 Result<FailureRecord> parse_failure(std::string_view text) {
   try {
     const auto json = nlohmann::json::parse(text);
     FailureRecord failure;
-    json.at("rank").get_to(failure.rank);
+    get_whole(json.at("rank"), failure.rank);
     json.at("host").get_to(failure.host);
-    json.at("pid").get_to(failure.pid);
-    json.at("attempt").get_to(failure.attempt);
-    json.at("when_ns").get_to(failure.when_ns);
+    get_whole(json.at("pid"), failure.pid);
+    get_whole(json.at("attempt"), failure.attempt);
+    get_whole(json.at("when_ns"), failure.when_ns);
     json.at("after_seconds").get_to(failure.after_seconds);
-    if (!json.at("exit_code").is_null()) json.at("exit_code").get_to(failure.exit_code);
-    if (!json.at("signal").is_null()) json.at("signal").get_to(failure.signal);
+    if (!json.at("exit_code").is_null()) get_whole(json.at("exit_code"), failure.exit_code);
+    if (!json.at("signal").is_null()) get_whole(json.at("signal"), failure.signal);
     json.at("core_dumped").get_to(failure.core_dumped);
     if (const auto& cause = json.at("probable_cause"); !cause.is_null()) {
       cause.get_to(failure.probable_cause);

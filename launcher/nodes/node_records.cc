@@ -77,8 +77,16 @@ std::string to_text(const VerdictRecord& record) {
 template <typename T>
 Result<T> parse_record(std::string_view text) {
   try {
-    T record = nlohmann::json::parse(text).get<T>();
-    if (is_plausible(record)) return record;
+    bool whole = true;  // a fraction is none of our numbers, and json would cut it to fit
+    using Event = nlohmann::json::parse_event_t;
+    const auto json = nlohmann::json::parse(text, [&](int, Event, const nlohmann::json& value) {
+      whole = whole && !value.is_number_float();
+      return true;
+    });
+    if (whole) {
+      T record = json.get<T>();
+      if (is_plausible(record)) return record;
+    }
     return Status(StatusCode::kProtocol, "a node's record: a number is out of range");
   } catch (const nlohmann::json::exception& error) {
     return Status(StatusCode::kProtocol, std::string("a node's record: ") + error.what());

@@ -132,6 +132,7 @@ std::vector<std::string> seed_inputs() {
           two + "lb\n" + ended(How::kStopped, "") + member("c", 0) + "t\n",
           two + member("c", -1) + ended(How::kStopped, "") + "t\nt\n",
           member("a", 0) + member("b", 0) + "t\nla\n",
+          "m{\"ranks\": 4e77, \"pid\": 1.5}\n" + two,
           "mrack[2-3]-node[05-06].site,x\n" + two + "la\nt\nt\nt\nt\nt\nt\nt\nt\n"};
 }
 
