@@ -84,7 +84,7 @@ Result<T> parse_record(std::string_view text) {
       return true;
     });
     if (whole) {
-      T record = json.get<T>();
+      T record = json.template get<T>();
       if (is_plausible(record)) return record;
     }
     return Status(StatusCode::kProtocol, "a node's record: a number is out of range");

@@ -53,8 +53,9 @@ class NodeCoordinatorTest : public ::testing::Test {
     coordinator_->member_left(id, why, now_, now_);
     read();
   }
-  void end(const std::string& id, const EndedRecord& ended) {
-    coordinator_->member_ended(round().number, id, ended, now_);
+  void end(const std::string& id, const EndedRecord& ended) { end_in(round().number, id, ended); }
+  void end_in(int round, const std::string& id, const EndedRecord& ended) {
+    coordinator_->member_ended(round, id, ended, now_);
     read();
   }
   void pass(std::chrono::nanoseconds time) {
@@ -369,8 +370,7 @@ TEST_F(NodeCoordinatorTest, ASignalBetweenTwoRoundsEndsTheJob) {
   leave("2");
   end("1", stopped());  // and the next round is not there yet
   ASSERT_EQ(verdict().action, Action::kAgain);
-  come(member("3"));
-  end("3", {.how = How::kSignal, .exit_code = 143, .error = "ended by SIGTERM"});
+  end("1", {.how = How::kSignal, .exit_code = 143, .error = "ended by SIGTERM"});
   EXPECT_EQ(verdict().action, Action::kFailed);
   EXPECT_EQ(verdict().exit_code, 143);
   EXPECT_THAT(verdict().reason, HasSubstr("ended by SIGTERM"));
@@ -386,9 +386,7 @@ TEST_F(NodeCoordinatorTest, ASignalThatSpeaksOfTheRoundBeforeEndsThisOne) {
   end("2", stopped());
   pass(1s);
   ASSERT_GT(round().number, before);
-  coordinator_->member_ended(
-      before, "2", {.how = How::kSignal, .exit_code = 130, .error = "ended by SIGINT"}, now_);
-  read();
+  end_in(before, "2", {.how = How::kSignal, .exit_code = 130, .error = "ended by SIGINT"});
   EXPECT_EQ(stop().number, round().number);
   end("1", stopped());
   EXPECT_EQ(verdict().action, Action::kFailed);
