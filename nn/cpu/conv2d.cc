@@ -7,6 +7,7 @@
 #include "nn/core/error.h"
 #include "nn/cpu/kernels.h"
 #include "nn/cpu/onednn.h"
+#include "nn/cpu/weight_gradient_matmul.h"
 
 namespace dlaunch::nn::cpu {
 namespace {
@@ -99,6 +100,7 @@ struct Convolutions::Plan {
   std::optional<Prepared<dnnl::convolution_forward>> forward;
   std::optional<Prepared<dnnl::convolution_backward_data>> backward_data;
   std::optional<Prepared<dnnl::convolution_backward_weights>> backward_weights;
+  std::optional<WeightGradientMatmul> weights_by_matmul;
   std::optional<dnnl::reorder> add_weights;  // from oneDNN's layout onto OHWI, adding
 };
 
@@ -262,6 +264,11 @@ void Convolutions::backward_weights(const Conv2dGeometry& geometry, ConstArrayRe
   if (geometry.n == 0) return;
   guarded("conv2d backward of the weights", geometry, [&] {
     Plan& made = plan(geometry, x.dtype, db_or_null != nullptr);
+    if (db_or_null == nullptr && !made.winograd && WeightGradientMatmul::pays(geometry, x.dtype)) {
+      if (!made.weights_by_matmul) made.weights_by_matmul.emplace(engine_, geometry, x.dtype);
+      made.weights_by_matmul->run(engine_, stream_, allocator_, x, dy, dw);
+      return;
+    }
     const auto& [pd, primitive] =
         made.prepared(made.backward_weights, engine_, describe_backward_weights);
     Staged input(*this, made.direct.x, pd.src_desc(), x.data);

@@ -129,6 +129,7 @@ DLAUNCH_MULTIVERSION void combine_rows(const T* dy, const T* x, std::int64_t row
   }
 }
 
+// NOLINTBEGIN(bugprone-macro-parentheses): T is a type
 #define INSTANTIATE_FOR(T)                                                                         \
   template void add_rows(const T*, std::int64_t, std::int64_t, const float*, float*, float*);      \
   template void add_gradient_rows(const T*, const T*, std::int64_t, std::int64_t, const float*,    \
@@ -141,6 +142,7 @@ DLAUNCH_MULTIVERSION void combine_rows(const T* dy, const T* x, std::int64_t row
                                    const float*, const float*, float, T*);                         \
   template void combine_rows(const T*, const T*, std::int64_t, std::int64_t, const float*,         \
                              const float*, const float*, const float*, T*);
+// NOLINTEND(bugprone-macro-parentheses)
 
 INSTANTIATE_FOR(float)
 INSTANTIATE_FOR(BFloat16)

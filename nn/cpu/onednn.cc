@@ -23,6 +23,25 @@ bool computes_in(DType dtype) {
   return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & kNeeded) == kNeeded;
 }
 
+dnnl::matmul::primitive_desc describe_adding_product(const dnnl::engine& engine, DType dtype,
+                                                     dnnl::memory::dim m, dnnl::memory::dim n,
+                                                     dnnl::memory::dim k) {
+  using dnnl::memory;
+  const auto type = dtype == DType::kBF16 ? memory::data_type::bf16 : memory::data_type::f32;
+  const memory::desc a({m, k}, type, memory::format_tag::ba);
+  const memory::desc b({k, n}, type, memory::format_tag::ab);
+  const memory::desc c({m, n}, memory::data_type::f32, memory::format_tag::ab);
+  dnnl::post_ops adding;
+  adding.append_sum(1.0F);
+  dnnl::primitive_attr adding_attributes = attributes();
+  adding_attributes.set_post_ops(adding);
+#if DNNL_VERSION_MAJOR >= 3
+  return {engine, a, b, c, adding_attributes};
+#else
+  return {dnnl::matmul::desc(a, b, c), adding_attributes, engine};
+#endif
+}
+
 #if DNNL_VERSION_MAJOR >= 3
 
 dnnl::convolution_forward::primitive_desc describe_forward(const dnnl::engine& engine,

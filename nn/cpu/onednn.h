@@ -1,4 +1,4 @@
-// What differs between oneDNN 2.x and 3.x: the making of convolution primitives. The scratchpad is
+// What differs between oneDNN 2.x and 3.x: the making of primitives. The scratchpad is
 // the caller's memory.
 #pragma once
 
@@ -31,5 +31,10 @@ dnnl::convolution_backward_data::primitive_desc describe_backward_data(
     const dnnl::engine& engine, const ConvolutionDescriptors& d);
 dnnl::convolution_backward_weights::primitive_desc describe_backward_weights(
     const dnnl::engine& engine, const ConvolutionDescriptors& d);
+
+/// C += A^T B with A [k, m] and B [k, n] row-major in `dtype`, C [m, n] in f32.
+dnnl::matmul::primitive_desc describe_adding_product(const dnnl::engine& engine, DType dtype,
+                                                     dnnl::memory::dim m, dnnl::memory::dim n,
+                                                     dnnl::memory::dim k);
 
 }  // namespace dlaunch::nn::cpu

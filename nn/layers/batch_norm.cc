@@ -127,7 +127,9 @@ BatchNorm::BatchNorm(Backend& backend, std::int64_t channels, BatchNormOptions o
   }
 }
 
-Tensor BatchNorm::forward(Tensor input, Tensor residual) {
+// By value: sole_owner() tells whether the input was given away.
+// NOLINTNEXTLINE(performance-unnecessary-value-param)
+Tensor BatchNorm::forward(Tensor input, const Tensor& residual) {
   check(input, residual);
   const bool of_batch = is_training() || !options_.track_running_stats;
   // As in PyTorch, evaluation never waits for other ranks.

@@ -37,7 +37,7 @@ class BatchNorm : public Module {
   Tensor forward(Tensor input) override { return forward(std::move(input), Tensor()); }
   /// The normalised input plus `residual` (of the same shape and type; undefined: nothing), then
   /// ReLU if the layer has it.
-  Tensor forward(Tensor input, Tensor residual);
+  Tensor forward(Tensor input, const Tensor& residual);
   std::string kind() const override;
   Shape output_shape(const Shape& input) const override;
 

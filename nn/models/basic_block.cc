@@ -28,9 +28,9 @@ BasicBlock::BasicBlock(const ModelBuilder& builder, std::int64_t in, std::int64_
 }
 
 Tensor BasicBlock::forward(Tensor input) {
-  Tensor shortcut = downsample_ == nullptr ? input : downsample_->forward(input);
+  const Tensor shortcut = downsample_ == nullptr ? input : downsample_->forward(input);
   Tensor x = bn1_->forward(conv1_->forward(std::move(input)));
-  return bn2_->forward(conv2_->forward(std::move(x)), std::move(shortcut));
+  return bn2_->forward(conv2_->forward(std::move(x)), shortcut);
 }
 
 Shape BasicBlock::output_shape(const Shape& input) const {

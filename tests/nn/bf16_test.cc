@@ -89,6 +89,20 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Bf16Convolutions,
                                          ConvCase{{1, 3, 3, 32}, {32, 3, 3, 32}, 1, 1},
                                          ConvCase{{0, 4, 4, 16}, {16, 3, 3, 16}, 1, 1}));
 
+TEST_F(Bf16Test, AConvolutionOfManyChannelsOntoFewPixelsHasTheReferencesWeightGradient) {
+  const Array x = random_bf16({2, 5, 4, 256});
+  const Array dy = random_bf16({2, 3, 2, 256});
+  Tensor weights = Tensor::zeros(*backend_, {256, 3, 3, 256});
+  weights.set_requires_grad(true);
+  for (int pass = 1; pass <= 2; ++pass) {  // gradients are added up
+    backward(conv2d(as_bf16(reference::to_tensor(*backend_, x)), weights, Tensor(), {2, 1}),
+             {.gradient = as_bf16(reference::to_tensor(*backend_, dy))});
+  }
+  Array expected = reference::conv2d_weights(x, dy, 2);
+  for (double& value : expected.values) value *= 2;
+  reference::expect_close(weights.grad(), expected, 1e-5, "weights' gradient");
+}
+
 TEST_F(Bf16Test, OtherOperationsEqualTheirReferences) {
   const auto check = [&](const std::function<Tensor(const Tensor&)>& operation,
                          const std::function<Array(const Array&)>& plain) {

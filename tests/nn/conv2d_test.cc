@@ -96,6 +96,12 @@ TEST_F(OpTest, Conv2dByWinogradIsAlmostAsExactAsDirectly) {
   EXPECT_LT(largest_error(*winograd, x, w, dy), 1e-5);
 }
 
+TEST_F(OpTest, Conv2dOfManyChannelsOnFewPixelsHasTheReferencesGradients) {
+  const Array x = random_array({2, 3, 4, 256});
+  const Array w = random_array({256, 3, 3, 256});
+  EXPECT_LT(largest_error(*backend_, x, w, random_array({2, 3, 4, 256})), 2e-6);
+}
+
 TEST_F(OpTest, Conv2dSeesWeightsThatChange) {
   const Array x = random_array({1, 4, 4, 16});
   const Array before = random_array({16, 3, 3, 16});

@@ -90,16 +90,16 @@ inline Array conv2d_data(const Array& dy, const Array& w) {
   return dx;
 }
 
-/// Gradient of the weights of the same convolution.
-inline Array conv2d_weights(const Array& x, const Array& dy) {
+/// Gradient of the weights of a 3x3 convolution with padding 1.
+inline Array conv2d_weights(const Array& x, const Array& dy, std::int64_t stride = 1) {
   Array dw({dy.shape[3], 3, 3, x.shape[3]});
   for (std::int64_t n = 0; n < x.shape[0]; ++n) {
     for (std::int64_t r = 0; r < dy.shape[1]; ++r) {
       for (std::int64_t c = 0; c < dy.shape[2]; ++c) {
         for (std::int64_t kr = 0; kr < 3; ++kr) {
           for (std::int64_t kc = 0; kc < 3; ++kc) {
-            const std::int64_t xr = r - 1 + kr;
-            const std::int64_t xc = c - 1 + kc;
+            const std::int64_t xr = r * stride - 1 + kr;
+            const std::int64_t xc = c * stride - 1 + kc;
             if (xr < 0 || xr >= x.shape[1] || xc < 0 || xc >= x.shape[2]) continue;
             for (std::int64_t o = 0; o < dy.shape[3]; ++o) {
               for (std::int64_t i = 0; i < x.shape[3]; ++i) {

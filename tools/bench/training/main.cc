@@ -31,8 +31,8 @@ int run(const TrainingOptions& options, int argc, char** argv) {
   if (!job.ok()) return fail(job.status().to_string(), kExitUsage);
   if (!job->launched()) {
     if (options.threads > 0) {  // before there are threads, and inherited by the ranks
-      setenv("OMP_NUM_THREADS", std::to_string(options.threads).c_str(),
-             1);  // NOLINT(concurrency-mt-unsafe)
+      const std::string threads = std::to_string(options.threads);
+      setenv("OMP_NUM_THREADS", threads.c_str(), 1);  // NOLINT(concurrency-mt-unsafe)
     }
     relaunch_under_dlaunch(options.nproc, argc, argv);
     return fail(Status::from_errno("cannot start dlaunch", errno).to_string(), kExitFailure);

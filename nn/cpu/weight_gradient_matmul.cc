@@ -1,0 +1,83 @@
+#include "nn/cpu/weight_gradient_matmul.h"
+
+#include <algorithm>
+
+#include "nn/cpu/activation.h"
+#include "nn/cpu/onednn.h"
+#include "nn/cpu/parallel.h"
+
+namespace dlaunch::nn::cpu {
+namespace {
+
+constexpr std::int64_t kFewPixels = 16;  // of an output: 4 x 4
+
+std::int64_t patch_size(const Conv2dGeometry& g) {
+  return g.kernel_h * g.kernel_w * g.in;
+}
+std::int64_t output_pixels(const Conv2dGeometry& g) {
+  return g.n * g.out_height() * g.out_width();
+}
+
+/// The patch that one output pixel of an image sees, zeros outside of the image.
+template <typename T>
+void copy_patch(const Conv2dGeometry& g, const T* image, std::int64_t row, std::int64_t column,
+                T* patch) {
+  for (std::int64_t kr = 0; kr < g.kernel_h; ++kr) {
+    for (std::int64_t kc = 0; kc < g.kernel_w; ++kc, patch += g.in) {
+      const std::int64_t y = row * g.stride_h - g.pad_h + kr;
+      const std::int64_t x = column * g.stride_w - g.pad_w + kc;
+      if (y < 0 || y >= g.height || x < 0 || x >= g.width) {
+        std::fill(patch, patch + g.in, T{});
+      } else {
+        const T* pixel = image + (y * g.width + x) * g.in;
+        std::copy(pixel, pixel + g.in, patch);
+      }
+    }
+  }
+}
+
+template <typename T>
+void copy_patches(const Conv2dGeometry& g, const T* x, T* patches) {
+  parallel_ranges(g.n, 1, [&](std::int64_t begin, std::int64_t end) {
+    T* patch = patches + begin * g.out_height() * g.out_width() * patch_size(g);
+    for (std::int64_t n = begin; n < end; ++n) {
+      for (std::int64_t row = 0; row < g.out_height(); ++row) {
+        for (std::int64_t column = 0; column < g.out_width(); ++column, patch += patch_size(g)) {
+          copy_patch(g, x + n * g.height * g.width * g.in, row, column, patch);
+        }
+      }
+    }
+  });
+}
+
+}  // namespace
+
+bool WeightGradientMatmul::pays(const Conv2dGeometry& g, DType dtype) {
+  return g.kernel_h == 3 && g.kernel_w == 3 && g.out_height() * g.out_width() <= kFewPixels &&
+         g.in >= 256 && g.out >= 256 && (dtype == DType::kF32 || g.stride_h == 2);
+}
+
+WeightGradientMatmul::WeightGradientMatmul(const dnnl::engine& engine, const Conv2dGeometry& g,
+                                           DType dtype)
+    : geometry_(g),
+      description_(describe_adding_product(engine, dtype, g.out, patch_size(g), output_pixels(g))),
+      primitive_(description_) {}
+
+void WeightGradientMatmul::run(const dnnl::engine& engine, dnnl::stream& stream,
+                               CachingAllocator& allocator, ConstArrayRef x, ConstArrayRef dy,
+                               float* dw) const {
+  const ScratchMemory patches(allocator, description_.weights_desc().get_size());
+  const ScratchMemory scratch(allocator, description_.scratchpad_desc().get_size());
+  visit_activation(x.dtype, [&]<typename T>() {
+    copy_patches(geometry_, as<T>(x), static_cast<T*>(patches.get()));
+  });
+  // oneDNN takes inputs through the same type as outputs, and does not write to them.
+  auto* gradient = const_cast<void*>(dy.data);  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+  primitive_.execute(
+      stream, {{DNNL_ARG_SRC, {description_.src_desc(), engine, gradient}},
+               {DNNL_ARG_WEIGHTS, {description_.weights_desc(), engine, patches.get()}},
+               {DNNL_ARG_DST, {description_.dst_desc(), engine, dw}},
+               {DNNL_ARG_SCRATCHPAD, {description_.scratchpad_desc(), engine, scratch.get()}}});
+}
+
+}  // namespace dlaunch::nn::cpu
