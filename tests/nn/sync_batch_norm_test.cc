@@ -195,6 +195,39 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
+TEST_P(SyncBatchNormSplits, WithResidualAndReluEqualThoseOfTheWholeBatch) {
+  const Split& split = GetParam().split;
+  run_on_ranks(static_cast<int>(split.samples.size()), [&](Communicator& world) {
+    Rank rank(world, split.channels, {.affine = false, .relu = true});
+    const std::vector<float> x = normal_values(split.size(), rank.random, 0.5, 2.0);
+    const std::vector<float> added = normal_values(split.size(), rank.random);
+    const std::vector<float> dy = normal_values(split.size(), rank.random);
+    BatchNormReference reference{.channels = static_cast<std::size_t>(split.channels)};
+    reference.forward(in_double(x));
+    std::vector<double> output(x.size());
+    std::vector<double> masked(x.size());
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double sum = reference.y[i] + static_cast<double>(added[i]);
+      output[i] = std::max(sum, 0.0);
+      masked[i] = sum > 0 ? static_cast<double>(dy[i]) : 0;
+    }
+    reference.backward(in_double(x), masked);
+    const double steepest =
+        1 / std::sqrt(*std::min_element(reference.variance.begin(), reference.variance.end()));
+
+    const Tensor in = rank.input(split, x);
+    const Tensor residual = rank.input(split, added);
+    const Tensor out = rank.layer.forward(in, residual);
+    backward(out, {.gradient = rank.gradient(split, dy)});
+    expect_near(out.values<const float>(), split.share(output, world.rank()), kTolerance, "output");
+    expect_near(in.grad().values<const float>(), split.share(reference.dx, world.rank()),
+                kTolerance * std::max(1.0, steepest), "input gradient");
+    expect_near(residual.grad().values<const float>(), split.share(masked, world.rank()),
+                kTolerance, "residual's gradient");
+    EXPECT_EQ(rank.counting.collectives(), 2U);
+  });
+}
+
 class SyncBatchNormTest : public dlaunch::testing::DistributedTest {};
 
 TEST_P(SyncBatchNormTest, MakesOneCollectiveEachWayAndNoneInEvaluation) {
