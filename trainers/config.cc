@@ -223,6 +223,33 @@ void read_checkpoint(JsonObject& object, CheckpointConfig& checkpoint) {
                           : CheckpointConfig::Resume::kNone;
 }
 
+void read_parallel(JsonObject& object, TrainConfig& train) {
+  ParallelConfig& config = train.parallel;
+  const std::string gradients = object.choice("gradients", "all_reduce",
+                                              {"all_reduce", "shard", "fp16", "bf16", "power_sgd"});
+  config.gradients = gradients == "shard"       ? GradientExchange::kShard
+                     : gradients == "fp16"      ? GradientExchange::kFloat16
+                     : gradients == "bf16"      ? GradientExchange::kBFloat16
+                     : gradients == "power_sgd" ? GradientExchange::kPowerSgd
+                                                : GradientExchange::kAllReduce;
+  if (config.gradients == GradientExchange::kShard && train.checkpoint.enabled())
+    object.refuse("gradients",
+                  "\"shard\" cannot be written to checkpoints yet; use another, or no checkpoints");
+  if (config.gradients == GradientExchange::kShard &&
+      std::holds_alternative<nn::MuonOptions>(train.optimizer))
+    object.refuse("gradients", "muon needs whole matrices, so its state cannot be sharded");
+  constexpr double kMiB = 1 << 20;
+  const auto bytes = [&](const char* key, double standard) {
+    return static_cast<std::size_t>(
+        object.number(key, standard / kMiB, {.min = 0, .max = 1 << 20}) * kMiB);
+  };
+  config.buckets.bytes = bytes("bucket_mib", static_cast<double>(BucketLimits{}.bytes));
+  config.buckets.first_bytes =
+      bytes("first_bucket_mib", static_cast<double>(BucketLimits{}.first_bytes));
+  config.power_sgd_rank = read_size(object, "power_sgd_rank", 2, {1, 64});
+  config.plain_steps = read_size(object, "plain_steps", 0, kNotNegative);
+}
+
 void read_output(JsonObject& object, const std::string& source, TrainConfig& config) {
   const std::string stem = std::filesystem::path(source).stem().string();
   config.output_directory = object.text("directory", "runs/" + stem);
@@ -280,6 +307,7 @@ TrainConfig read_train_config(const nlohmann::json& json, const std::string& sou
     root.object("train", [&](JsonObject& object) { read_train(object, config); });
     root.object("checkpoint",
                 [&](JsonObject& object) { read_checkpoint(object, config.checkpoint); });
+    root.object("parallel", [&](JsonObject& object) { read_parallel(object, config); });
     root.object("output", [&](JsonObject& object) { read_output(object, source, config); });
   });
   return config;

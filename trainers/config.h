@@ -12,6 +12,7 @@
 #include "nn/data/transform.h"
 #include "nn/optim/make_optimizer.h"
 #include "nn/optim/schedule.h"
+#include "runtime/parallel/gradient_reducer_options.h"
 
 namespace dlaunch {
 
@@ -63,6 +64,14 @@ struct CheckpointConfig {
 /// Of activations and convolutions; auto: bf16 where the CPU multiplies in it.
 enum class ComputeType { kF32, kBF16, kAuto };
 
+/// How gradients are summed over the ranks; GradientReducerOptions says what these are.
+struct ParallelConfig {
+  GradientExchange gradients = GradientExchange::kAllReduce;
+  BucketLimits buckets;
+  std::size_t power_sgd_rank = 0;
+  std::size_t plain_steps = 0;
+};
+
 enum class ProgressStyle { kAuto, kBar, kLines, kNone };
 
 struct TrainConfig {
@@ -73,6 +82,7 @@ struct TrainConfig {
   EmaConfig ema;
   ScheduleConfig schedule;
   CheckpointConfig checkpoint;
+  ParallelConfig parallel;
 
   std::size_t epochs = 0;
   std::size_t batch_size_per_rank = 0;  // of a micro-batch; 0: global_batch_size holds

@@ -99,6 +99,23 @@ void Reporter::step(const StepReport& report) {
   }
 }
 
+void Reporter::unused(const std::vector<UnusedParameter>& parameters) {
+  constexpr std::size_t kNamed = 8;
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  std::string names;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    list.push_back({{"rank", parameters[i].rank}, {"name", parameters[i].name}});
+    if (i < kNamed)
+      names +=
+          fmt::format("{}{} (rank {})", i > 0 ? ", " : "", parameters[i].name, parameters[i].rank);
+  }
+  if (parameters.size() > kNamed) names += fmt::format(", {} more", parameters.size() - kNamed);
+  metrics_.write({{"event", "unused_parameters"}, {"step", summary_.steps + 1}, {"list", list}});
+  progress_.line(parameters.empty()
+                     ? "every parameter is used again"
+                     : "the loss does not depend on " + names + ": their gradients count as zero");
+}
+
 double Reporter::seconds_left(const StepReport& report) const {
   const double per_step = summary_.train_seconds / static_cast<double>(summary_.steps);
   const std::size_t epochs = config_.epochs - report.epoch - 1;  // after this one

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <optional>
 #include <ostream>
+#include <string>
+#include <vector>
 
 #include "runtime/parallel/gradient_reducer.h"
 #include "trainers/config.h"
@@ -21,6 +23,12 @@ struct Screen {
   std::ostream& out;
   bool is_terminal = false;
   std::size_t columns = 80;
+};
+
+/// A parameter that a rank's loss did not depend on.
+struct UnusedParameter {
+  int rank = 0;
+  std::string name;
 };
 
 /// One optimizer step.
@@ -42,6 +50,8 @@ class Reporter {
   void start(std::size_t ranks, std::size_t steps, std::size_t training_images,
              std::size_t parameters);
   void step(const StepReport& report);
+  /// The parameters that are unused from now on.
+  void unused(const std::vector<UnusedParameter>& parameters);
   /// After the last step of an epoch, with the validation that followed, if one did.
   void epoch(std::size_t epoch, const std::optional<ValidationSums>& validation,
              double validation_seconds);

@@ -11,6 +11,7 @@
 #include "nn/cpu/cpu_backend.h"
 #include "nn/data/streams.h"
 #include "nn/models/model.h"
+#include "nn/optim/sharded_optimizer.h"
 #include "runtime/base/json_reader.h"
 #include "runtime/parallel/state_broadcast.h"
 #include "trainers/datasets.h"
@@ -64,16 +65,22 @@ std::unique_ptr<nn::Module> build_model(const TrainConfig& config, const nn::Dat
 
 std::vector<GradientRange> gradient_ranges(const nn::FlatParameters& parameters) {
   std::vector<GradientRange> ranges;
-  for (const nn::FlatView& view : parameters.views)
-    ranges.push_back({static_cast<std::size_t>(view.offset), static_cast<std::size_t>(view.count)});
+  for (const nn::FlatView& view : parameters.views) {
+    const nn::Shape& shape = view.parameter.shape();
+    ranges.push_back({.offset = static_cast<std::size_t>(view.offset),
+                      .count = static_cast<std::size_t>(view.count),
+                      .rows = shape.rank() > 1 ? static_cast<std::size_t>(shape[0]) : 1});
+  }
   return ranges;
 }
 
 /// What a checkpoint holds besides the network: the optimizer's state, parameter by parameter.
 std::vector<nn::NamedTensor> checkpointed_state(const nn::Module& model,
-                                                const nn::Optimizer& optimizer) {
+                                                const nn::Optimizer* optimizer) {
   std::vector<nn::NamedTensor> state = nn::state_of(model);
-  for (nn::NamedTensor& item : optimizer.state())
+  if (optimizer == nullptr)
+    return state;  // sharded, which the configuration forbids with checkpoints
+  for (nn::NamedTensor& item : optimizer->state())
     state.push_back({"optimizer." + item.name, std::move(item.tensor)});
   return state;
 }
@@ -90,6 +97,24 @@ std::vector<nn::NamedTensor> averages_of(const std::optional<nn::Ema>& ema) {
     for (const nn::NamedTensor& item : ema->averages())
       averages.push_back({"ema." + item.name, item.tensor});
   return averages;
+}
+
+/// Nothing yet if each rank is to have its share only: which one is known after the first step.
+std::unique_ptr<nn::Optimizer> whole_optimizer(const TrainConfig& config,
+                                               const nn::FlatParameters& parameters) {
+  if (config.parallel.gradients == GradientExchange::kShard) return nullptr;
+  return make_optimizer(parameters, config.optimizer);
+}
+
+GradientReducerOptions reducer_options(const ParallelConfig& config,
+                                       const nn::FlatParameters& parameters,
+                                       std::vector<std::size_t> order) {
+  return {.limits = config.buckets,
+          .exchange = config.gradients,
+          .plain_steps = config.plain_steps,
+          .power_sgd_rank = config.power_sgd_rank,
+          .parameters = parameters.values.values<float>(),
+          .order = std::move(order)};
 }
 
 nn::StepPlan make_plan(const TrainConfig& config, const Communicator& world,
@@ -109,14 +134,13 @@ Trainer::Trainer(const TrainConfig& config, Communicator& world, const Screen& s
       train_set_(open_dataset(config.data, nn::Split::kTrain)),
       validation_set_(world.rank() == 0 ? open_validation_set(config.data, *train_set_) : nullptr),
       model_(build_model(config, *train_set_, *backend_, generator_, world_)),
-      parameters_(flatten_parameters(*model_)),
-      optimizer_(make_optimizer(parameters_, config.optimizer)),
+      parameters_(flatten_parameters(*model_, &world_)),
+      optimizer_(whole_optimizer(config, parameters_)),
       ema_(make_ema(config, *model_, world)),
       learning_rate_(config.learning_rate()),
-      reducer_(world_, parameters_.gradients.values<float>(), gradient_ranges(parameters_)),
       plan_(make_plan(config, world, *train_set_)),
       validation_transform_(train_set_->image_shape(), config.data.normalization, {}),
-      checkpointing_(config, world_, *train_set_, checkpointed_state(*model_, *optimizer_),
+      checkpointing_(config, world_, *train_set_, checkpointed_state(*model_, optimizer_.get()),
                      averages_of(ema_), generator_),
       reporter_(config, screen, world.rank() == 0, checkpointing_.resumes()) {
   for (std::size_t i = 0; i < parameters_.views.size(); ++i)
@@ -148,7 +172,13 @@ Summary Trainer::run() {
 /// Where training begins.
 RunPosition Trainer::resume() {
   const Checkpointing::ResumePoint from = checkpointing_.resume();
-  if (from.found) reporter_.restore(from.report);
+  std::vector<std::size_t> order;  // of gradients, so that their sums have the same bits
+  if (from.found) {
+    reporter_.restore(from.report["progress"]);
+    order = from.report["gradient_order"].get<std::vector<std::size_t>>();
+  }
+  reducer_.emplace(world_, parameters_.gradients.values<float>(), gradient_ranges(parameters_),
+                   reducer_options(config_.parallel, parameters_, std::move(order)));
   stop_ = config_.max_steps > 0 && from.position.steps_done >= config_.max_steps;
   loader_.emplace(*train_set_,
                   nn::ImageTransform(train_set_->image_shape(), config_.data.normalization,
@@ -202,13 +232,13 @@ RunPosition Trainer::train_epoch(const RunPosition& from) {
         static_cast<double>(epoch) + static_cast<double>(step) / static_cast<double>(plan_.steps());
     const double learning_rate = learning_rate_(progress);
 
-    const StepTotals totals = train_step(plan_.micro_batches(step));
+    const StepTotals totals = train_step(plan_.micro_batches(step), learning_rate);
     if (!std::isfinite(totals.loss))
       throw TrainingFailure(
           fmt::format("epoch {}, step {} of {}: the loss is {}; lower "
                       "optimizer.learning_rate or warm up",
                       epoch + 1, step + 1, plan_.steps(), totals.loss));
-    optimizer_->step(learning_rate);
+    report_unused();
     if (ema_ && step % config_.ema.every == 0) ema_->update();
 
     communication_seconds_ += std::chrono::duration<double>(world_.time_waited() - waited).count();
@@ -227,7 +257,8 @@ RunPosition Trainer::train_epoch(const RunPosition& from) {
 
 void Trainer::save(const RunPosition& position) {
   share_statistics();
-  checkpointing_.save(position, reporter_.state());
+  checkpointing_.save(position,
+                      {{"progress", reporter_.state()}, {"gradient_order", reducer_->order()}});
 }
 
 /// Without synchronised batch norm each rank has running statistics of its own: rank 0's hold.
@@ -258,11 +289,47 @@ ValidationSums Trainer::validate_model() {
   return sums;
 }
 
-StepTotals Trainer::train_step(std::size_t micro_batches) {
+StepTotals Trainer::train_step(std::size_t micro_batches, double learning_rate) {
   parameters_.zero_gradients();
   for (std::size_t i = 0; i < micro_batches; ++i)
     run_micro_batch(loader_->next(), i + 1 == micro_batches);
-  return reducer_.finish().value_or_throw();
+  if (optimizer_) optimizer_->begin_step(learning_rate);
+  const StepTotals totals = reducer_->totals().value_or_throw();
+  if (std::isfinite(totals.loss))  // else there is nothing to learn from
+    throw_if_error(
+        reducer_->finish([&](FlatSpan span, double scale) { update(span, scale, learning_rate); }));
+  return totals;
+}
+
+/// From sums of gradients to new parameters, in one part of the flat arrays.
+void Trainer::update(FlatSpan span, double scale, double learning_rate) {
+  const auto begin = static_cast<std::int64_t>(span.begin);
+  const auto end = static_cast<std::int64_t>(span.end);
+  float* const gradients = parameters_.gradients.data<float>() + begin;
+  backend_->scale(end - begin, static_cast<float>(scale), nullptr, gradients, gradients);
+  if (!optimizer_) {
+    make_sharded_optimizer();
+    optimizer_->begin_step(learning_rate);
+  }
+  optimizer_->update(begin, end);
+}
+
+void Trainer::make_sharded_optimizer() {
+  std::vector<nn::FlatPart> parts;
+  for (const FlatSpan& span : reducer_->updated_here())
+    parts.push_back({static_cast<std::int64_t>(span.begin), static_cast<std::int64_t>(span.end)});
+  optimizer_ = std::make_unique<nn::ShardedOptimizer>(
+      parameters_, parts,
+      [&](const nn::FlatParameters& part) { return make_optimizer(part, config_.optimizer); });
+}
+
+void Trainer::report_unused() {
+  if (reducer_->unused() == reported_unused_) return;
+  reported_unused_ = reducer_->unused();
+  std::vector<UnusedParameter> names;
+  for (const UnusedRange& unused : reported_unused_)
+    names.push_back({unused.rank, parameters_.views[unused.range].name});
+  reporter_.unused(names);
 }
 
 void Trainer::run_micro_batch(const nn::MicroBatch& batch, bool last) {
@@ -275,11 +342,11 @@ void Trainer::run_micro_batch(const nn::MicroBatch& batch, bool last) {
   const nn::Tensor loss =
       cross_entropy(scores, std::span<const std::int32_t>(batch.labels),
                     {.label_smoothing = config_.label_smoothing, .reduction = nn::Reduction::kSum});
-  reducer_.begin(last, {.samples = static_cast<double>(batch.size),
-                        .loss = loss.item(),
-                        .stop_votes = last && out_of_time() ? 1.0 : 0.0});
+  reducer_->begin(last, {.samples = static_cast<double>(batch.size),
+                         .loss = loss.item(),
+                         .stop_votes = last && out_of_time() ? 1.0 : 0.0});
   nn::backward(loss, {.on_gradient_ready = [&](const nn::Tensor& leaf) {
-                 reducer_.mark_ready(parameter_at_.at(leaf.data<const float>()));
+                 reducer_->mark_ready(parameter_at_.at(leaf.data<const float>()));
                }});
 }
 

@@ -10,6 +10,7 @@
 #include <optional>
 #include <stdexcept>
 #include <unordered_map>
+#include <vector>
 
 #include "nn/core/backend.h"
 #include "nn/core/flat_parameters.h"
@@ -57,7 +58,10 @@ class Trainer {
   void share_statistics();
   void exchange_average();
   ValidationSums validate_model();
-  StepTotals train_step(std::size_t micro_batches);
+  StepTotals train_step(std::size_t micro_batches, double learning_rate);
+  void update(FlatSpan span, double scale, double learning_rate);
+  void make_sharded_optimizer();
+  void report_unused();
   void run_micro_batch(const nn::MicroBatch& batch, bool last);
   void finish_epoch(std::size_t epoch);
   Summary finish();
@@ -72,10 +76,11 @@ class Trainer {
   std::unique_ptr<nn::Module> model_;
   nn::FlatParameters parameters_;
   std::unordered_map<const float*, std::size_t> parameter_at_;  // index by address
-  std::unique_ptr<nn::Optimizer> optimizer_;
-  std::optional<nn::Ema> ema_;  // of rank 0, which keeps it for all
+  std::unique_ptr<nn::Optimizer> optimizer_;  // sharded: when it is known what is whose
+  std::optional<nn::Ema> ema_;                // of rank 0, which keeps it for all
   nn::Schedule learning_rate_;
-  GradientReducer reducer_;
+  std::optional<GradientReducer> reducer_;  // once it is known where training begins
+  std::vector<UnusedRange> reported_unused_;
   nn::StepPlan plan_;
   nn::ImageTransform validation_transform_;
   std::optional<nn::BatchLoader> loader_;  // once it is known where training begins

@@ -1,11 +1,26 @@
 #include "nn/core/flat_parameters.h"
 
+#include <memory>
 #include <utility>
+
+#include "runtime/comm/communicator.h"
 
 namespace dlaunch::nn {
 namespace {
 
 constexpr std::int64_t kAlignment = 16;  // elements: one cache line, one AVX-512 register
+
+/// f32 [count], zeros.
+Tensor make_flat(Backend& backend, std::int64_t count, Communicator* world) {
+  if (world == nullptr || !backend.host_accessible()) return Tensor::zeros(backend, {count});
+  auto memory = world->allocate(static_cast<std::size_t>(count) * sizeof(float));
+  if (!memory.ok()) return Tensor::zeros(backend, {count});  // no room: collectives make copies
+  auto owner = std::make_shared<SharedMemory>(*std::move(memory));
+  void* const data = owner->bytes().data();
+  Tensor flat = Tensor::over(backend, {count}, DType::kF32, data, std::move(owner));
+  backend.fill(count, 0.0F, flat.data<float>());
+  return flat;
+}
 
 }  // namespace
 
@@ -13,7 +28,7 @@ void FlatParameters::zero_gradients() {
   gradients.backend().fill(gradients.size(), 0.0F, gradients.data<float>());
 }
 
-FlatParameters flatten_parameters(Module& module) {
+FlatParameters flatten_parameters(Module& module, Communicator* world) {
   const std::vector<NamedParameter> parameters = module.parameters();
   if (parameters.empty()) throw Error("flatten_parameters: the module has no parameters");
   FlatParameters flat;
@@ -24,8 +39,8 @@ FlatParameters flatten_parameters(Module& module) {
     end += (count + kAlignment - 1) / kAlignment * kAlignment;
   }
   Backend& backend = parameters.front().tensor.backend();
-  flat.values = Tensor::zeros(backend, {end});
-  flat.gradients = Tensor::zeros(backend, {end});
+  flat.values = make_flat(backend, end, world);
+  flat.gradients = make_flat(backend, end, world);
   for (FlatView& view : flat.views) {
     view.parameter.move_into(flat.values, view.offset);
     view.parameter.set_grad(Tensor::view_of(flat.gradients, view.offset, view.parameter.shape()));

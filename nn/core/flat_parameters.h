@@ -9,6 +9,10 @@
 
 #include "nn/core/module.h"
 
+namespace dlaunch {
+class Communicator;
+}
+
 namespace dlaunch::nn {
 
 struct FlatView {
@@ -17,6 +21,12 @@ struct FlatView {
   std::int64_t count = 0;
   ParameterKind kind = ParameterKind::kWeight;
   Tensor parameter;  // the module's tensor, now a view of `values`
+};
+
+/// Elements [begin, end) of the flat tensors.
+struct FlatPart {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
 };
 
 /// A value; its tensors share memory with the module's parameters.
@@ -33,6 +43,9 @@ struct FlatParameters {
 /// another, zeroed. Each parameter begins at a multiple of 16 elements (64 bytes); the padding
 /// between them is zero. The tensors that the module holds stay the same handles. Called once per
 /// module, after its construction.
-FlatParameters flatten_parameters(Module& module);
+///
+/// With a communicator, both lie in memory from its allocate() if it has room and the backend works
+/// in the host's memory: collectives read them in place. They must not be used when it is gone.
+FlatParameters flatten_parameters(Module& module, Communicator* world = nullptr);
 
 }  // namespace dlaunch::nn

@@ -18,14 +18,19 @@ std::size_t bytes_of(const Shape& shape, DType dtype) {
 struct Tensor::Storage {
   Storage(Backend& owner, std::size_t size)
       : backend(owner), memory(owner.allocate(size)), bytes(size) {}
-  ~Storage() { backend.deallocate(memory, bytes); }
+  Storage(Backend& user, void* data, std::size_t size, std::shared_ptr<void> data_owner)
+      : backend(user), memory(data), bytes(size), owner(std::move(data_owner)) {}
+  ~Storage() {
+    if (owner == nullptr) backend.deallocate(memory, bytes);
+  }
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
   Backend& backend;
   void* memory;
   std::size_t bytes;
-  std::uint64_t version = 0;  // counts the times that somebody asked to write
+  std::shared_ptr<void> owner;  // of the memory; null: the backend
+  std::uint64_t version = 0;    // counts the times that somebody asked to write
 };
 
 struct Tensor::Impl {
@@ -62,6 +67,16 @@ Tensor Tensor::from_host(Backend& backend, const Shape& shape, DType dtype, cons
   Tensor tensor = empty(backend, shape, dtype);
   backend.copy_from_host(tensor.impl_->storage->memory, values, bytes_of(shape, dtype));
   return tensor;
+}
+
+Tensor Tensor::over(Backend& backend, const Shape& shape, DType dtype, void* memory,
+                    std::shared_ptr<void> owner) {
+  auto impl = std::make_shared<Impl>();
+  impl->storage =
+      std::make_shared<Storage>(backend, memory, bytes_of(shape, dtype), std::move(owner));
+  impl->shape = shape;
+  impl->dtype = dtype;
+  return Tensor(std::move(impl));
 }
 
 Tensor Tensor::view_of(const Tensor& flat, std::int64_t offset, const Shape& shape) {

@@ -34,6 +34,9 @@ class Tensor {
   static Tensor from(Backend& backend, const Shape& shape, std::span<const float> values) {
     return from<float>(backend, shape, values);
   }
+  /// A tensor in memory of somebody else's that the backend can work on; `owner` keeps it alive.
+  static Tensor over(Backend& backend, const Shape& shape, DType dtype, void* memory,
+                     std::shared_ptr<void> owner);
   /// shape.size() elements of `flat`, beginning at element `offset`, sharing its memory. No
   /// history.
   static Tensor view_of(const Tensor& flat, std::int64_t offset, const Shape& shape);

@@ -1,51 +1,72 @@
 #include "runtime/parallel/gradient_reducer.h"
 
 #include <algorithm>
-#include <array>
+#include <numeric>
 #include <utility>
 
 #include <spdlog/fmt/fmt.h>
 
 namespace dlaunch {
-namespace {
-
-constexpr std::size_t kTotals = 3;
-
-std::array<float, kTotals> pack(const StepTotals& totals) {
-  return {static_cast<float>(totals.samples), static_cast<float>(totals.loss),
-          static_cast<float>(totals.stop_votes)};
-}
-
-StepTotals unpack(std::span<const float> packed) {
-  return {packed[0], packed[1], packed[2]};
-}
-
-}  // namespace
 
 GradientReducer::GradientReducer(Communicator& world, std::span<float> gradients,
                                  std::vector<GradientRange> ranges, Options options)
-    : world_(world), gradients_(gradients), bucket_of_(ranges.size()) {
-  std::size_t limit = options.first_bucket_bytes;
-  for (std::size_t i = ranges.size(); i-- > 0;) {
-    const GradientRange& range = ranges[i];
-    const std::size_t end = range.offset + range.count;
-    const bool fits =
-        !buckets_.empty() && (buckets_.back().end - range.offset) * sizeof(float) <= limit;
-    if (!fits) {
-      if (!buckets_.empty()) limit = options.bucket_bytes;
-      buckets_.push_back({.begin = range.offset, .end = end});
-    }
-    buckets_.back().begin = range.offset;
-    ++buckets_.back().ranges;
-    bucket_of_[i] = buckets_.size() - 1;
-  }
-  // A model without parameters still has totals.
-  if (buckets_.empty()) buckets_.emplace_back();
-  first_.resize(buckets_[0].end - buckets_[0].begin + kTotals);
+    : world_(world),
+      gradients_(gradients),
+      ranges_(std::move(ranges)),
+      options_(std::move(options)),
+      order_(options_.order),
+      plain_steps_(options_.plain_steps),
+      used_(ranges_.size()) {
+  std::vector<std::size_t> backwards(ranges_.size());
+  std::iota(backwards.rbegin(), backwards.rend(), 0U);
+  plan(order_.empty() ? backwards : order_);
 }
 
-GradientReducer::~GradientReducer() {
-  (void)wait_for_all();
+void GradientReducer::plan(std::span<const std::size_t> order) {
+  buckets_ = plan_buckets(ranges_, order, options_.limits);
+  bucket_of_.assign(ranges_.size(), 0);
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket)
+    for (const std::size_t range : buckets_[bucket].ranges) bucket_of_[range] = bucket;
+  make_exchange();
+}
+
+GradientExchange GradientReducer::exchange_now() const {
+  if (order_.empty() || world_.size() == 1) return GradientExchange::kAllReduce;
+  if (options_.exchange == GradientExchange::kShard) return options_.exchange;
+  return plain_steps_ > 0 ? GradientExchange::kAllReduce : options_.exchange;
+}
+
+void GradientReducer::make_exchange() {
+  ExchangeContext context{world_, gradients_, [this]() -> Result<double> {
+                            Result<StepTotals> totals = wait_for_totals();
+                            if (!totals.ok()) return totals.status();
+                            return totals->samples;
+                          }};
+  switch (exchange_now()) {
+    case GradientExchange::kAllReduce:
+      exchange_ = make_all_reduce_exchange(std::move(context), buckets_);
+      break;
+    case GradientExchange::kShard:
+      exchange_ = make_reduce_scatter_exchange(std::move(context), buckets_, options_.parameters);
+      break;
+    case GradientExchange::kFloat16:
+      exchange_ = make_half_exchange(std::move(context), buckets_, DType::kF16);
+      break;
+    case GradientExchange::kBFloat16:
+      exchange_ = make_half_exchange(std::move(context), buckets_, DType::kBF16);
+      break;
+    case GradientExchange::kPowerSgd:
+      exchange_ =
+          make_power_sgd_exchange(std::move(context), buckets_, ranges_, options_.power_sgd_rank);
+      break;
+  }
+}
+
+std::vector<FlatSpan> GradientReducer::updated_here() const {
+  std::vector<FlatSpan> spans;
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket)
+    spans.push_back(exchange_->summed(bucket));
+  return spans;
 }
 
 void GradientReducer::begin(bool synchronise, const StepTotals& local) {
@@ -53,57 +74,103 @@ void GradientReducer::begin(bool synchronise, const StepTotals& local) {
   totals_.loss += local.loss;
   totals_.stop_votes += local.stop_votes;
   exchanging_ = synchronise && world_.size() > 1;
-  for (Bucket& bucket : buckets_) bucket.missing = bucket.ranges;
+  if (!exchanging_) return;
+  started_ = 0;
+  missing_.clear();
+  for (const Bucket& bucket : buckets_) missing_.push_back(bucket.ranges.size());
+  start_totals();
+}
+
+void GradientReducer::start_totals() {
+  // Whether a range is used is known for sure only when backward has ended, so a change is told
+  // with the totals of the next step.
+  sums_ = {totals_.samples, totals_.loss, totals_.stop_votes, use_changed_ ? 1.0 : 0.0};
+  sums_work_.set(0, world_.start_all_reduce(sums_));
 }
 
 void GradientReducer::mark_ready(std::size_t index) {
+  used_[index] = 1;
   if (!exchanging_) return;
-  --buckets_[bucket_of_[index]].missing;
+  if (order_.empty()) arrivals_.push_back(index);
+  --missing_[bucket_of_[index]];
+  exchange_->advance();
   // Buckets leave in the same order on every rank, whatever order they are filled in.
-  while (in_flight_.size() < buckets_.size() && buckets_[in_flight_.size()].missing == 0)
-    launch_next();
+  while (started_ < buckets_.size() && missing_[started_] == 0) exchange_->start(started_++);
 }
 
-void GradientReducer::launch_next() {
-  const std::size_t index = in_flight_.size();
-  const Bucket& bucket = buckets_[index];
-  std::span<float> values = gradients_.subspan(bucket.begin, bucket.end - bucket.begin);
-  if (index == 0) {
-    const auto totals = pack(totals_);
-    std::copy(values.begin(), values.end(), first_.begin());
-    std::copy(totals.begin(), totals.end(), first_.end() - kTotals);
-    values = first_;
-  }
-  in_flight_.push_back(world_.start_all_reduce(values, ReduceOp::kSum));
+Result<StepTotals> GradientReducer::totals() {
+  if (!exchanging_) return totals_;
+  while (started_ < buckets_.size()) exchange_->start(started_++);
+  return wait_for_totals();
 }
 
-Status GradientReducer::wait_for_all() {
-  Status first_error;
-  for (std::size_t i = 0; i < in_flight_.size(); ++i) {
-    Status status = in_flight_[i].wait();
-    if (!status.ok() && first_error.ok())
-      first_error = status.within(fmt::format("gradient bucket {} of {}", i + 1, buckets_.size()));
-  }
-  in_flight_.clear();
-  return first_error;
+Result<StepTotals> GradientReducer::wait_for_totals() {
+  if (Status status = sums_work_.wait(0); !status.ok())
+    sums_status_ = status.within("totals of the step");
+  DLAUNCH_RETURN_IF_ERROR(sums_status_);
+  return StepTotals{.samples = sums_[0], .loss = sums_[1], .stop_votes = sums_[2]};
 }
 
-Result<StepTotals> GradientReducer::finish() {
-  StepTotals totals = std::exchange(totals_, {});
-  if (std::exchange(exchanging_, false)) {
-    totals_ = totals;
-    while (in_flight_.size() < buckets_.size()) launch_next();
-    totals_ = {};
-    DLAUNCH_RETURN_IF_ERROR(wait_for_all());
-    totals = unpack(std::span(first_).last(kTotals));
-    std::copy(first_.begin(), first_.end() - kTotals,
-              gradients_.begin() + static_cast<std::ptrdiff_t>(buckets_[0].begin));
+Status GradientReducer::finish(const Update& update) {
+  Result<StepTotals> result = totals();
+  DLAUNCH_RETURN_IF_ERROR(result.status());
+  totals_ = {};
+  const double samples = result->samples;
+  const auto hand_out = [&](std::size_t bucket) {
+    if (samples == 0) return;
+    update(exchange_->summed(bucket), 1 / samples);
+    if (exchanging_) exchange_->updated(bucket);
+  };
+  const bool settled = !exchanging_ || !order_.empty();
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    if (exchanging_) DLAUNCH_RETURN_IF_ERROR(wait_for(bucket));
+    if (settled) hand_out(bucket);
   }
-  if (totals.samples > 0) {
-    const auto scale = static_cast<float>(1.0 / totals.samples);
-    for (float& gradient : gradients_) gradient *= scale;
+  if (!settled) {
+    DLAUNCH_RETURN_IF_ERROR(settle_order());
+    for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) hand_out(bucket);
   }
-  return totals;
+  DLAUNCH_RETURN_IF_ERROR(exchange_->finish());
+  if (plain_steps_ > 0 && --plain_steps_ == 0) make_exchange();
+  return note_unused();
+}
+
+Status GradientReducer::wait_for(std::size_t bucket) {
+  return exchange_->wait(bucket).within(
+      fmt::format("gradient bucket {} of {}", bucket + 1, buckets_.size()));
+}
+
+/// Buckets as rank 0 would have liked them in the step that ends.
+Status GradientReducer::settle_order() {
+  std::vector<std::int64_t> order(arrivals_.begin(), arrivals_.end());
+  std::vector<bool> arrived(ranges_.size());
+  for (const std::size_t range : arrivals_) arrived[range] = true;
+  for (std::size_t range = ranges_.size(); range-- > 0;)
+    if (!arrived[range]) order.push_back(static_cast<std::int64_t>(range));
+  DLAUNCH_RETURN_IF_ERROR(world_.broadcast(order, 0).within("order of gradients"));
+  order_.assign(order.begin(), order.end());
+  arrivals_ = {};
+  plan(order_);
+  return {};
+}
+
+/// Finds out which ranges are unused, if that has changed on any rank, and forgets the marks.
+Status GradientReducer::note_unused() {
+  const bool ask = exchanging_ ? sums_[3] > 0 : world_.size() == 1 && use_changed_;
+  exchanging_ = false;
+  use_changed_ = used_ != known_used_;
+  if (ask) {
+    std::vector<std::uint8_t> everybody(used_.size() * static_cast<std::size_t>(world_.size()));
+    DLAUNCH_RETURN_IF_ERROR(world_.all_gather(used_, everybody).within("unused parameters"));
+    unused_.clear();
+    for (std::size_t i = 0; i < everybody.size(); ++i)
+      if (everybody[i] == 0)
+        unused_.push_back({static_cast<int>(i / used_.size()), i % used_.size()});
+    known_used_ = used_;
+    use_changed_ = false;
+  }
+  std::ranges::fill(used_, std::uint8_t{0});
+  return {};
 }
 
 }  // namespace dlaunch

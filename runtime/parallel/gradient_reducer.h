@@ -1,54 +1,64 @@
-// GradientReducer: sums the gradients of all ranks while backward is still going on, and divides
-// them by the global number of samples.
+// GradientReducer: sums the gradients of all ranks while backward is still going on, and hands them
+// to the optimizer bucket by bucket.
 //
 // It knows spans, not layers: gradients are ranges of one flat array. Ranges are grouped, from the
-// last to the first (the order in which backward finishes them), into buckets; a bucket whose
-// ranges are all ready is all-reduced in the background, buckets always in the same order (Li et
-// al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020).
+// last to the first (the order in which backward usually finishes them), into buckets; a bucket
+// whose ranges are all ready is all-reduced in the background, buckets always in the same order (Li
+// et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020).
+// After the first step buckets are made anew, in the order in which ranges became ready on rank 0.
 //
-// Gradients are sums over samples, not means, and the number of samples travels with the first
-// bucket. So ranks may have different numbers of samples, also none, and the result is that of one
-// process with all samples. Micro-batches before the last one of a step send nothing at all.
+// Gradients are sums over samples, not means, and the number of samples is summed beside them. So
+// ranks may have different numbers of samples, also none, and the result is that of one process
+// with all samples. A rank that runs out of data goes on with empty batches until the sum is 0.
+// Micro-batches before the last one of a step send nothing at all.
 //
 //   for (each micro-batch) {
 //     compute the loss, as a sum over its samples
 //     reducer.begin(last, {samples, loss});
 //     backward, calling reducer.mark_ready(i) as soon as range i is final
 //   }
-//   StepTotals totals = reducer.finish().value_or_throw();
+//   throw_if_error(reducer.finish([&](FlatSpan span, double scale) {
+//     update the parameters in span from their gradients, times scale
+//   }));
 //
-// One thread at a time.
+// The gradients themselves are touched by collectives and by the caller only. One thread at a time.
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "runtime/comm/communicator.h"
+#include "runtime/parallel/bucket_exchange.h"
+#include "runtime/parallel/bucket_plan.h"
+#include "runtime/parallel/gradient_reducer_options.h"
+#include "runtime/parallel/works.h"
 
 namespace dlaunch {
 
-/// Elements [offset, offset + count) of the flat array.
-struct GradientRange {
-  std::size_t offset = 0;
-  std::size_t count = 0;
-};
-
-/// Sums that travel with the gradients, so that they cost no collective of their own.
+/// Sums that travel beside the gradients.
 struct StepTotals {
   double samples = 0;
   double loss = 0;        // sum over the samples
   double stop_votes = 0;  // ranks that want to stop after this step
 };
 
-struct GradientReducerOptions {
-  std::size_t bucket_bytes = 25U << 20;
-  std::size_t first_bucket_bytes = 1U << 20;  // small, so that communication begins early
+/// A range that the loss of a step did not depend on, on that rank.
+struct UnusedRange {
+  int rank = 0;
+  std::size_t range = 0;
+  friend bool operator==(const UnusedRange&, const UnusedRange&) = default;
 };
 
 class GradientReducer {
  public:
   using Options = GradientReducerOptions;
+  /// Called with parts of the flat array whose gradients are summed; times `scale` they are means.
+  using Update = std::function<void(FlatSpan span, double scale)>;
 
   /// `ranges` ascend without overlap and cover the parameters in forward order, the same on all
   /// ranks. A range larger than a bucket is a bucket of its own. `world` and `gradients` must
@@ -56,7 +66,7 @@ class GradientReducer {
   GradientReducer(Communicator& world, std::span<float> gradients,
                   std::vector<GradientRange> ranges, Options options = {});
   /// Waits for all-reduces in flight (after an error in the middle of a step).
-  ~GradientReducer();
+  ~GradientReducer() = default;
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
@@ -64,35 +74,62 @@ class GradientReducer {
   /// the step, so that gradients are to be exchanged.
   void begin(bool synchronise, const StepTotals& local);
 
-  /// Range `index` has its final gradient of this pass. Does nothing while accumulating.
+  /// Range `index` has its final gradient of this pass.
   void mark_ready(std::size_t index);
 
-  /// After the backward pass of the last micro-batch: waits until all gradients are summed, divides
-  /// them by the global number of samples (unless that is 0) and returns the global totals. Ranges
-  /// that were never marked (parameters the loss does not depend on) are summed too.
-  Result<StepTotals> finish();
+  /// After the backward pass of the last micro-batch, before finish(): the global totals.
+  Result<StepTotals> totals();
 
-  std::size_t bucket_count() const { return buckets_.size(); }
+  /// Ends the step: hands every bucket to `update` as soon as it is summed, while later ones are
+  /// still on their way; not if there was no sample on any rank. Ranges that were never marked are
+  /// summed too.
+  Status finish(const Update& update);
+
+  /// The parts of the flat arrays that `update` is called with, on this rank: everything, or with
+  /// kShard its share. Final from the first call of `update` on.
+  std::vector<FlatSpan> updated_here() const;
+  /// The order in which ranges become ready; empty before the first step of several ranks.
+  const std::vector<std::size_t>& order() const { return order_; }
+  /// Ranges that are used by no micro-batch of a step, though perhaps on other ranks: they count as
+  /// zeros. The same on all ranks; found out in the first step, and a step after a change.
+  const std::vector<UnusedRange>& unused() const { return unused_; }
+  const std::vector<Bucket>& buckets() const { return buckets_; }
 
  private:
-  struct Bucket {
-    std::size_t begin = 0;  // elements of gradients_
-    std::size_t end = 0;
-    std::size_t ranges = 0;   // it consists of
-    std::size_t missing = 0;  // of those, not ready yet
-  };
-
-  void launch_next();
-  Status wait_for_all();
+  void plan(std::span<const std::size_t> order);
+  GradientExchange exchange_now() const;
+  void make_exchange();
+  void start_totals();
+  Status settle_order();
+  Status note_unused();
+  Result<StepTotals> wait_for_totals();
+  Status wait_for(std::size_t bucket);
 
   Communicator& world_;
-  std::span<float> gradients_;
+  const std::span<float> gradients_;
+  const std::vector<GradientRange> ranges_;
+  const Options options_;
+  std::vector<std::size_t> order_;  // options_.order, or found out
+  std::size_t plain_steps_;         // still to come
+
   std::vector<Bucket> buckets_;
-  std::vector<std::size_t> bucket_of_;  // range -> bucket
-  std::vector<float> first_;            // the first bucket with the totals behind it
-  std::vector<Work> in_flight_;         // of buckets 0, 1, ...
-  StepTotals totals_;                   // of this rank, over the step's micro-batches
-  bool exchanging_ = false;             // in the last micro-batch of a step, with other ranks
+  std::vector<std::size_t> bucket_of_;  // by range
+  std::unique_ptr<BucketExchange> exchange_;
+
+  // Of the step that is going on:
+  StepTotals totals_;                  // of this rank, over the micro-batches
+  std::vector<std::uint8_t> used_;     // by range, whether it was marked
+  bool exchanging_ = false;            // in its last micro-batch, with other ranks
+  std::vector<std::size_t> missing_;   // by bucket, ranges not ready yet
+  std::size_t started_ = 0;            // buckets
+  std::vector<std::size_t> arrivals_;  // while the order is not known
+  std::array<double, 4> sums_{};       // the totals on their way, and ranks with use_changed_
+  Works sums_work_{1};
+  Status sums_status_;
+
+  std::vector<std::uint8_t> known_used_;  // used_ when unused_ was found out
+  bool use_changed_ = true;               // since then
+  std::vector<UnusedRange> unused_;
 };
 
 }  // namespace dlaunch

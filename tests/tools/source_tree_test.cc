@@ -53,7 +53,7 @@ const std::map<std::string, std::vector<std::string>> kMayInclude{
      {"runtime/base", "transport", "runtime/comm/communicator.h", "runtime/comm/buffer.h"}},
     {"runtime/comm", {"runtime/base", "transport", "runtime/rendezvous", "runtime/collective"}},
     {"runtime/mpi", {"runtime/base", "transport", "runtime/collective", "runtime/comm"}},
-    {"runtime/parallel", {"runtime/base", "runtime/comm"}},
+    {"runtime/parallel", {"runtime/base", "runtime/collective/reduction.h", "runtime/comm"}},
     {"launcher", {"runtime/base", "runtime/rendezvous"}},
     {"nn",
      {"runtime/base", "runtime/comm/communicator.h", "runtime/comm/buffer.h",

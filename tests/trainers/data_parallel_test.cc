@@ -127,7 +127,7 @@ std::vector<float> train_together(const Case& how, unsigned seed, Communicator& 
   Network network(
       *backend, generator,
       how.sync_batch_norm ? std::make_unique<nn::SyncBatchNorm>(*backend, 4, world) : nullptr);
-  nn::FlatParameters parameters = flatten_parameters(network);
+  nn::FlatParameters parameters = flatten_parameters(network, &world);
   EXPECT_TRUE(broadcast_state(world, std::vector<Buffer>{parameters.values.values<float>()}).ok());
   nn::Sgd optimizer(parameters, {.momentum = 0.9});
 
@@ -139,10 +139,11 @@ std::vector<float> train_together(const Case& how, unsigned seed, Communicator& 
   }
   CountingCommunicator counted(world);
   GradientReducer reducer(counted, parameters.gradients.values<float>(), ranges,
-                          {.bucket_bytes = 512, .first_bucket_bytes = 64});
+                          {.limits = {.bytes = 512, .first_bytes = 64}});
   for (int step = 0; step < kSteps; ++step) {
     parameters.zero_gradients();
     counted.reset();
+    const std::size_t buckets_before = reducer.buckets().size();
     for (std::size_t micro = 0; micro < how.samples.size(); ++micro) {
       EXPECT_EQ(counted.collectives(), 0U) << "gradients were sent before the last micro-batch";
       const Images images = make_images(seed, step, micro, rank, how.samples[micro][rank]);
@@ -153,10 +154,19 @@ std::vector<float> train_together(const Case& how, unsigned seed, Communicator& 
                      reducer.mark_ready(index.at(leaf.data<const float>()));
                    }});
     }
-    EXPECT_TRUE(reducer.finish().ok());
-    const bool alone = world.size() == 1;
-    EXPECT_EQ(counted.collectives(), alone ? 0U : reducer.bucket_count());
-    optimizer.step(0.1);
+    optimizer.begin_step(0.1);
+    EXPECT_TRUE(reducer
+                    .finish([&](FlatSpan span, double scale) {
+                      for (float& gradient :
+                           parameters.gradients.values<float>().subspan(span.begin, span.size()))
+                        gradient = static_cast<float>(gradient * scale);
+                      optimizer.update(static_cast<std::int64_t>(span.begin),
+                                       static_cast<std::int64_t>(span.end));
+                    })
+                    .ok());
+    // One for the totals, in the first step two more: the order, and what is unused.
+    const std::size_t once = step == 0 ? 2 : 0;
+    EXPECT_EQ(counted.collectives(), world.size() == 1 ? once / 2 : buckets_before + 1 + once);
   }
   return copy_of(parameters.values);
 }

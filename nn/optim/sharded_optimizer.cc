@@ -1,0 +1,63 @@
+#include "nn/optim/sharded_optimizer.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace dlaunch::nn {
+namespace {
+
+/// The same memory from the part's point of view.
+FlatParameters cut(const FlatParameters& whole, const FlatPart& part) {
+  const std::int64_t size = part.end - part.begin;
+  FlatParameters result{.values = Tensor::view_of(whole.values, part.begin, {size}),
+                        .gradients = Tensor::view_of(whole.gradients, part.begin, {size}),
+                        .views = {}};
+  for (const FlatView& view : whole.views) {
+    const std::int64_t begin = std::max(view.offset, part.begin);
+    const std::int64_t count = std::min(view.offset + view.count, part.end) - begin;
+    if (count <= 0) continue;
+    result.views.push_back({.name = view.name,
+                            .offset = begin - part.begin,
+                            .count = count,
+                            .kind = view.kind,
+                            .parameter = Tensor::view_of(whole.values, begin, {count})});
+  }
+  return result;
+}
+
+}  // namespace
+
+ShardedOptimizer::ShardedOptimizer(const FlatParameters& parameters,
+                                   const std::vector<FlatPart>& parts, const Make& make)
+    : Optimizer(parameters) {
+  for (const FlatPart& part : parts) {
+    if (part.begin == part.end) continue;
+    shards_.push_back({part, make(cut(parameters, part))});
+    if (shards_.back().optimizer->needs_whole_parameters())
+      throw Error("this optimizer needs whole parameters: it cannot be sharded");
+  }
+}
+
+void ShardedOptimizer::begin_step(double learning_rate) {
+  for (const Shard& shard : shards_) shard.optimizer->begin_step(learning_rate);
+}
+
+void ShardedOptimizer::update(std::int64_t begin, std::int64_t end) {
+  for (const Shard& shard : shards_)
+    if (shard.part.begin == begin && shard.part.end == end) shard.optimizer->update(0, end - begin);
+}
+
+std::vector<NamedTensor> ShardedOptimizer::state() const {
+  std::vector<NamedTensor> all;
+  for (const Shard& shard : shards_)
+    for (NamedTensor& item : shard.optimizer->state()) all.push_back(std::move(item));
+  return all;
+}
+
+std::size_t ShardedOptimizer::state_bytes() const {
+  std::size_t bytes = 0;
+  for (const Shard& shard : shards_) bytes += shard.optimizer->state_bytes();
+  return bytes;
+}
+
+}  // namespace dlaunch::nn
