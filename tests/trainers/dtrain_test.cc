@@ -51,6 +51,24 @@ TEST_F(Dtrain, RepeatsItselfExactly) {
   EXPECT_EQ(losses(), first);
 }
 
+TEST_F(Dtrain, LearnsTheSameHoweverGradientsAreSummed) {
+  const auto last_loss = [&](int ranks, const std::string& gradients) {
+    const CompletedProcess process =
+        dtrain(ranks, {"--set", "parallel.gradients=" + gradients, "--set",
+                       "parallel.first_bucket_mib=0.1", "--set", "train.batch_size_per_rank=0",
+                       "--set", "train.global_batch_size=32"});
+    EXPECT_EQ(process.exit_code, kExitOk) << process.error;
+    return metrics().back()["train_loss"].get<double>();
+  };
+  // Not more than rounding apart: batch norm's statistics are those of all ranks.
+  const double loss = last_loss(2, "all_reduce");
+  EXPECT_NEAR(last_loss(2, "shard"), loss, 1e-5);
+  EXPECT_NEAR(last_loss(3, "shard"), last_loss(3, "all_reduce"), 1e-5);
+  EXPECT_NEAR(last_loss(2, "bf16"), loss, 0.02);
+  EXPECT_NEAR(last_loss(2, "fp16"), loss, 0.02);
+  EXPECT_NEAR(last_loss(2, "power_sgd"), loss, 0.3);
+}
+
 TEST_F(Dtrain, StopsAllRanksAtALimit) {
   const CompletedProcess steps = dtrain(2, {"--set", "train.max_steps=3"});
   EXPECT_EQ(steps.exit_code, kExitOk) << steps.error;
