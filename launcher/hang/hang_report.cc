@@ -162,7 +162,8 @@ std::vector<std::string> describe_ranks(const std::vector<ObservedRank>& ranks, 
   }
   std::vector<std::string> lines;
   for (const auto& [what, group] : groups) {
-    lines.push_back(plural("rank", group.ranks.size()) + say_number_list(group.ranks) + ": " + what);
+    lines.push_back(plural("rank", group.ranks.size()) + say_number_list(group.ranks) + ": " +
+                    what);
     if (group.since) lines.back() += ", for " + seconds(now - *group.since);
   }
   for (const Collective& collective : collectives_of(ranks)) {
