@@ -7,7 +7,9 @@ set(CMAKE_EXE_LINKER_FLAGS_SANITIZE "")
 
 find_program(DLAUNCH_CCACHE ccache)
 if(DLAUNCH_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER AND PROJECT_IS_TOP_LEVEL)
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${DLAUNCH_CCACHE}")
+  # What a cache of compilations with precompiled headers asks for; with GCC, -fpch-preprocess too.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+    "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=pch_defines,time_macros;${DLAUNCH_CCACHE}")
 endif()
 
 add_library(dlaunch_settings INTERFACE)
