@@ -88,6 +88,13 @@ void read_data(JsonObject& object, DataConfig& data) {
   if (data.normalization.mean.size() != 3) object.refuse("mean", "allowed: three numbers");
   if (data.normalization.deviation.size() != 3) object.refuse("std", "allowed: three numbers");
   read_augmentation(object, data.augmentation);
+  const std::string mix = object.choice("mix", "none", {"none", "mixup", "cutmix", "either"});
+  data.mix.kind = mix == "mixup"    ? nn::MixKind::kMixup
+                  : mix == "cutmix" ? nn::MixKind::kCutmix
+                  : mix == "either" ? nn::MixKind::kEither
+                                    : nn::MixKind::kNone;
+  data.mix.alpha = object.number("mix_alpha", 1, {.min = 0, .max = 4, .above_min = true});
+  data.resident = object.boolean("resident", false);
   data.prefetch = read_size(object, "prefetch", 4, {1, 1024});
   object.object("synthetic",
                 [&](JsonObject& synthetic) { read_synthetic(synthetic, data.synthetic); });

@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "nn/data/mix.h"
 #include "nn/data/synthetic.h"
 #include "nn/data/transform.h"
 #include "nn/optim/make_optimizer.h"
@@ -24,7 +25,9 @@ struct DataConfig {
   std::optional<nn::ImageShape> image_size;  // folders: resize to
   nn::Normalization normalization;
   nn::Augmentation augmentation;
+  nn::MixOptions mix;
   std::size_t prefetch = 4;  // micro-batches
+  bool resident = false;     // for measurements: one batch again and again
   nn::SyntheticOptions synthetic;
 };
 

@@ -10,6 +10,7 @@
 #include "nn/core/autograd.h"
 #include "nn/cpu/cpu_backend.h"
 #include "nn/data/streams.h"
+#include "nn/layers/patch_whitening.h"
 #include "nn/models/model.h"
 #include "nn/optim/sharded_optimizer.h"
 #include "runtime/base/json_reader.h"
@@ -117,6 +118,21 @@ GradientReducerOptions reducer_options(const ParallelConfig& config,
           .order = std::move(order)};
 }
 
+/// The first images, as the network sees them without augmentation.
+void add_training_images(const nn::Dataset& dataset, const nn::ImageTransform& transform,
+                         nn::PatchCovariance& covariance) {
+  constexpr std::size_t kImages = 10000;
+  const nn::ImageShape& shape = transform.shape();
+  std::vector<std::uint8_t> bytes(shape.size());
+  std::vector<float> image(shape.size());
+  for (std::size_t i = 0; i < std::min(kImages, dataset.size()); ++i) {
+    dataset.copy_image(i, bytes);
+    transform.normalise(bytes, image);
+    covariance.add(image, static_cast<std::int64_t>(shape.height),
+                   static_cast<std::int64_t>(shape.width));
+  }
+}
+
 nn::StepPlan make_plan(const TrainConfig& config, const Communicator& world,
                        const nn::Dataset& dataset) {
   const auto ranks = static_cast<std::size_t>(world.size());
@@ -145,12 +161,19 @@ Trainer::Trainer(const TrainConfig& config, Communicator& world, const Screen& s
       reporter_(config, screen, world.rank() == 0, checkpointing_.resumes()) {
   for (std::size_t i = 0; i < parameters_.views.size(); ++i)
     parameter_at_[parameters_.views[i].parameter.data<const float>()] = i;
-  if (world.rank() == 0 && !config.weights.empty() && !checkpointing_.resumes())
-    nn::load_state_dict(config.weights, *model_);
+  if (world.rank() == 0 && !checkpointing_.resumes()) initialise_from_files();
   if (ema_ && !checkpointing_.resumes()) ema_->reset();
 }
 
 Trainer::~Trainer() = default;
+
+/// Rank 0: what other weights than random ones are to begin with.
+void Trainer::initialise_from_files() {
+  if (!config_.weights.empty()) return nn::load_state_dict(config_.weights, *model_);
+  nn::fill_whitening(*model_, [&](nn::PatchCovariance& covariance) {
+    add_training_images(*train_set_, validation_transform_, covariance);
+  });
+}
 
 Summary Trainer::run() {
   start_ = Clock::now();
@@ -188,7 +211,9 @@ RunPosition Trainer::resume() {
                                          .seed = config_.seed,
                                          .first_epoch = from.position.epoch,
                                          .first_step = from.position.step,
-                                         .depth = config_.data.prefetch});
+                                         .depth = config_.data.prefetch,
+                                         .mix = config_.data.mix,
+                                         .resident = config_.data.resident});
   return from.position;
 }
 
@@ -261,9 +286,8 @@ void Trainer::save(const RunPosition& position) {
                       {{"progress", reporter_.state()}, {"gradient_order", reducer_->order()}});
 }
 
-/// Without synchronised batch norm each rank has running statistics of its own: rank 0's hold.
+/// Where batch norm is not synchronised each rank has running statistics of its own: rank 0's hold.
 void Trainer::share_statistics() {
-  if (config_.sync_batch_norm) return;
   std::vector<Buffer> statistics;
   for (const nn::NamedBuffer& buffer : model_->buffers())
     statistics.emplace_back(buffer.tensor.values<float>());
@@ -339,9 +363,13 @@ void Trainer::run_micro_batch(const nn::MicroBatch& batch, bool last) {
       static_cast<std::int64_t>(shape.width), static_cast<std::int64_t>(shape.channels)};
   const nn::Tensor scores =
       model_->forward(nn::Tensor::from(*backend_, input, std::span<const float>(batch.images)));
+  const nn::CrossEntropyOptions options{.label_smoothing = config_.label_smoothing,
+                                        .reduction = nn::Reduction::kSum};
+  const std::span<const std::int32_t> labels = batch.labels;
   const nn::Tensor loss =
-      cross_entropy(scores, std::span<const std::int32_t>(batch.labels),
-                    {.label_smoothing = config_.label_smoothing, .reduction = nn::Reduction::kSum});
+      batch.partner_labels.empty()
+          ? cross_entropy(scores, labels, options)
+          : mixed_cross_entropy(scores, labels, batch.partner_labels, batch.own_share, options);
   reducer_->begin(last, {.samples = static_cast<double>(batch.size),
                          .loss = loss.item(),
                          .stop_votes = last && out_of_time() ? 1.0 : 0.0});

@@ -50,6 +50,7 @@ class Trainer {
  private:
   using Clock = std::chrono::steady_clock;
 
+  void initialise_from_files();
   void check_agreement();
   void share_state();
   RunPosition resume();

@@ -66,5 +66,15 @@ Tensor cross_entropy(const Tensor& logits, std::span<const std::int32_t> labels,
 Tensor cross_entropy(const Tensor& logits, std::span<const std::int64_t> labels,
                      CrossEntropyOptions options = {});
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, CrossEntropyOptions options = {});
+/// own_share times the cross entropy with `labels`, and the rest of 1 times that with
+/// `partner_labels`: the loss of mixed images.
+Tensor mixed_cross_entropy(const Tensor& logits, std::span<const std::int32_t> labels,
+                           std::span<const std::int32_t> partner_labels, float own_share,
+                           CrossEntropyOptions options = {});
+
+/// x where it is positive, else alpha (exp(x / alpha) - 1) (Barron 2017). f32.
+Tensor celu(Tensor x, float alpha);
+/// factor x. f32.
+Tensor scale(Tensor x, float factor);
 
 }  // namespace dlaunch::nn

@@ -111,6 +111,14 @@ class CpuBackend : public Backend {
     cpu::cross_entropy(n, classes, logits, labels, smoothing, loss, gradient);
   }
 
+  void celu(std::int64_t count, float alpha, const float* x, float* y) override {
+    cpu::celu(count, alpha, x, y);
+  }
+  void celu_backward(std::int64_t count, float alpha, const float* y, const float* dy,
+                     float* dx) override {
+    cpu::celu_backward(count, alpha, y, dy, dx);
+  }
+
   NormKernels& norm() override { return *norm_; }
   OptimizerKernels& optimizer() override { return *optimizer_; }
 

@@ -36,6 +36,10 @@ void global_avg_pool(std::int64_t n, std::int64_t pixels, std::int64_t channels,
 void global_avg_pool_backward(std::int64_t n, std::int64_t pixels, std::int64_t channels,
                               const float* dy, ArrayRef dx);
 
+// celu.cc
+void celu(std::int64_t count, float alpha, const float* x, float* y);
+void celu_backward(std::int64_t count, float alpha, const float* y, const float* dy, float* dx);
+
 // cross_entropy.cc
 void cross_entropy(std::int64_t n, std::int64_t classes, const float* logits,
                    const std::int32_t* labels, float smoothing, float* loss, float* gradient);

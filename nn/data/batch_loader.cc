@@ -69,33 +69,60 @@ class BatchLoader::Worker {
       for (std::size_t index = 0; index < plan.micro_batches(step); ++index) {
         MicroBatch* slot = wait_for_slot();
         if (slot == nullptr) return false;
-        const SampleRange range = plan.micro_batch(step, index, options_.rank);
+        const bool made = !slot->images.empty();
         slot->epoch = epoch;
         slot->step = step;
         slot->index = index;
-        fill(*slot, std::span(order).subspan(range.begin, range.size()));
+        if (!(options_.resident && made)) fill(*slot, order);
         hand_over(slot);
       }
     }
     return true;
   }
 
-  void fill(MicroBatch& batch, std::span<const std::uint32_t> samples) {
+  void fill(MicroBatch& batch, std::span<const std::uint32_t> order) {
+    const StepPlan& plan = options_.plan;
+    const SampleRange range = plan.micro_batch(batch.step, batch.index, options_.rank);
     const std::size_t image_size = transform_.shape().size();
-    batch.size = samples.size();
-    batch.images.resize(samples.size() * image_size);
-    batch.labels.resize(samples.size());
-    for (std::size_t i = 0; i < samples.size(); ++i) {
-      batch.labels[i] = dataset_.label(samples[i]);
-      dataset_.copy_image(samples[i], pixels_);
-      const std::span<float> image = std::span(batch.images).subspan(i * image_size, image_size);
-      if (transform_.augments())
-        transform_.augment(pixels_,
-                           Generator(options_.seed, random_stream(RandomPurpose::kAugmentation,
-                                                                  batch.epoch, samples[i])),
-                           image);
-      else
-        transform_.normalise(pixels_, image);
+    batch.size = range.size();
+    batch.images.resize(batch.size * image_size);
+    batch.labels.resize(batch.size);
+    for (std::size_t i = 0; i < batch.size; ++i)
+      load(order[range.begin + i], batch.epoch, batch.labels[i],
+           std::span(batch.images).subspan(i * image_size, image_size));
+    if (options_.mix.kind != MixKind::kNone) mix(batch, order, range);
+  }
+
+  /// A sample's label and image as the network is to see it in this epoch.
+  void load(std::uint32_t sample, std::uint64_t epoch, std::int32_t& label,
+            std::span<float> image) {
+    label = dataset_.label(sample);
+    dataset_.copy_image(sample, pixels_);
+    if (transform_.augments())
+      transform_.augment(
+          pixels_,
+          Generator(options_.seed, random_stream(RandomPurpose::kAugmentation, epoch, sample)),
+          image);
+    else
+      transform_.normalise(pixels_, image);
+  }
+
+  /// An image's partner is the one at the same distance from the end of the micro-batch.
+  void mix(MicroBatch& batch, std::span<const std::uint32_t> order, const SampleRange& range) {
+    const StepPlan& plan = options_.plan;
+    const std::size_t place = batch.step * plan.micro_batches(0) + batch.index;
+    const Mix how =
+        draw_mix(options_.mix, transform_.shape(),
+                 Generator(options_.seed, random_stream(RandomPurpose::kMix, batch.epoch, place)));
+    batch.own_share = how.own_share;
+    batch.partner_labels.resize(batch.size);
+    partner_.resize(transform_.shape().size());
+    const SampleRange whole = plan.whole_micro_batch(batch.step, batch.index);
+    for (std::size_t i = 0; i < batch.size; ++i) {
+      const std::size_t partner = whole.begin + whole.end - 1 - (range.begin + i);
+      load(order[partner], batch.epoch, batch.partner_labels[i], partner_);
+      apply_mix(how, transform_.shape(), partner_,
+                std::span(batch.images).subspan(i * partner_.size(), partner_.size()));
     }
   }
 
@@ -121,6 +148,7 @@ class BatchLoader::Worker {
   const BatchLoaderOptions options_;
   std::vector<MicroBatch> slots_;
   std::vector<std::uint8_t> pixels_;  // one image as stored
+  std::vector<float> partner_;        // one image that is to be mixed into another
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;

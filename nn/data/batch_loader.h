@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "nn/data/dataset.h"
+#include "nn/data/mix.h"
 #include "nn/data/sampler.h"
 #include "nn/data/transform.h"
 
@@ -22,6 +23,9 @@ struct MicroBatch {
   std::size_t size = 0;              // samples; may be 0
   std::vector<float> images;         // [size, H, W, C]
   std::vector<std::int32_t> labels;  // [size]
+  /// If the images are mixed (mix.h): the labels of what was mixed in, and the share of `labels`.
+  std::vector<std::int32_t> partner_labels;
+  float own_share = 1;
 };
 
 struct BatchLoaderOptions {
@@ -31,6 +35,8 @@ struct BatchLoaderOptions {
   std::uint64_t first_epoch = 0;
   std::size_t first_step = 0;  // of that epoch
   std::size_t depth = 4;       // micro-batches made in advance, at least 1
+  MixOptions mix;
+  bool resident = false;  // for measurements: the first ones again and again, made only once
 };
 
 class BatchLoader {

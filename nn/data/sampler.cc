@@ -50,6 +50,11 @@ SampleRange StepPlan::micro_batch(std::size_t step, std::size_t micro_batch,
   return {block.begin + part.begin, block.begin + part.end};
 }
 
+SampleRange StepPlan::whole_micro_batch(std::size_t step, std::size_t micro_batch) const {
+  return {this->micro_batch(step, micro_batch, 0).begin,
+          this->micro_batch(step, micro_batch, ranks_ - 1).end};
+}
+
 std::size_t StepPlan::largest_micro_batch() const {
   // Also of the last step, which has at least its share of the micro-batches.
   return std::min(samples_, divide_up(samples_per_step_, micro_batches_ * ranks_));

@@ -42,6 +42,8 @@ class StepPlan {
   /// Over all ranks.
   SampleRange step_range(std::size_t step) const;
   SampleRange micro_batch(std::size_t step, std::size_t micro_batch, std::size_t rank) const;
+  /// The same of all ranks together.
+  SampleRange whole_micro_batch(std::size_t step, std::size_t micro_batch) const;
   /// The most samples a micro-batch of one rank can have.
   std::size_t largest_micro_batch() const;
 

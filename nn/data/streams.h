@@ -13,6 +13,7 @@ enum class RandomPurpose : std::uint8_t {
   kAugmentation,      // major: epoch, minor: sample
   kSyntheticPattern,  // minor: class
   kSyntheticSample,   // major: split, minor: sample
+  kMix,               // major: epoch, minor: micro-batch of the epoch
 };
 
 /// 24 bits of `major` and 32 of `minor` tell places apart.

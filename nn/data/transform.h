@@ -41,20 +41,26 @@ class ImageTransform {
   /// Whether anything is drawn at all.
   bool augments() const;
 
-  /// HWC bytes to HWC floats, without augmentation.
-  void normalise(std::span<const std::uint8_t> image, std::span<float> out) const;
+  /// HWC bytes to HWC floats, without augmentation, of one image or several.
+  void normalise(std::span<const std::uint8_t> images, std::span<float> out) const;
   /// With augmentation drawn from `generator`.
   void augment(std::span<const std::uint8_t> image, Generator generator,
                std::span<float> out) const;
 
  private:
-  float value_of(std::size_t channel, std::uint8_t byte) const {
-    return table_[channel * 256 + byte];
-  }
+  /// What of the padded image is taken.
+  struct Crop {
+    std::ptrdiff_t y = 0;  // from where it was, down
+    std::ptrdiff_t x = 0;
+    bool flip = false;
+  };
+  void crop_row(std::span<const std::uint8_t> image, std::ptrdiff_t y, const Crop& crop,
+                std::span<std::uint8_t> out) const;
 
   ImageShape shape_;
   Augmentation augmentation_;
-  std::vector<float> table_;  // [channel][byte]: the normalised value
+  std::vector<float> means_;    // of each byte of an image
+  std::vector<float> factors_;  // one over the deviation
 };
 
 }  // namespace dlaunch::nn

@@ -2,6 +2,7 @@
 
 #include <functional>
 
+#include "nn/models/bag_of_tricks.h"
 #include "nn/models/resnet.h"
 #include "nn/models/small_cnn.h"
 
@@ -26,9 +27,11 @@ std::vector<NamedModel> all_models() {
           cifar_resnet(32),
           cifar_resnet(44),
           cifar_resnet(56),
-          {"resnet18", [](const ModelBuilder& builder) {
+          {"resnet18",
+           [](const ModelBuilder& builder) {
              return make_resnet(builder, {{64, 2}, {128, 2}, {256, 2}, {512, 2}});
-           }}};
+           }},
+          {"resnet_bag_of_tricks", make_resnet_bag_of_tricks}};
 }
 
 void check(const ModelOptions& options) {

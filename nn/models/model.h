@@ -6,6 +6,7 @@
 //                 are left of 32x32, so 6,272 features are flattened (in NHWC order)
 //   resnet20/32/44/56  the CIFAR networks of He et al. 2015, section 4.2: 16, 32 and 64 channels
 //   resnet18      [2, 2, 2, 2] basic blocks of 64 to 512 channels behind a 3x3 stem without pooling
+//   resnet_bag_of_tricks  nn/models/bag_of_tricks.h: whitening, ghost batch norm, CELU
 //
 // The ResNets are in nn/models/resnet.h.
 #pragma once

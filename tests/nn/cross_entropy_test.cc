@@ -99,5 +99,33 @@ TEST_F(CrossEntropyTest, LabelsOfAllFormsGiveTheSameLoss) {
   EXPECT_EQ(cross_entropy(logits, Tensor::from<std::int64_t>(*backend_, {3}, wide)).item(), loss);
 }
 
+TEST(MixedCrossEntropy, IsTheWeightedSumOfTwoWithItsGradient) {
+  const auto backend = make_cpu_backend();
+  const std::vector<float> values{0.5F, -1, 2, 0, 1, 0.25F};
+  const std::vector<std::int32_t> labels{2, 0}, partners{1, 0};
+  const CrossEntropyOptions options{.label_smoothing = 0.1};
+  const auto run = [&](const auto& loss_of) {
+    Tensor logits = Tensor::from<float>(*backend, {2, 3}, values);
+    logits.set_requires_grad(true);
+    const Tensor loss = loss_of(logits);
+    const float value = loss.item();
+    backward(loss);
+    std::vector<double> all{static_cast<double>(value)};
+    for (const float g : logits.grad().values<const float>()) all.push_back(static_cast<double>(g));
+    return all;
+  };
+  const auto own = run([&](const Tensor& logits) {
+    return cross_entropy(logits, std::span<const std::int32_t>(labels), options);
+  });
+  const auto other = run([&](const Tensor& logits) {
+    return cross_entropy(logits, std::span<const std::int32_t>(partners), options);
+  });
+  const auto mixed = run([&](const Tensor& logits) {
+    return mixed_cross_entropy(logits, labels, partners, 0.7F, options);
+  });
+  for (std::size_t i = 0; i < mixed.size(); ++i)
+    EXPECT_NEAR(mixed[i], 0.7 * own[i] + 0.3 * other[i], 1e-6) << i;
+}
+
 }  // namespace
 }  // namespace dlaunch::nn

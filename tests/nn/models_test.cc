@@ -207,8 +207,8 @@ TEST_F(ModelTest, RefusesWhatCannotBeBuilt) {
 }
 
 TEST_F(ModelTest, NamesAllModels) {
-  EXPECT_THAT(model_names(),
-              ElementsAre("small_cnn", "resnet20", "resnet32", "resnet44", "resnet56", "resnet18"));
+  EXPECT_THAT(model_names(), ElementsAre("small_cnn", "resnet20", "resnet32", "resnet44",
+                                         "resnet56", "resnet18", "resnet_bag_of_tricks"));
 }
 
 TEST_F(ModelTest, FormatsTheTableInAlignedColumns) {

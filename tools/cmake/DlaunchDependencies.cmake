@@ -10,6 +10,7 @@ find_package(GTest REQUIRED)   # dlaunch::testing, a public part, is built on it
 if(DLAUNCH_NN)
   find_package(OneDNN 2.6 REQUIRED)  # tools/cmake/FindOneDNN.cmake
   find_package(OpenMP REQUIRED COMPONENTS CXX)
+  find_package(Eigen3 3.3 REQUIRED NO_MODULE)  # headers only
   find_package(Stb REQUIRED)   # tools/cmake/FindStb.cmake
 endif()
 if(DLAUNCH_CUDA)

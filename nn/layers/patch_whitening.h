@@ -1,0 +1,64 @@
+// PatchWhitening: a first convolution that is not trained; its filters make the patches of the
+// training images uncorrelated and of equal variance (Page 2018, "How to train your ResNet").
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "nn/core/module.h"
+
+namespace dlaunch::nn {
+
+/// [N, H, W, in] -> [N, H, W, kernel * kernel * in], with zeros around the image so that its size
+/// stays (odd kernels). The filters are the buffer "weight"; random until somebody fills it, so
+/// fill it on one rank and broadcast it like all buffers.
+class PatchWhitening : public Module {
+ public:
+  PatchWhitening(Backend& backend, std::int64_t in, std::int64_t kernel, Generator& generator);
+
+  Tensor forward(Tensor input) override;
+  std::string kind() const override;
+  Shape output_shape(const Shape& input) const override;
+  std::int64_t multiply_adds(const Shape& input) const override;
+
+  /// [out, kernel, kernel, in].
+  const Tensor& weight() const { return weight_; }
+
+ private:
+  Conv2dOptions options_;
+  Tensor weight_;
+};
+
+/// The filters for given images. One thread at a time.
+class PatchCovariance {
+ public:
+  PatchCovariance(std::int64_t kernel, std::int64_t channels);
+  ~PatchCovariance();
+  PatchCovariance(const PatchCovariance&) = delete;
+  PatchCovariance& operator=(const PatchCovariance&) = delete;
+
+  /// Takes in all patches of an image [height, width, channels].
+  void add(std::span<const float> image, std::int64_t height, std::int64_t width);
+  /// [kernel * kernel * channels][kernel, kernel, channels]: the eigenvectors of the uncentred
+  /// covariance (the sum over the patches over their number - 1), each over sqrt(its eigenvalue +
+  /// eps), from the largest eigenvalue down. Their signs are such that the element of largest
+  /// magnitude is positive. Error if there was no patch.
+  std::vector<float> filters(double eps = 1e-2) const;
+
+ private:
+  struct Sum;
+  std::int64_t kernel_;
+  std::int64_t channels_;
+  std::int64_t patches_ = 0;
+  std::unique_ptr<Sum> sum_;
+};
+
+/// Fills the filters of the network's whitening layers, wherever they are, if it has any, calling
+/// `images_of` for the covariance to be filled from images as the network sees them.
+void fill_whitening(const Module& network, const std::function<void(PatchCovariance&)>& images_of);
+
+}  // namespace dlaunch::nn

@@ -1,0 +1,90 @@
+#include "nn/models/bag_of_tricks.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "nn/layers/flatten.h"
+#include "nn/layers/ghost_batch_norm.h"
+#include "nn/layers/patch_whitening.h"
+#include "nn/layers/pooling.h"
+
+namespace dlaunch::nn {
+namespace {
+
+constexpr float kCeluAlpha = 0.3F;
+constexpr float kLogitFactor = 0.125F;
+constexpr std::int64_t kGhostParts = 16;  // of the batch of all ranks
+
+class Celu : public Module {
+ public:
+  Tensor forward(Tensor input) override { return celu(std::move(input), kCeluAlpha); }
+  std::string kind() const override { return "CELU"; }
+  Shape output_shape(const Shape& input) const override { return input; }
+};
+
+class LogitScale : public Module {
+ public:
+  Tensor forward(Tensor input) override { return scale(std::move(input), kLogitFactor); }
+  std::string kind() const override { return "Scale"; }
+  Shape output_shape(const Shape& input) const override { return input; }
+};
+
+/// x + its children, one after the other.
+class Residual : public Sequential {
+ public:
+  Tensor forward(Tensor input) override {
+    Tensor shortcut = input;
+    return add(Sequential::forward(std::move(input)), std::move(shortcut));
+  }
+  std::string kind() const override { return "Residual"; }
+};
+
+/// Convolution, (max-pool,) ghost batch norm, CELU.
+void append_block(Sequential& network, const ModelBuilder& builder, const std::string& name,
+                  std::int64_t in, std::int64_t out, std::int64_t kernel, bool pool) {
+  const std::int64_t ranks = builder.group == nullptr ? 1 : builder.group->size();
+  network.append(name + "_conv",
+                 builder.conv(in, out, kernel, {.padding = kernel / 2, .bias = false}));
+  if (pool) network.append(name + "_pool", std::make_unique<MaxPool2d>(Pool2dOptions{.kernel = 2}));
+  network.append(
+      name + "_norm",
+      std::make_unique<GhostBatchNorm>(
+          builder.backend, out,
+          GhostBatchNormOptions{.parts = std::max<std::int64_t>(1, kGhostParts / ranks)}));
+  network.append(name + "_celu", std::make_unique<Celu>());
+}
+
+void append_residual(Sequential& network, const ModelBuilder& builder, const std::string& name,
+                     std::int64_t channels) {
+  auto block = std::make_unique<Residual>();
+  append_block(*block, builder, "a", channels, channels, 3, false);
+  append_block(*block, builder, "b", channels, channels, 3, false);
+  network.append(name, std::move(block));
+}
+
+}  // namespace
+
+std::unique_ptr<Module> make_resnet_bag_of_tricks(const ModelBuilder& builder) {
+  auto network = std::make_unique<Sequential>();
+  const std::int64_t patch = 3 * 3 * builder.options.channels;
+  network->append("whitening",
+                  std::make_unique<PatchWhitening>(builder.backend, builder.options.channels, 3,
+                                                   builder.generator));
+  append_block(*network, builder, "stem", patch, 64, 1, false);
+  append_block(*network, builder, "layer1", 64, 128, 3, true);
+  append_residual(*network, builder, "residual1", 128);
+  append_block(*network, builder, "layer2", 128, 256, 3, true);
+  append_block(*network, builder, "layer3", 256, 512, 3, true);
+  append_residual(*network, builder, "residual2", 512);
+  network->append("pool", std::make_unique<MaxPool2d>(Pool2dOptions{.kernel = 4}));
+  network->append("flatten", std::make_unique<Flatten>());
+  const std::int64_t features = network->output_shape(builder.input())[1];
+  network->append("fc",
+                  std::make_unique<Linear>(builder.backend, features, builder.options.num_classes,
+                                           builder.generator, false));
+  network->append("scale", std::make_unique<LogitScale>());
+  return network;
+}
+
+}  // namespace dlaunch::nn

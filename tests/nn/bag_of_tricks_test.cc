@@ -1,0 +1,183 @@
+// What resnet_bag_of_tricks is made of: ghost batch norm, whitening patches, CELU.
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "nn/core/autograd.h"
+#include "nn/core/flat_parameters.h"
+#include "nn/layers/ghost_batch_norm.h"
+#include "nn/layers/patch_whitening.h"
+#include "nn/models/model.h"
+#include "tests/nn/batch_norm_reference.h"
+#include "tests/nn/op_test.h"
+
+namespace dlaunch::nn {
+namespace {
+
+using reference::Array;
+
+class BagOfTricks : public OpTest {
+ protected:
+  std::vector<float> random_values(std::int64_t count) {
+    std::normal_distribution<float> normal;
+    std::vector<float> values(static_cast<std::size_t>(count));
+    for (float& value : values) value = normal(random_);
+    return values;
+  }
+};
+
+TEST_F(BagOfTricks, CeluAndScaleHaveTheirValuesAndGradients) {
+  const Shape shape{3, 7};
+  reference::check_operation(
+      *backend_, [](const std::vector<Tensor>& in) { return celu(in[0], 0.3F); },
+      [](const std::vector<Array>& in) {
+        Array y = in[0];
+        for (double& x : y.values) x = std::max(x, 0.0) + std::min(0.0, 0.3 * std::expm1(x / 0.3));
+        return y;
+      },
+      {random_array(shape)}, random_);
+  reference::check_operation(
+      *backend_, [](const std::vector<Tensor>& in) { return scale(in[0], -2.5F); },
+      [](const std::vector<Array>& in) {
+        Array y = in[0];
+        for (double& x : y.values) x *= -2.5;
+        return y;
+      },
+      {random_array(shape)}, random_);
+}
+
+TEST_F(BagOfTricks, GhostBatchNormNormalisesEachPartByItself) {
+  constexpr std::int64_t kSamples = 10, kPixels = 6, kChannels = 5, kParts = 3;
+  GhostBatchNorm layer(*backend_, kChannels, {.parts = kParts});
+  FlatParameters flat = flatten_parameters(layer);
+  ASSERT_EQ(flat.views.size(), 1U);
+  const auto bias = random_values(kChannels);
+  std::copy(bias.begin(), bias.end(), flat.views[0].parameter.values<float>().begin());
+  const Shape shape{kSamples, 2, 3, kChannels};
+  const auto values = random_values(shape.size()), slopes = random_values(shape.size());
+  Tensor input = Tensor::from<float>(*backend_, shape, values);
+  input.set_requires_grad(true);
+  const Tensor output = layer.forward(input);
+  backward(output, {.gradient = Tensor::from<float>(*backend_, shape, slopes)});
+
+  std::vector<double> bias_gradient(kChannels);
+  for (std::int64_t part = 0; part < kParts; ++part) {
+    const std::int64_t row = kPixels * kChannels;
+    const auto begin = static_cast<std::ptrdiff_t>(kSamples * part / kParts * row);
+    const auto end = static_cast<std::ptrdiff_t>(kSamples * (part + 1) / kParts * row);
+    const std::vector<double> x(values.begin() + begin, values.begin() + end);
+    const std::vector<double> dy(slopes.begin() + begin, slopes.begin() + end);
+    BatchNormReference expected{.channels = kChannels, .eps = 1e-5};
+    expected.gamma.assign(kChannels, 1.0);
+    expected.beta.assign(bias.begin(), bias.end());
+    expected.forward(x);
+    expected.backward(x, dy);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const std::size_t at = static_cast<std::size_t>(begin) + i;
+      EXPECT_NEAR(output.values<const float>()[at], expected.y[i], 1e-4);
+      EXPECT_NEAR(input.grad().values<const float>()[at], expected.dx[i], 1e-4);
+    }
+    for (std::size_t c = 0; c < kChannels; ++c) bias_gradient[c] += expected.dbeta[c];
+  }
+  for (std::size_t c = 0; c < kChannels; ++c)
+    EXPECT_NEAR(flat.gradients.values<const float>()[c], bias_gradient[c], 1e-4);
+}
+
+TEST_F(BagOfTricks, GhostBatchNormEvaluatesWithStatisticsOfAllParts) {
+  GhostBatchNorm layer(*backend_, 2, {.parts = 4, .momentum = 0.5});
+  // All parts have mean 3 and variance 4 (unbiased: 8 / 3 * 2).
+  std::vector<float> values;
+  for (int i = 0; i < 8; ++i) values.insert(values.end(), {1, 1, 5, 5});
+  const Tensor input = Tensor::from<float>(*backend_, {16, 2}, values);
+  layer.forward(input);
+  for (const NamedBuffer& buffer : layer.buffers()) {
+    const double expected = buffer.name == "running_mean" ? 1.5 : 0.5 + 0.5 * 16.0 / 3;
+    for (const float value : buffer.tensor.values<const float>())
+      EXPECT_NEAR(value, expected, 1e-5);
+  }
+  layer.eval();
+  const Tensor output =
+      layer.forward(Tensor::from<float>(*backend_, {1, 2}, std::array{1.5F, 3.F}));
+  EXPECT_NEAR(output.values<const float>()[0], 0, 1e-6);
+  EXPECT_NEAR(output.values<const float>()[1], 1.5 / std::sqrt(0.5 + 0.5 * 16.0 / 3), 1e-5);
+  layer.train();
+  EXPECT_NO_THROW(layer.forward(Tensor::zeros(*backend_, {2, 4, 4, 2})));  // fewer samples
+  EXPECT_NO_THROW(layer.forward(Tensor::zeros(*backend_, {0, 2})));
+}
+
+TEST_F(BagOfTricks, WhiteningMakesPatchesUncorrelatedAndOfVarianceOne) {
+  constexpr std::int64_t kSide = 12, kImages = 20, kChannels = 2;
+  Generator generator(3);
+  std::vector<float> images = random_values(kImages * kSide * kSide * kChannels);
+  // Correlated: every pixel is like its left neighbour.
+  for (std::size_t i = kChannels; i < images.size(); ++i)
+    images[i] = 0.3F * images[i] + 0.9F * images[i - kChannels];
+  const auto fill = [&](PatchCovariance& covariance) {
+    constexpr std::size_t kSize = kSide * kSide * kChannels;
+    for (std::size_t i = 0; i < images.size(); i += kSize)
+      covariance.add(std::span(images).subspan(i, kSize), kSide, kSide);
+  };
+  Sequential network;
+  PatchWhitening& child = network.append(
+      "whitening", std::make_unique<PatchWhitening>(*backend_, kChannels, 3, generator));
+  fill_whitening(network, fill);
+
+  const Tensor output =
+      network.forward(Tensor::from<float>(*backend_, {kImages, kSide, kSide, kChannels}, images));
+  constexpr std::int64_t kOut = 9 * kChannels;
+  EXPECT_EQ(output.shape(), (Shape{kImages, kSide, kSide, kOut}));
+  EXPECT_TRUE(network.parameters().empty());
+  EXPECT_EQ(child.weight().shape(), (Shape{kOut, 3, 3, kChannels}));
+  // Away from the edges, where patches are whole.
+  std::vector<double> products(kOut * kOut);
+  double count = 0;
+  const auto y = output.values<const float>();
+  for (std::int64_t n = 0; n < kImages; ++n)
+    for (std::int64_t row = 1; row + 1 < kSide; ++row)
+      for (std::int64_t column = 1; column + 1 < kSide; ++column) {
+        const float* pixel =
+            &y[static_cast<std::size_t>(((n * kSide + row) * kSide + column) * kOut)];
+        ++count;
+        for (std::int64_t i = 0; i < kOut; ++i)
+          for (std::int64_t j = 0; j < kOut; ++j)
+            products[static_cast<std::size_t>(i * kOut + j)] +=
+                static_cast<double>(pixel[i]) * static_cast<double>(pixel[j]);
+      }
+  double before = 2;
+  for (std::int64_t i = 0; i < kOut; ++i) {
+    for (std::int64_t j = 0; j < i; ++j)
+      EXPECT_NEAR(products[static_cast<std::size_t>(i * kOut + j)] / count, 0, 1e-3);
+    // variance / (variance + eps): falls with the variance, from nearly 1.
+    const double variance = products[static_cast<std::size_t>(i * kOut + i)] / (count - 1);
+    EXPECT_LE(variance, before + 1e-6);
+    EXPECT_GT(variance, 0.3);
+    before = variance;
+  }
+  EXPECT_LE(products[0] / (count - 1), 1.001);
+}
+
+TEST_F(BagOfTricks, TheNetworkRunsForwardAndBackward) {
+  Generator generator(5);
+  ModelOptions options;
+  options.num_classes = 10;
+  const auto network = make_model("resnet_bag_of_tricks", options, *backend_, generator, nullptr);
+  EXPECT_EQ(network->output_shape({4, 32, 32, 3}), (Shape{4, 10}));
+  const FlatParameters flat = flatten_parameters(*network);
+  const Tensor input =
+      Tensor::from<float>(*backend_, {4, 32, 32, 3}, random_values(4L * 32 * 32 * 3));
+  const std::vector<std::int32_t> labels{1, 2, 3, 4};
+  const Tensor loss = cross_entropy(network->forward(input), std::span<const std::int32_t>(labels));
+  backward(loss);
+  EXPECT_TRUE(std::isfinite(loss.item()));
+  for (const FlatView& view : flat.views) {
+    double squares = 0;
+    for (const float g : Tensor::view_of(flat.gradients, view.offset, {view.count}).values<float>())
+      squares += static_cast<double>(g) * static_cast<double>(g);
+    EXPECT_GT(squares, 0) << view.name;
+  }
+}
+
+}  // namespace
+}  // namespace dlaunch::nn
