@@ -1,5 +1,9 @@
 #include "trainers/datasets.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
 #include "nn/data/image_folder.h"
 
 namespace dlaunch {
@@ -25,6 +29,20 @@ DataShape data_shape(const DataConfig& config) {
   if (config.set == DataSet::kSynthetic) return {config.synthetic.shape, config.synthetic.classes};
   const auto dataset = open_dataset(config, nn::Split::kTrain);
   return {dataset->image_shape(), dataset->class_names().size()};
+}
+
+void add_training_images(const nn::Dataset& dataset, const nn::ImageTransform& transform,
+                         nn::PatchCovariance& covariance) {
+  constexpr std::size_t kImages = 10000;
+  const nn::ImageShape& shape = transform.shape();
+  std::vector<std::uint8_t> bytes(shape.size());
+  std::vector<float> image(shape.size());
+  for (std::size_t i = 0; i < std::min(kImages, dataset.size()); ++i) {
+    dataset.copy_image(i, bytes);
+    transform.normalise(bytes, image);
+    covariance.add(image, static_cast<std::int64_t>(shape.height),
+                   static_cast<std::int64_t>(shape.width));
+  }
 }
 
 }  // namespace dlaunch

@@ -5,6 +5,8 @@
 
 #include "nn/data/cifar.h"
 #include "nn/data/dataset.h"
+#include "nn/data/transform.h"
+#include "nn/layers/patch_whitening.h"
 #include "trainers/config.h"
 
 namespace dlaunch {
@@ -19,5 +21,9 @@ struct DataShape {
   std::size_t classes = 0;
 };
 DataShape data_shape(const DataConfig& config);
+
+/// The patches of the first 10,000 images, as the network sees them without augmentation.
+void add_training_images(const nn::Dataset& dataset, const nn::ImageTransform& transform,
+                         nn::PatchCovariance& covariance);
 
 }  // namespace dlaunch

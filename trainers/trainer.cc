@@ -10,7 +10,6 @@
 #include "nn/core/autograd.h"
 #include "nn/cpu/cpu_backend.h"
 #include "nn/data/streams.h"
-#include "nn/layers/patch_whitening.h"
 #include "nn/models/model.h"
 #include "nn/optim/sharded_optimizer.h"
 #include "runtime/base/json_reader.h"
@@ -116,21 +115,6 @@ GradientReducerOptions reducer_options(const ParallelConfig& config,
           .power_sgd_rank = config.power_sgd_rank,
           .parameters = parameters.values.values<float>(),
           .order = std::move(order)};
-}
-
-/// The first images, as the network sees them without augmentation.
-void add_training_images(const nn::Dataset& dataset, const nn::ImageTransform& transform,
-                         nn::PatchCovariance& covariance) {
-  constexpr std::size_t kImages = 10000;
-  const nn::ImageShape& shape = transform.shape();
-  std::vector<std::uint8_t> bytes(shape.size());
-  std::vector<float> image(shape.size());
-  for (std::size_t i = 0; i < std::min(kImages, dataset.size()); ++i) {
-    dataset.copy_image(i, bytes);
-    transform.normalise(bytes, image);
-    covariance.add(image, static_cast<std::int64_t>(shape.height),
-                   static_cast<std::int64_t>(shape.width));
-  }
 }
 
 nn::StepPlan make_plan(const TrainConfig& config, const Communicator& world,
