@@ -99,7 +99,8 @@ TEST_F(OpTest, Conv2dByWinogradIsAlmostAsExactAsDirectly) {
 TEST_F(OpTest, Conv2dOfManyChannelsOnFewPixelsHasTheReferencesGradients) {
   const Array x = random_array({2, 3, 4, 256});
   const Array w = random_array({256, 3, 3, 256});
-  EXPECT_LT(largest_error(*backend_, x, w, random_array({2, 3, 4, 256})), 2e-6);
+  // Sums of 2,304 products: the rounding of a random walk, 48 x 6e-8, with a margin.
+  EXPECT_LT(largest_error(*backend_, x, w, random_array({2, 3, 4, 256})), 1e-5);
 }
 
 TEST_F(OpTest, Conv2dSeesWeightsThatChange) {
