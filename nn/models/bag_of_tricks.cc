@@ -67,7 +67,7 @@ void append_residual(Sequential& network, const ModelBuilder& builder, const std
 
 std::unique_ptr<Module> make_resnet_bag_of_tricks(const ModelBuilder& builder) {
   auto network = std::make_unique<Sequential>();
-  const std::int64_t patch = 3 * 3 * builder.options.channels;
+  const std::int64_t patch = std::int64_t{3} * 3 * builder.options.channels;
   network->append("whitening",
                   std::make_unique<PatchWhitening>(builder.backend, builder.options.channels, 3,
                                                    builder.generator));
