@@ -103,15 +103,20 @@ Status Announcements::compare(int peer, std::size_t lane, const Call& theirs) co
                                 std::to_string(rank_) + " called " + describe_call(ours));
 }
 
+// Makes a transfer one of `payload`, to or from `peer`.
+void Announcements::address(Transfer& transfer, int peer, Payload& payload) {
+  transfer.peer = peer;
+  transfer.tag = kTag;
+  transfer.signature = kSignature;
+  transfer.data = reinterpret_cast<std::byte*>(&payload);
+  transfer.bytes = sizeof(Payload);
+}
+
 void Announcements::listen(int peer) {
   Peer& from = peers_[static_cast<std::size_t>(peer)];
   from.listening = true;
   from.recv.reset();
-  from.recv.peer = peer;
-  from.recv.tag = kTag;
-  from.recv.signature = kSignature;
-  from.recv.data = reinterpret_cast<std::byte*>(&from.heard);
-  from.recv.bytes = sizeof(Payload);
+  address(from.recv, peer, from.heard);
   endpoint_->start_recv(from.recv);
 }
 
@@ -146,17 +151,9 @@ void Announcements::announce(const Wait& wait) {
     ++peers_[i].unanswered;
     Letter& letter = outgoing_.emplace_back();
     letter.payload = payload_for(wait, rank);
-    send(letter, rank);
+    address(letter.send, rank, letter.payload);
+    endpoint_->start_send(letter.send);
   }
-}
-
-void Announcements::send(Letter& letter, int peer) {
-  letter.send.peer = peer;
-  letter.send.tag = kTag;
-  letter.send.signature = kSignature;
-  letter.send.data = reinterpret_cast<std::byte*>(&letter.payload);
-  letter.send.bytes = sizeof(Payload);
-  endpoint_->start_send(letter.send);
 }
 
 // Takes in what has arrived. A receive that ended badly says that the peer left or that the

@@ -139,13 +139,13 @@ class Announcements {
   static void count(std::atomic<std::uint64_t>& number) {
     number.store(number.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
+  static void address(Transfer& transfer, int peer, Payload& payload);
   static std::string describe(const Payload& wait);
   static bool stuck(const Payload& wait, int waiter, const Payload& other_wait, int other);
 
   const MessageSignature& signature(std::size_t lane, std::uint64_t sequence) const;
   Payload payload_for(const Wait& wait, int peer) const;
   void announce(const Wait& wait);
-  void send(Letter& letter, int peer);
   void listen(int peer);
   Status take_in();
   Status hear(int peer, const Payload& heard);

@@ -92,7 +92,7 @@ Status AsyncLane::run(const MessageCall& call, std::chrono::nanoseconds timeout)
   Seat seat(seat_, std::try_to_lock);
   if (!seat.owns_lock()) return submit(call, timeout).wait();
   if (failure_.failed()) return earlier_failure();
-  if (any_submitted_.load(std::memory_order_acquire)) take_submitted();
+  take_submitted();
   lane_.prepare(*own_, call, timeout);
   lane_.start(*own_);
   lane_.show(own_.get());
@@ -102,7 +102,7 @@ Status AsyncLane::run(const MessageCall& call, std::chrono::nanoseconds timeout)
       continue;
     }
     lane_.endpoint().poll(earliest(Lane::next_check(*own_), next_check()), this);
-    if (any_submitted_.load(std::memory_order_acquire)) take_submitted();
+    take_submitted();
     drive_all();
   }
   Status status = lane_.result(*own_);
@@ -114,15 +114,12 @@ Status AsyncLane::run(const MessageCall& call, std::chrono::nanoseconds timeout)
 // Starts a message, and before it what was submitted before.
 std::unique_ptr<Operation> AsyncLane::begin(const MessageCall& call,
                                             std::chrono::nanoseconds timeout) {
+  take_submitted();
   std::unique_ptr<Operation> operation;
-  std::vector<std::unique_ptr<Operation>> arrived;
   {
     const std::scoped_lock lock(mutex_);
-    std::swap(arrived, submitted_);
-    any_submitted_.store(false, std::memory_order_relaxed);
     operation = lane_.prepare(call, timeout);
   }
-  start_all(std::move(arrived));
   lane_.start(*operation);
   return operation;
 }
@@ -185,17 +182,14 @@ void AsyncLane::make_progress() {
 }
 
 void AsyncLane::take_submitted() {
+  if (!any_submitted_.load(std::memory_order_acquire)) return;
   std::vector<std::unique_ptr<Operation>> arrived;
   {
     const std::scoped_lock lock(mutex_);
     std::swap(arrived, submitted_);
     any_submitted_.store(false, std::memory_order_relaxed);
   }
-  start_all(std::move(arrived));
-}
-
-void AsyncLane::start_all(std::vector<std::unique_ptr<Operation>> operations) {
-  for (std::unique_ptr<Operation>& operation : operations) {
+  for (std::unique_ptr<Operation>& operation : arrived) {
     lane_.start(*operation);
     in_flight_.push_back(std::move(operation));
   }

@@ -79,7 +79,6 @@ class AsyncLane final : private Readiness {
   bool wait_for_work();
   void make_progress();
   void take_submitted();
-  void start_all(std::vector<std::unique_ptr<Operation>> operations);
   void drive_all();
   bool ready() const override;
   Deadline next_check() const;

@@ -136,6 +136,27 @@ def run_rank(arguments, rank, meeting_place):
     distributed.destroy_process_group()
 
 
+def run_forked(ranks, run_rank):
+    """Runs run_rank(rank, path of the file in which ranks meet) in a child each; returns the exit code."""
+    with tempfile.TemporaryDirectory() as folder:
+        children = []
+        for rank in range(ranks):
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    run_rank(rank, os.path.join(folder, "meeting"))
+                    code = 0
+                except Exception:  # a fork must not unwind into main()
+                    traceback.print_exc()
+                finally:
+                    sys.stdout.flush()
+                    os._exit(code)
+            children.append(child)
+        codes = [os.waitpid(child, 0)[1] for child in children]
+    return 1 if any(codes) else 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("operation", choices=["allreduce", "barrier"])
@@ -148,23 +169,7 @@ def main():
     import torch  # noqa: F401  (once, before the ranks are forked)
     import torch.distributed  # noqa: F401
 
-    with tempfile.TemporaryDirectory() as folder:
-        children = []
-        for rank in range(arguments.ranks):
-            child = os.fork()
-            if child == 0:
-                code = 1
-                try:
-                    run_rank(arguments, rank, os.path.join(folder, "meeting"))
-                    code = 0
-                except Exception:  # a fork must not unwind into main()
-                    traceback.print_exc()
-                finally:
-                    sys.stdout.flush()
-                    os._exit(code)
-            children.append(child)
-        codes = [os.waitpid(child, 0)[1] for child in children]
-    return 1 if any(codes) else 0
+    return run_forked(arguments.ranks, lambda rank, meeting: run_rank(arguments, rank, meeting))
 
 
 if __name__ == "__main__":

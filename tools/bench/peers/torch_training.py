@@ -13,13 +13,10 @@ BatchNorm1d. Rank 0 prints JSON.
 import argparse
 import contextlib
 import json
-import os
 import sys
-import tempfile
 import time
-import traceback
 
-from torch_bench import is_stable, peak_mib, quantile, reset_peak
+from torch_bench import is_stable, peak_mib, quantile, reset_peak, run_forked
 
 
 def resident_mib():
@@ -231,23 +228,7 @@ def parse_arguments():
 def main():
     arguments = parse_arguments()
     # Forked before torch is imported, so that every rank's memory is its own.
-    with tempfile.TemporaryDirectory() as folder:
-        children = []
-        for rank in range(arguments.ranks):
-            child = os.fork()
-            if child == 0:
-                code = 1
-                try:
-                    run_rank(arguments, rank, os.path.join(folder, "meeting"))
-                    code = 0
-                except Exception:  # a fork must not unwind into main()
-                    traceback.print_exc()
-                finally:
-                    sys.stdout.flush()
-                    os._exit(code)
-            children.append(child)
-        codes = [os.waitpid(child, 0)[1] for child in children]
-    return 1 if any(codes) else 0
+    return run_forked(arguments.ranks, lambda rank, meeting: run_rank(arguments, rank, meeting))
 
 
 if __name__ == "__main__":
