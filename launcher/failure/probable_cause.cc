@@ -17,7 +17,7 @@ using Lines = std::vector<std::string>;
 
 constexpr std::size_t kLongestQuote = 300;
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   const auto end = text.find_last_not_of(" \r\t");
   text = end == std::string_view::npos ? std::string_view() : text.substr(0, end + 1);
   if (text.size() <= kLongestQuote) return std::string(text);
@@ -40,7 +40,7 @@ std::string_view after(std::string_view line, std::string_view text) {
 // glibc's assert(): "prog: file.cc:12: int f(): Assertion `x > 0' failed."
 std::string assertion(const Lines& lines) {
   const auto line = line_with(lines, ": Assertion `");
-  return line ? "an assertion failed: " + quoted(*line) : "";
+  return line ? "an assertion failed: " + in_quotes(*line) : "";
 }
 
 // libstdc++ and libc++: "terminate called after throwing an instance of 'std::runtime_error'", then
@@ -53,8 +53,8 @@ std::string cpp_exception(const Lines& lines) {
   std::string_view type = after(*thrown, kThrown);
   type = type.substr(0, type.rfind('\''));
   const auto what = line_with(lines, kWhat);
-  std::string text = "an exception that nobody caught: " + quoted(type);
-  if (what) text += ": " + quoted(after(*what, kWhat));
+  std::string text = "an exception that nobody caught: " + in_quotes(type);
+  if (what) text += ": " + in_quotes(after(*what, kWhat));
   if (type == "std::bad_alloc") text = "out of memory: an allocation was refused (std::bad_alloc)";
   return text;
 }
@@ -75,7 +75,7 @@ std::string python_exception(const Lines& lines) {
   });
   if (raised == lines.end()) return "";
   if (raised->starts_with("MemoryError")) return "out of memory: Python's MemoryError";
-  return "a Python exception: " + quoted(*raised);
+  return "a Python exception: " + in_quotes(*raised);
 }
 
 // What other tools and the C library say on stderr before they end a process.
@@ -88,7 +88,7 @@ std::string told_on_stderr(const Lines& lines) {
                                                              "malloc(): ",
                                                              "panicked at "};
   for (const std::string_view message : kMessages) {
-    if (const auto line = line_with(lines, message)) return quoted(*line);
+    if (const auto line = line_with(lines, message)) return in_quotes(*line);
   }
   return "";
 }

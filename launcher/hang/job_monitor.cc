@@ -10,7 +10,7 @@
 namespace dlaunch {
 namespace {
 
-std::string joined(const std::vector<std::string>& lines) {
+std::string lines_of(const std::vector<std::string>& lines) {
   std::string text;
   for (const std::string& line : lines) text.append(line).append("\n");
   return text;
@@ -88,10 +88,10 @@ void JobMonitor::serve(StatusRequest request, const StatusServer::Answer& answer
   const std::string text = summary();
   switch (request) {
     case StatusRequest::kActivities:
-      return answer(text + joined(activities()));
+      return answer(text + lines_of(activities()));
     case StatusRequest::kStacks:
-      return inspector_.collect_stacks([answer, text = text + joined(activities())](
-                                           const auto& lines) { answer(text + joined(lines)); });
+      return inspector_.collect_stacks([answer, text = text + lines_of(activities())](
+                                           const auto& lines) { answer(text + lines_of(lines)); });
     case StatusRequest::kSummary:
       break;
   }

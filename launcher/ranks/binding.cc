@@ -20,7 +20,7 @@ Shares grouped(const std::vector<HardwareThread>& threads, Key key) {
 }
 
 // The groups from `begin` to `end` together.
-std::vector<int> joined(const Shares& groups, std::size_t begin, std::size_t end) {
+std::vector<int> joined_shares(const Shares& groups, std::size_t begin, std::size_t end) {
   std::vector<int> all;
   for (std::size_t i = begin; i < end; ++i) {
     all.insert(all.end(), groups[i].begin(), groups[i].end());
@@ -44,7 +44,7 @@ Shares core_shares(const std::vector<HardwareThread>& threads, int ranks) {
   const std::size_t each = units.size() / count;
   Shares shares;
   for (std::size_t rank = 0; rank < count; ++rank) {
-    shares.push_back(joined(units, rank * each, (rank + 1) * each));
+    shares.push_back(joined_shares(units, rank * each, (rank + 1) * each));
   }
   return shares;
 }
@@ -56,7 +56,8 @@ Shares node_shares(const std::vector<HardwareThread>& threads, int ranks) {
   Shares shares;
   for (std::size_t rank = 0; rank < count; ++rank) {
     const std::size_t begin = rank * nodes.size() / count;
-    shares.push_back(joined(nodes, begin, std::max(begin + 1, (rank + 1) * nodes.size() / count)));
+    shares.push_back(
+        joined_shares(nodes, begin, std::max(begin + 1, (rank + 1) * nodes.size() / count)));
   }
   return shares;
 }

@@ -16,7 +16,7 @@ namespace dlaunch {
 namespace {
 
 // As a shell would need it.
-std::string quoted(const std::string& word) {
+std::string shell_quoted(const std::string& word) {
   constexpr std::string_view kPlain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=:,./@%";
   if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
@@ -37,7 +37,7 @@ std::string value_of(const std::string& name, const std::string& value) {
   for (const auto& [unknown, what] : kUnknown) {
     if (name == unknown && (value.empty() || value == "0")) return std::string(what);
   }
-  return quoted(value);
+  return shell_quoted(value);
 }
 
 std::string reader(const OutputOptions& output, int rank) {
@@ -93,9 +93,9 @@ std::string describe_job(const JobOptions& options, const NodeSettings& nodes,
                          const std::string& program) {
   const JobIdentity job = presumed(options, nodes);
   const Shares shares = bind_ranks(options.placement.bind, job.ranks);
-  std::string command = quoted(program);
+  std::string command = shell_quoted(program);
   for (std::size_t i = 1; i < options.command.size(); ++i) {
-    command += " " + quoted(options.command[i]);
+    command += " " + shell_quoted(options.command[i]);
   }
   std::string text = describe_nodes(nodes, job);
   for (int local_rank = 0; local_rank < job.ranks; ++local_rank) {

@@ -11,11 +11,6 @@
 namespace dlaunch::nn {
 namespace {
 
-// A result of x's shape: in x's memory if nobody else can see it.
-Tensor result_like(Tensor& x) {
-  return x.sole_owner() ? x.detach() : Tensor::empty(x.backend(), x.shape(), x.dtype());
-}
-
 class AddFunction : public Function {
  public:
   std::string_view name() const override { return "add"; }

@@ -8,10 +8,6 @@
 namespace dlaunch::nn {
 namespace {
 
-Tensor result_like(Tensor& x) {
-  return x.sole_owner() ? x.detach() : Tensor::empty(x.backend(), x.shape());
-}
-
 class CeluFunction : public Function {
  public:
   CeluFunction(Tensor output, float alpha) : output_(std::move(output)), alpha_(alpha) {}

@@ -196,6 +196,10 @@ bool Tensor::sole_owner() const {
   return impl_.use_count() == 1 && impl_->storage.use_count() == 1;
 }
 
+Tensor result_like(Tensor& x) {
+  return x.sole_owner() ? x.detach() : Tensor::empty(x.backend(), x.shape(), x.dtype());
+}
+
 WeightsRef Tensor::weights() const {
   const auto* values = data<const float>();
   return {values, impl_->storage->version, &impl_->derived};

@@ -108,6 +108,10 @@ class Tensor {
   std::shared_ptr<Impl> impl_;
 };
 
+/// A tensor of x's shape and type for the result of an operation on it: in x's own memory if nobody
+/// else can see that.
+Tensor result_like(Tensor& x);
+
 template <typename T>
 T* Tensor::data() const {
   return static_cast<T*>(raw(dtype_of<std::remove_const_t<T>>, !std::is_const_v<T>));

@@ -11,7 +11,7 @@ namespace dlaunch::nn {
 namespace {
 
 /// A part of the batch and its graph: from a leaf, whose gradient is a part of the whole one's.
-struct Part {
+struct GhostBatch {
   Tensor input;
   Tensor output;
   std::int64_t begin = 0;  // in elements of the whole batch
@@ -24,7 +24,7 @@ void copy(const Tensor& from, const Tensor& to) {
 
 class GhostBatchNormFunction : public Function {
  public:
-  explicit GhostBatchNormFunction(std::vector<Part> parts) : parts_(std::move(parts)) {}
+  explicit GhostBatchNormFunction(std::vector<GhostBatch> parts) : parts_(std::move(parts)) {}
   std::string_view name() const override { return "ghost_batch_norm"; }
 
   std::vector<Tensor> backward(Tensor grad_output, const BackwardContext& context) override {
@@ -33,7 +33,7 @@ class GhostBatchNormFunction : public Function {
     const Tensor flat = input_grad.view({input_grad.size()});
     // The graphs of the parts end in the bias itself and add to its gradient.
     const Tensor bias_grad = context.accumulate_into(1);
-    for (Part& part : parts_) {
+    for (GhostBatch& part : parts_) {
       const Shape& shape = part.input.shape();
       part.input.set_grad(Tensor::view_of(flat, part.begin, shape));
       nn::backward(part.output, {.gradient = Tensor::view_of(whole, part.begin, shape)});
@@ -42,7 +42,7 @@ class GhostBatchNormFunction : public Function {
   }
 
  private:
-  std::vector<Part> parts_;
+  std::vector<GhostBatch> parts_;
 };
 
 }  // namespace
@@ -78,12 +78,12 @@ Tensor GhostBatchNorm::forward(Tensor input) {
   const std::int64_t sample_size = input.size() / samples;
   const Tensor flat = input.detach().view({input.size()});
   const Tensor flat_output = output.view({output.size()});
-  std::vector<Part> graphs;
+  std::vector<GhostBatch> graphs;
   for (std::int64_t i = 0; i < parts; ++i) {
     const std::int64_t first = samples * i / parts;
     const Shape part_shape = shape.with(0, samples * (i + 1) / parts - first);
-    Part part{.input = Tensor::view_of(flat, first * sample_size, part_shape),
-              .begin = first * sample_size};
+    GhostBatch part{.input = Tensor::view_of(flat, first * sample_size, part_shape),
+                    .begin = first * sample_size};
     part.input.set_requires_grad(recording);
     part.output = norm_->forward(part.input);
     copy(part.output, Tensor::view_of(flat_output, part.begin, part_shape));

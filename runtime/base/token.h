@@ -36,6 +36,12 @@ Result<std::string> token_from_hex(std::string_view hex);
 
 Nonce make_nonce();
 
+/// Bytes (a nonce, a MAC) as they are sent.
+template <typename Byte, std::size_t N>
+std::string_view as_text(const std::array<Byte, N>& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
 enum class HandshakeRole { kConnector, kListener };
 
 /// What `prover` sends to prove that it knows the token. A job without a token (a world of one) has

@@ -8,13 +8,13 @@
 #include <string>
 #include <utility>
 
+#include "runtime/base/round_up.h"
+
 namespace dlaunch {
 namespace {
 
-constexpr std::size_t kPage = 4096;
-
 std::size_t whole_pages(std::size_t bytes) {
-  return (bytes + kPage - 1) / kPage * kPage;
+  return round_up(bytes, kPage);
 }
 
 }  // namespace

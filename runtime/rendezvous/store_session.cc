@@ -16,10 +16,6 @@ namespace {
 constexpr std::size_t kMostUnsentBytes = store_protocol::kMostResponseBytes;
 constexpr std::size_t kTooManyUnsentBytes = 4 * kMostUnsentBytes;
 
-std::string_view as_text(const auto& bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
 std::string describe(const asio::ip::tcp::socket& socket) {
   asio::error_code error;
   const auto endpoint = socket.remote_endpoint(error);

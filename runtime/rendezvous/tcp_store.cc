@@ -21,7 +21,7 @@ using store_protocol::Operation;
 // The server ends a get_all at its deadline and says which keys are missing; the client gives up on
 // its own only if that answer does not come.
 constexpr std::chrono::seconds kAnswerSlack{5};
-constexpr std::chrono::hours kLongestWait{30 * 24};
+constexpr std::chrono::hours kLongestCall{30 * 24};
 
 // A wait that is shorter is not published; one that goes on is looked at now and then.
 constexpr std::chrono::milliseconds kUnpublished{200};
@@ -37,16 +37,12 @@ std::uint8_t code_of(Operation operation) {
 
 std::chrono::microseconds time_to_wait(Deadline deadline) {
   return std::min<std::chrono::microseconds>(
-      kLongestWait, std::chrono::duration_cast<std::chrono::microseconds>(deadline.remaining()));
+      kLongestCall, std::chrono::duration_cast<std::chrono::microseconds>(deadline.remaining()));
 }
 
 Result<std::int64_t> number_of(const Result<Message>& response) {
   if (!response.ok()) return response.status();
   return response->number;
-}
-
-std::string_view as_text(const auto& bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
 std::string numeric_host(int socket, int (*end_of)(int, sockaddr*, socklen_t*)) {

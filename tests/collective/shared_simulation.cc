@@ -14,7 +14,7 @@ using Clocks = std::vector<std::uint64_t>;  // by member
 
 // What an element holds.
 constexpr std::uint64_t kNothing = 0;
-std::uint64_t input_of(int member, std::size_t index) {
+std::uint64_t input_bits(int member, std::size_t index) {
   return (static_cast<std::uint64_t>(member) + 1) << 32U | index;
 }
 std::uint64_t reduced(std::size_t index) {  // all members', in their order
@@ -211,7 +211,7 @@ class Simulation {
     }
     const std::size_t exposed = exposes_part(shape.kind) ? part : whole;
     for (std::size_t i = 0; i < exposed; ++i) {
-      runner.member.write(own.input, i, input_of(runner.member.index, i));
+      runner.member.write(own.input, i, input_bits(runner.member.index, i));
     }
     const bool collected_elsewhere =
         shape.kind == CollectiveKind::kReduce && !is_root(runner, shape);
@@ -336,7 +336,7 @@ class Simulation {
         case Kind::kReduce:
         case Kind::kReduceExposed:
           for (Runner& each : runners_) {
-            if (input(each) != input_of(each.member.index, from)) {
+            if (input(each) != input_bits(each.member.index, from)) {
               moving.member.fail("reduces the wrong element", each.own().input, from);
             }
           }
@@ -400,11 +400,11 @@ class Simulation {
       case CollectiveKind::kBarrier:
         return;
       case CollectiveKind::kBroadcast:
-        for (std::size_t i = 0; i < parts.total(); ++i) expect(ended, i, input_of(shape.root, i));
+        for (std::size_t i = 0; i < parts.total(); ++i) expect(ended, i, input_bits(shape.root, i));
         return;
       case CollectiveKind::kScatter:
         for (std::size_t i = 0; i < parts.count(self); ++i) {
-          expect(ended, i, input_of(shape.root, parts.offset(self) + i));
+          expect(ended, i, input_bits(shape.root, parts.offset(self) + i));
         }
         return;
       case CollectiveKind::kGather:
@@ -412,7 +412,7 @@ class Simulation {
         if (shape.kind == CollectiveKind::kGather && !root) return;
         for (int from = 0; from < parts.parts(); ++from) {
           for (std::size_t i = 0; i < parts.count(from); ++i) {
-            expect(ended, parts.offset(from) + i, input_of(from, i));
+            expect(ended, parts.offset(from) + i, input_bits(from, i));
           }
         }
         return;
@@ -429,7 +429,7 @@ class Simulation {
       case CollectiveKind::kAllToAll:
         for (int from = 0; from < parts.parts(); ++from) {
           for (std::size_t i = 0; i < parts.count(self); ++i) {
-            expect(ended, parts.offset(from) + i, input_of(from, parts.offset(self) + i));
+            expect(ended, parts.offset(from) + i, input_bits(from, parts.offset(self) + i));
           }
         }
         return;

@@ -28,7 +28,7 @@ Status receive(Communicator& comm, int peer, std::uint64_t tag = 0) {
 Status send(Communicator& comm, int peer, std::uint64_t tag = 0) {
   return comm.send(std::vector<float>(3), peer, tag);
 }
-Status all_reduce(Communicator& comm) {
+Status reduce_ten(Communicator& comm) {
   std::vector<float> data(10);
   return comm.all_reduce(data);
 }
@@ -46,7 +46,7 @@ struct Standstill {
 std::vector<Standstill> standstills() {
   const auto barrier = [](Communicator& c) { return c.barrier(); };
   return {
-      {"recv_and_collective", [](Communicator& c) { return receive(c, 0, 7); }, all_reduce,
+      {"recv_and_collective", [](Communicator& c) { return receive(c, 0, 7); }, reduce_ten,
        "recv f32[3] from rank 0 tag 7", "blocking all_reduce sum f32[10]"},
       {"start_recv_and_collective",
        [](Communicator& c) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/base/deadline.h"
+#include "tests/support/soon.h"
 #include "tests/support/subprocess.h"
 
 namespace dlaunch::testing {
@@ -43,9 +44,5 @@ bool becomes_zombie(pid_t pid, Deadline deadline);
 
 /// The children of a process.
 std::vector<pid_t> children_of(pid_t pid);
-
-inline Deadline soon() {
-  return Deadline::after(std::chrono::seconds(20));
-}
 
 }  // namespace dlaunch::testing

@@ -15,16 +15,15 @@
 #include "runtime/rendezvous/memory_store.h"
 #include "runtime/rendezvous/store_server.h"
 #include "runtime/rendezvous/tcp_store.h"
+#include "tests/support/soon.h"
 
 namespace dlaunch {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::soon;
 
-Deadline soon() {
-  return Deadline::after(std::chrono::seconds(20));
-}
 Deadline at_once() {
   return Deadline::after(std::chrono::seconds(0));
 }

@@ -18,6 +18,7 @@
 #include "runtime/rendezvous/socket_io.h"
 #include "runtime/rendezvous/store_protocol.h"
 #include "runtime/rendezvous/tcp_store.h"
+#include "tests/support/soon.h"
 
 namespace dlaunch {
 namespace {
@@ -26,10 +27,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsSupersetOf;
 using ::testing::Pair;
-
-Deadline soon() {
-  return Deadline::after(std::chrono::seconds(20));
-}
+using testing::soon;
 
 class StoreServerTest : public ::testing::Test {
  protected:

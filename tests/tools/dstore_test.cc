@@ -11,16 +11,13 @@
 #include "runtime/base/token.h"
 #include "runtime/rendezvous/store_server.h"
 #include "runtime/rendezvous/tcp_store.h"
+#include "tests/support/soon.h"
 #include "tests/support/subprocess.h"
 
 namespace dlaunch::testing {
 namespace {
 
 using ::testing::HasSubstr;
-
-Deadline soon() {
-  return Deadline::after(std::chrono::seconds(20));
-}
 
 // A store with the secret in a file, as a job of several nodes has it.
 class DstoreTest : public ::testing::Test {

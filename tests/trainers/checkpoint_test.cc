@@ -2,6 +2,7 @@
 // one that was not.
 #include <signal.h>
 #include <sys/types.h>
+#include <sys/wait.h>
 
 #include <chrono>
 #include <filesystem>
@@ -181,21 +182,30 @@ class KilledJob {
                                 "ema.decay=0.8"},
               .environment = {{"OMP_NUM_THREADS", "1"}}}) {}
 
-  /// Kills `rank` of attempt `attempt` as soon as it is there and `delay` has passed.
-  void kill_rank(int rank, int attempt, std::chrono::milliseconds delay, Deadline deadline) {
+  /// Kills `rank` of attempt `attempt` as soon as it is there and `delay` has passed. False if the
+  /// job ended before there was such an attempt: the kill before this one came too late to matter.
+  bool kill_rank(int rank, int attempt, std::chrono::milliseconds delay, Deadline deadline) {
     const std::string path = pid_file(std::to_string(rank), std::to_string(attempt));
-    pid_t pid = 0;
-    while (pid == 0 && !deadline.expired()) {
-      std::ifstream(path) >> pid;
-      std::this_thread::yield();
+    while (!fs::exists(path)) {
+      if (ended() || deadline.expired()) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-    ASSERT_GT(pid, 0) << path;
+    pid_t pid = 0;
+    std::ifstream(path) >> pid;
     std::this_thread::sleep_for(delay);  // the moment of the kill is what is random
     ::kill(pid, SIGKILL);
+    return true;
   }
   Subprocess& process() { return job_; }
 
  private:
+  /// Whether dlaunch has ended; leaves it to be waited for.
+  bool ended() const {
+    siginfo_t about{};
+    return ::waitid(P_PID, static_cast<id_t>(job_.pid()), &about, WEXITED | WNOHANG | WNOWAIT) !=
+               0 ||
+           about.si_pid != 0;
+  }
   std::string pid_file(const std::string& rank, const std::string& attempt) const {
     return directory_ + "/pid-" + rank + "-" + attempt;
   }
@@ -219,16 +229,14 @@ TEST_F(Checkpoints, AJobKilledAtAnyMomentEndsAsOneThatWasNot) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
   constexpr int kKills = 6;
-  const Deadline deadline = Deadline::after(std::chrono::seconds(150));
+  const Deadline deadline = Deadline::after(std::chrono::seconds(100));
   KilledJob job(directory_, kKills);
   // What fails before it ever worked is not restarted, so the first kill waits for a checkpoint.
   while (steps().empty() && !deadline.expired()) std::this_thread::yield();
   for (int attempt = 0; attempt < kKills; ++attempt) {
     std::uniform_int_distribution<std::int64_t> moment(0, duration.count() / 2);
-    job.kill_rank(static_cast<int>(random() % 2), attempt,
-                  std::chrono::milliseconds(moment(random)), deadline);
-    if (HasFatalFailure()) break;
-    if (nn::CheckpointFolder(folder()).list().back().step == 40) break;  // it is done
+    const int rank = static_cast<int>(random() % 2);
+    if (!job.kill_rank(rank, attempt, std::chrono::milliseconds(moment(random)), deadline)) break;
   }
   const CompletedProcess killed = job.process().finish(deadline);
   EXPECT_EQ(killed.exit_code, kExitOk) << killed.error;

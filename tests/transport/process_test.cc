@@ -23,9 +23,9 @@ namespace dlaunch {
 namespace {
 
 // Lines over a socket to a child process; end of file reads as an empty line.
-class Channel {
+class ChildChannel {
  public:
-  explicit Channel(int descriptor) : descriptor_(descriptor) {}
+  explicit ChildChannel(int descriptor) : descriptor_(descriptor) {}
   void write_line(const std::string& line) const {
     const std::string text = line + "\n";
     EXPECT_EQ(::send(descriptor_, text.data(), text.size(), MSG_NOSIGNAL),
@@ -57,7 +57,7 @@ constexpr Kind kKinds[] = {
     {"shm_yielding", TransportChoice::kSharedMemory, 1, {.spin = {}, .yields = 100}},
     {"mixed", TransportChoice::kAuto, 2, {}}};
 
-using Body = std::function<std::string(Endpoint& endpoint, const Channel& parent)>;
+using Body = std::function<std::string(Endpoint& endpoint, const ChildChannel& parent)>;
 
 // A world of child processes. Each runs `body` on its endpoint and ends at once, without any
 // destructor; the string that body returns is the child's last line.
@@ -74,7 +74,7 @@ class Processes {
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
         ::alarm(60);  // nothing hangs for ever
         ::close(ends[0]);
-        run_child(kind, rank, world_size, token, Channel(ends[1]), body);
+        run_child(kind, rank, world_size, token, ChildChannel(ends[1]), body);
       }
       ::close(ends[1]);
       children_.push_back(child);
@@ -84,7 +84,7 @@ class Processes {
     }
   }
   ~Processes() {
-    for (const Channel& channel : channels_) channel.close();
+    for (const ChildChannel& channel : channels_) channel.close();
     for (const pid_t child : children_) {
       ::kill(child, SIGKILL);
       ::waitpid(child, nullptr, 0);
@@ -93,23 +93,25 @@ class Processes {
   Processes(const Processes&) = delete;
   Processes& operator=(const Processes&) = delete;
 
-  const Channel& operator[](int rank) const { return channels_[static_cast<std::size_t>(rank)]; }
+  const ChildChannel& operator[](int rank) const {
+    return channels_[static_cast<std::size_t>(rank)];
+  }
   void kill(int rank) { ::kill(children_[static_cast<std::size_t>(rank)], SIGKILL); }
 
  private:
   // Passes a text of every child to all; false once they are connected.
   bool exchange() {
     std::vector<std::string> texts;
-    for (const Channel& channel : channels_) texts.push_back(channel.read_line());
+    for (const ChildChannel& channel : channels_) texts.push_back(channel.read_line());
     if (texts.front() == "connected") return false;
-    for (const Channel& channel : channels_) {
+    for (const ChildChannel& channel : channels_) {
       for (const std::string& text : texts) channel.write_line(text);
     }
     return true;
   }
 
   // The child's side; a text has lines of its own.
-  static Exchange exchange_with(const Channel& parent, int world_size) {
+  static Exchange exchange_with(const ChildChannel& parent, int world_size) {
     return [&parent, world_size](std::string_view, const std::string& own,
                                  Deadline) -> Result<std::vector<std::string>> {
       std::string line = own;
@@ -125,7 +127,7 @@ class Processes {
   }
 
   [[noreturn]] static void run_child(const Kind& kind, int rank, int world_size,
-                                     const std::string& token, const Channel& parent,
+                                     const std::string& token, const ChildChannel& parent,
                                      const Body& body) {
     TcpListener listener = TcpListener::open(TcpListener::Bind::kLoopback).value_or_throw();
     const std::string address = "127.0.0.1:" + std::to_string(listener.port());
@@ -148,11 +150,11 @@ class Processes {
   }
 
   std::vector<pid_t> children_;
-  std::vector<Channel> channels_;
+  std::vector<ChildChannel> channels_;
 };
 
 // Exchanges messages around a ring until something fails, and returns what.
-std::string exchange_for_ever(Endpoint& endpoint, const Channel& parent, std::size_t bytes) {
+std::string exchange_for_ever(Endpoint& endpoint, const ChildChannel& parent, std::size_t bytes) {
   if (Status met = meet(endpoint, 1); !met.ok()) return met.to_string();
   parent.write_line("ready");
   const int right = (endpoint.rank() + 1) % endpoint.world_size();
@@ -183,9 +185,10 @@ TEST_P(KilledProcess, IsNamedByEverySurvivorThoughTheyDieOfItToo) {
   const auto& [kind, bytes] = GetParam();
   for (int turn = 0; turn < 3; ++turn) {
     const int victim = (turn * 2) % kWorld;
-    Processes processes(kind, kWorld, [bytes = bytes](Endpoint& endpoint, const Channel& parent) {
-      return exchange_for_ever(endpoint, parent, bytes);
-    });
+    Processes processes(kind, kWorld,
+                        [bytes = bytes](Endpoint& endpoint, const ChildChannel& parent) {
+                          return exchange_for_ever(endpoint, parent, bytes);
+                        });
     for (int rank = 0; rank < kWorld; ++rank) EXPECT_EQ(processes[rank].read_line(), "ready");
     const auto begin = std::chrono::steady_clock::now();
     processes.kill(victim);

@@ -18,6 +18,10 @@ target_compile_options(dlaunch_settings INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow=local -Wnon-virtual-dtor -Woverloaded-virtual -Wimplicit-fallthrough
   -Wno-missing-field-initializers
   $<$<BOOL:${PROJECT_IS_TOP_LEVEL}>:-Werror>)
+if(CMAKE_UNITY_BUILD)
+  # A source with anonymous types is then "included", by a file that nobody else includes.
+  target_compile_options(dlaunch_settings INTERFACE -Wno-subobject-linkage)
+endif()
 if(DLAUNCH_SANITIZE)
   target_compile_options(dlaunch_settings INTERFACE -fsanitize=${DLAUNCH_SANITIZE}
     -Wno-maybe-uninitialized)  # GCC gives false alarms in instrumented code

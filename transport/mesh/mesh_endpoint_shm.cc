@@ -1,6 +1,8 @@
 // MeshEndpoint: its peers in shared memory.
 #include <poll.h>
 
+#include <algorithm>
+
 #include "transport/mesh/mesh_endpoint.h"
 
 namespace dlaunch {
@@ -26,16 +28,16 @@ Status MeshEndpoint::group_failure() {
 
 void MeshEndpoint::fail_unreadable(const Status& why) {
   const int rank = why.peer().value_or(context_.rank);
-  const HostGroup::Member* member = nullptr;
-  for (const HostGroup::Member& each : lane_->group().members) {
-    if (each.rank == rank) member = &each;
-  }
+  const std::vector<HostGroup::Member>& members = lane_->group().members;
+  const auto member = std::find_if(members.begin(), members.end(),
+                                   [&](const auto& each) { return each.rank == rank; });
+  if (member == members.end()) return fail(why);
   for (const Deadline end = Deadline::after(kDying); !end.expired();) {
     look_at_members();
     if (failure_.failed()) return;
     pollfd death{.fd = member->pidfd.get(), .events = POLLIN, .revents = 0};
     if (::poll(&death, 1, static_cast<int>(kBetweenLooks.count())) > 0) {
-      return member_died(static_cast<int>(member - lane_->group().members.data()));
+      return member_died(static_cast<int>(member - members.begin()));
     }
   }
   fail(why);

@@ -11,7 +11,6 @@
 namespace dlaunch {
 namespace {
 
-constexpr std::size_t kPage = 4096;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 std::size_t count(int number) {

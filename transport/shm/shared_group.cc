@@ -13,7 +13,6 @@
 namespace dlaunch {
 namespace {
 
-constexpr std::size_t kPage = 4096;
 constexpr std::size_t kParities = 2;
 
 // The memory: who sleeps, a bit each | cells by channel, parity, member | slots likewise.

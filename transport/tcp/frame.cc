@@ -8,8 +8,8 @@
 namespace dlaunch {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x31464c44;  // "DLF1"
-constexpr std::uint8_t kVersion = 1;
+constexpr std::uint32_t kFrameMagic = 0x31464c44;  // "DLF1"
+constexpr std::uint8_t kFrameVersion = 1;
 constexpr std::size_t kNoticeFixedBytes = 12;
 
 Status malformed(const std::string& what) {
@@ -40,8 +40,8 @@ Status check_payload_size(const FrameHeader& header) {
 EncodedHeader encode_header(const FrameHeader& header) {
   EncodedHeader encoded;
   std::byte* to = encoded.data();
-  to = store_little_endian(to, kMagic);
-  to = store_little_endian(to, kVersion);
+  to = store_little_endian(to, kFrameMagic);
+  to = store_little_endian(to, kFrameVersion);
   to = store_little_endian(to, static_cast<std::uint8_t>(header.kind));
   to = store_little_endian(to, std::uint16_t{0});
   to = store_little_endian(to, header.tag.sequence);
@@ -60,10 +60,11 @@ EncodedHeader encode_header(const FrameHeader& header) {
 
 Result<FrameHeader> decode_header(std::span<const std::byte, kFrameHeaderBytes> encoded) {
   const std::byte* from = encoded.data();
-  if (load_little_endian<std::uint32_t>(from) != kMagic) return malformed("no frame starts here");
-  if (const auto version = load_little_endian<std::uint8_t>(from); version != kVersion) {
+  if (load_little_endian<std::uint32_t>(from) != kFrameMagic)
+    return malformed("no frame starts here");
+  if (const auto version = load_little_endian<std::uint8_t>(from); version != kFrameVersion) {
     return malformed("version " + std::to_string(version) + ", expected " +
-                     std::to_string(kVersion));
+                     std::to_string(kFrameVersion));
   }
   const auto kind = load_little_endian<std::uint8_t>(from);
   if (kind < 1 || kind > 3) return malformed("kind " + std::to_string(kind));

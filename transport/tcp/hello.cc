@@ -7,8 +7,8 @@
 namespace dlaunch {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x49484c44;  // "DLHI"
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kHelloMagic = 0x49484c44;  // "DLHI"
+constexpr std::uint32_t kHelloVersion = 1;
 
 Status refused(const std::string& why) {
   return Status(StatusCode::kProtocol, why);
@@ -27,8 +27,8 @@ std::uint64_t hash_job(std::string_view job_id) {
 std::array<std::byte, kHelloBytes> encode_hello(const Hello& hello) {
   std::array<std::byte, kHelloBytes> encoded;
   std::byte* to = encoded.data();
-  to = store_little_endian(to, kMagic);
-  to = store_little_endian(to, kVersion);
+  to = store_little_endian(to, kHelloMagic);
+  to = store_little_endian(to, kHelloVersion);
   to = store_little_endian(to, hello.rank);
   to = store_little_endian(to, hello.world_size);
   to = store_little_endian(to, hello.lane);
@@ -39,10 +39,10 @@ std::array<std::byte, kHelloBytes> encode_hello(const Hello& hello) {
 
 Result<Hello> decode_hello(std::span<const std::byte, kHelloBytes> encoded, const Hello& expected) {
   const std::byte* from = encoded.data();
-  if (load_little_endian<std::uint32_t>(from) != kMagic) return refused("no hello");
-  if (const auto version = load_little_endian<std::uint32_t>(from); version != kVersion) {
+  if (load_little_endian<std::uint32_t>(from) != kHelloMagic) return refused("no hello");
+  if (const auto version = load_little_endian<std::uint32_t>(from); version != kHelloVersion) {
     return refused("protocol version " + std::to_string(version) + ", this is " +
-                   std::to_string(kVersion) + " (different builds in one job?)");
+                   std::to_string(kHelloVersion) + " (different builds in one job?)");
   }
   Hello hello;
   hello.rank = load_little_endian<std::uint32_t>(from);
