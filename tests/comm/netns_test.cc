@@ -20,6 +20,7 @@
 #include "tests/comm/hosts_test.h"
 #include "tests/comm/random_collectives.h"
 #include "tests/support/forked_ranks.h"
+#include "tests/support/soon.h"
 
 namespace dlaunch::testing {
 namespace {
@@ -130,7 +131,7 @@ TEST_F(SeveralHosts, NameARankThatIsKilledOnAnotherHost) {
     });
     for (const std::string& line : lines_of(ranks, Deadline::after(30s))) ASSERT_EQ(line, "ready");
     ranks.send_signal(victim, SIGKILL);
-    const std::vector<std::string> lines = lines_of(ranks, Deadline::after(2s));
+    const std::vector<std::string> lines = lines_of(ranks, Deadline::after(kPromptly));
     for (int rank = 0; rank < ranks.size(); ++rank) {
       if (rank == victim) continue;
       EXPECT_THAT(lines[static_cast<std::size_t>(rank)],

@@ -153,7 +153,7 @@ TEST_P(KilledLauncher, LeavesNothingOfARunningJob) {
     ASSERT_TRUE(job.wait_for_output(text, soon()));
   }
   kill_one(job, GetParam());
-  EXPECT_TRUE(all_gone(mark, Deadline::after(std::chrono::seconds(5))));
+  EXPECT_TRUE(all_gone(mark, Deadline::after(kPromptly)));
   const auto result = job.finish(soon());
   EXPECT_EQ(result.exit_code, GetParam() ? 128 + SIGKILL : 125);
   EXPECT_THAT(result.error, HasSubstr("was killed"));
@@ -172,7 +172,7 @@ TEST_P(KilledLauncher, LeavesNothingAtRandomMoments) {
     kill_one(job, GetParam());
     // A launcher that was not there yet could not be killed: then the job runs, and is ended here.
     if (!GetParam()) job.send_signal(SIGTERM);
-    EXPECT_TRUE(all_gone(mark, Deadline::after(std::chrono::seconds(5))))
+    EXPECT_TRUE(all_gone(mark, Deadline::after(kPromptly)))
         << "killed after " << delay.count() << " us";
   }
 }

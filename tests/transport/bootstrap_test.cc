@@ -9,9 +9,9 @@
 namespace dlaunch {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-class Bootstrap : public testing::Test {
+class Bootstrap : public ::testing::Test {
  protected:
   Bootstrap() {
     LocalSocket listener = LocalSocket::listen().value_or_throw();

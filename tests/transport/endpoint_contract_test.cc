@@ -10,12 +10,12 @@
 namespace dlaunch {
 namespace {
 
-class EndpointContract : public testing::TestWithParam<FabricKind> {
+class EndpointContract : public ::testing::TestWithParam<FabricKind> {
  protected:
   Fabric make(int world_size) { return GetParam().make(world_size); }
 };
 
-INSTANTIATE_TEST_SUITE_P(Over, EndpointContract, testing::ValuesIn(all_fabric_kinds()),
+INSTANTIATE_TEST_SUITE_P(Over, EndpointContract, ::testing::ValuesIn(all_fabric_kinds()),
                          [](const auto& kind) { return std::string(kind.param.name); });
 
 MessageTag tag(std::uint64_t sequence, std::uint32_t context = 0, std::uint32_t step = 0) {

@@ -33,9 +33,9 @@ Fabric make_mesh(int world_size) {
 
 }  // namespace
 
-testing::AssertionResult is_ok(const Status& status) {
-  if (status.ok()) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << status.to_string();
+::testing::AssertionResult is_ok(const Status& status) {
+  if (status.ok()) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << status.to_string();
 }
 
 void Fabric::run(const std::function<void(int, Endpoint&)>& body, int absent) {

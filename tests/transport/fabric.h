@@ -20,7 +20,7 @@ namespace dlaunch {
 /// No wait in these tests is longer.
 inline constexpr std::chrono::seconds kTestTimeout{20};
 
-testing::AssertionResult is_ok(const Status& status);
+::testing::AssertionResult is_ok(const Status& status);
 #define EXPECT_OK(expression) EXPECT_TRUE(::dlaunch::is_ok(expression))
 #define ASSERT_OK(expression) ASSERT_TRUE(::dlaunch::is_ok(expression))
 

@@ -11,7 +11,7 @@
 namespace dlaunch {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 FrameHeader random_header(std::mt19937_64& generator) {
   FrameHeader header;

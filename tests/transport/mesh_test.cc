@@ -19,8 +19,8 @@
 namespace dlaunch {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 using Lanes = Result<std::vector<std::unique_ptr<Endpoint>>>;
 
 // What differs between the ranks of a test.

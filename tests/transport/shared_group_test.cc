@@ -26,17 +26,18 @@ class CellReached final : public Readiness {
   std::uint64_t progress_;
 };
 
-testing::AssertionResult await(Endpoint& endpoint, const SharedCell& cell, std::uint64_t progress) {
+::testing::AssertionResult await(Endpoint& endpoint, const SharedCell& cell,
+                                 std::uint64_t progress) {
   const CellReached reached(cell, progress);
   const Deadline deadline = Deadline::after(kTestTimeout);
   while (!reached.ready()) {
     if (deadline.expired() || !endpoint.failure().ok()) {
-      return testing::AssertionFailure()
+      return ::testing::AssertionFailure()
              << "waiting for " << progress << ", at " << cell.progress.load();
     }
     endpoint.poll(deadline, &reached);
   }
-  return testing::AssertionSuccess();
+  return ::testing::AssertionSuccess();
 }
 
 TEST(SharedGroup, OfThreadsTakesTurnsThroughCells) {

@@ -34,7 +34,7 @@ void slow_down(SlotWriter& writer) {
   }
 }
 
-class SlotWriters : public testing::Test {
+class SlotWriters : public ::testing::Test {
  protected:
   SlotWriters() : source_(kMost + 2 * kMargin), target_(kMost + 2 * kMargin) {}
 

@@ -24,9 +24,9 @@ namespace dlaunch {
 namespace {
 
 using asio::ip::tcp;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 using Endpoints = Result<std::vector<std::unique_ptr<Endpoint>>>;
 
 TcpListener listen() {
@@ -133,8 +133,8 @@ HandshakeOutcome shake_hands(asio::io_context& io, std::uint16_t port,
   return std::move(*outcome);
 }
 
-class TcpMeshOfSize : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Worlds, TcpMeshOfSize, testing::Values(1, 2, 3, 8, 32));
+class TcpMeshOfSize : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Worlds, TcpMeshOfSize, ::testing::Values(1, 2, 3, 8, 32));
 
 TEST_P(TcpMeshOfSize, ConnectsEveryRankWithEveryOtherOnEveryLane) {
   const int world_size = GetParam();
