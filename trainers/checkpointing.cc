@@ -29,16 +29,15 @@ std::vector<Buffer> buffers_of(std::span<const nn::NamedTensor> state) {
 
 Checkpointing::Checkpointing(const TrainConfig& config, Communicator& world,
                              const nn::Dataset& train_set, std::vector<nn::NamedTensor> state,
-                             std::vector<nn::NamedTensor> leader_state, nn::Generator& generator)
+                             LeaderState leader_state, nn::Generator& generator)
     : config_(config),
       world_(world),
       train_set_(train_set),
       state_(std::move(state)),
-      shared_(state_.size()),
+      leader_state_(std::move(leader_state)),
       generator_(generator),
       folder_(config.output_directory + "/checkpoints") {
   if (world.rank() != 0) return;
-  std::move(leader_state.begin(), leader_state.end(), std::back_inserter(state_));
   find_checkpoint();
   if (!config_.checkpoint.enabled()) return;
   folder_.prepare();
@@ -48,6 +47,13 @@ Checkpointing::Checkpointing(const TrainConfig& config, Communicator& world,
 }
 
 Checkpointing::~Checkpointing() = default;  // a future of std::async waits
+
+/// Rank 0: all that a checkpoint holds.
+std::vector<nn::NamedTensor> Checkpointing::whole_state(const nn::SafetensorsFile* source) const {
+  std::vector<nn::NamedTensor> all = state_;
+  std::ranges::move(leader_state_(source), std::back_inserter(all));
+  return all;
+}
 
 void Checkpointing::find_checkpoint() {
   const CheckpointConfig& how = config_.checkpoint;
@@ -84,7 +90,7 @@ void Checkpointing::load(const std::string& path) {
   } catch (const nlohmann::json::exception& error) {
     file.refuse(kTraining, error.what());
   }
-  load_tensors(file, state_);
+  load_tensors(file, whole_state(&file));
   found_ = true;
 }
 
@@ -121,8 +127,7 @@ Checkpointing::ResumePoint Checkpointing::resume() {
   text.resize(static_cast<std::size_t>(size[0]));
   throw_if_error(
       world_.broadcast(Buffer(text.data(), text.size(), DType::kU8), 0).within("resume"));
-  throw_if_error(
-      broadcast_state(world_, buffers_of(std::span(state_).first(shared_))).within("resume"));
+  throw_if_error(broadcast_state(world_, buffers_of(state_)).within("resume"));
 
   const nlohmann::json training = nlohmann::json::parse(text);
   const auto words = training["random"].get<std::vector<std::uint64_t>>();
@@ -172,7 +177,7 @@ void Checkpointing::save(const RunPosition& position, const nlohmann::json& repo
                                 {"data", data_fingerprint()},
                                 {"random", random},
                                 {"report", report}};
-  snapshot_.take(state_);
+  snapshot_.take(whole_state(nullptr));
   writing_ = std::async(std::launch::async, [this, path = folder_.path_of(position.steps_done),
                                              text = training.dump()] {
     snapshot_.write(path, {{kTraining, text}});

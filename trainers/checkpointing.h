@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <future>
 #include <memory>
 #include <string>
@@ -37,14 +38,20 @@ struct RunPosition {
 
 class Checkpointing {
  public:
-  /// `state` shares memory with the run and names what a checkpoint holds; `leader_state` is more
-  /// of it that rank 0 alone has (empty elsewhere); `generator` is this rank's. Rank 0 looks for
-  /// the checkpoint that the configuration asks for, checks it, and fills `state` from it. Throws
-  /// nn::DataError if it cannot be used (it is damaged, of another network, of a run with other
-  /// data or steps), ConfigError if checkpoints of another run are in the way, std::runtime_error
-  /// if the folder cannot be made. All arguments must outlive the object.
+  /// What only rank 0 has of a run's state, for a moment perhaps. Called there, when a checkpoint
+  /// is read, with the file that the tensors are filled from next, and when one is written, with
+  /// null.
+  using LeaderState =
+      std::function<std::vector<nn::NamedTensor>(const nn::SafetensorsFile* source)>;
+
+  /// `state` shares memory with the run and names what a checkpoint holds besides `leader_state`;
+  /// `generator` is this rank's. Rank 0 looks for the checkpoint that the configuration asks for,
+  /// checks it, and fills both from it. Throws nn::DataError if it cannot be used (it is damaged,
+  /// of another network, of a run with other data or steps), ConfigError if checkpoints of another
+  /// run are in the way, std::runtime_error if the folder cannot be made. All arguments must
+  /// outlive the object.
   Checkpointing(const TrainConfig& config, Communicator& world, const nn::Dataset& train_set,
-                std::vector<nn::NamedTensor> state, std::vector<nn::NamedTensor> leader_state,
+                std::vector<nn::NamedTensor> state, LeaderState leader_state,
                 nn::Generator& generator);
   /// Waits until what is being written is on the disk.
   ~Checkpointing();
@@ -73,6 +80,7 @@ class Checkpointing {
   void finish();
 
  private:
+  std::vector<nn::NamedTensor> whole_state(const nn::SafetensorsFile* source) const;
   void find_checkpoint();
   void load(const std::string& path);
   void check_same_run(const nn::SafetensorsFile& file, const nlohmann::json& run);
@@ -85,7 +93,7 @@ class Checkpointing {
   Communicator& world_;
   const nn::Dataset& train_set_;
   std::vector<nn::NamedTensor> state_;
-  std::size_t shared_;  // of state_, that all ranks have; the rest is rank 0's
+  LeaderState leader_state_;
   nn::Generator& generator_;
   nn::CheckpointFolder folder_;
   Logger logger_ = make_logger("checkpoint");

@@ -239,9 +239,6 @@ void read_parallel(JsonObject& object, TrainConfig& train) {
                      : gradients == "bf16"      ? GradientExchange::kBFloat16
                      : gradients == "power_sgd" ? GradientExchange::kPowerSgd
                                                 : GradientExchange::kAllReduce;
-  if (config.gradients == GradientExchange::kShard && train.checkpoint.enabled())
-    object.refuse("gradients",
-                  "\"shard\" cannot be written to checkpoints yet; use another, or no checkpoints");
   if (config.gradients == GradientExchange::kShard &&
       std::holds_alternative<nn::MuonOptions>(train.optimizer))
     object.refuse("gradients", "muon needs whole matrices, so its state cannot be sharded");

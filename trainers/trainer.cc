@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include <spdlog/fmt/fmt.h>
@@ -11,7 +12,6 @@
 #include "nn/cpu/cpu_backend.h"
 #include "nn/data/streams.h"
 #include "nn/models/model.h"
-#include "nn/optim/sharded_optimizer.h"
 #include "runtime/base/json_reader.h"
 #include "runtime/parallel/state_broadcast.h"
 #include "trainers/datasets.h"
@@ -74,14 +74,10 @@ std::vector<GradientRange> gradient_ranges(const nn::FlatParameters& parameters)
   return ranges;
 }
 
-/// What a checkpoint holds besides the network: the optimizer's state, parameter by parameter.
-std::vector<nn::NamedTensor> checkpointed_state(const nn::Module& model,
-                                                const nn::Optimizer* optimizer) {
+/// What a checkpoint holds that all ranks have.
+std::vector<nn::NamedTensor> common_state(const nn::Module& model, const RankOptimizer& optimizer) {
   std::vector<nn::NamedTensor> state = nn::state_of(model);
-  if (optimizer == nullptr)
-    return state;  // sharded, which the configuration forbids with checkpoints
-  for (nn::NamedTensor& item : optimizer->state())
-    state.push_back({"optimizer." + item.name, std::move(item.tensor)});
+  std::ranges::move(optimizer.common_state(), std::back_inserter(state));
   return state;
 }
 
@@ -91,30 +87,14 @@ std::optional<nn::Ema> make_ema(const TrainConfig& config, const nn::Module& mod
   return nn::Ema(nn::state_of(model), config.ema.decay);
 }
 
-std::vector<nn::NamedTensor> averages_of(const std::optional<nn::Ema>& ema) {
-  std::vector<nn::NamedTensor> averages;
-  if (ema)
-    for (const nn::NamedTensor& item : ema->averages())
-      averages.push_back({"ema." + item.name, item.tensor});
-  return averages;
-}
-
-/// Nothing yet if each rank is to have its share only: which one is known after the first step.
-std::unique_ptr<nn::Optimizer> whole_optimizer(const TrainConfig& config,
-                                               const nn::FlatParameters& parameters) {
-  if (config.parallel.gradients == GradientExchange::kShard) return nullptr;
-  return make_optimizer(parameters, config.optimizer);
-}
-
 GradientReducerOptions reducer_options(const ParallelConfig& config,
-                                       const nn::FlatParameters& parameters,
-                                       std::vector<std::size_t> order) {
+                                       const nn::FlatParameters& parameters) {
   return {.limits = config.buckets,
           .exchange = config.gradients,
           .plain_steps = config.plain_steps,
           .power_sgd_rank = config.power_sgd_rank,
           .parameters = parameters.values.values<float>(),
-          .order = std::move(order)};
+          .order = {}};
 }
 
 nn::StepPlan make_plan(const TrainConfig& config, const Communicator& world,
@@ -135,13 +115,16 @@ Trainer::Trainer(const TrainConfig& config, Communicator& world, const Screen& s
       validation_set_(world.rank() == 0 ? open_validation_set(config.data, *train_set_) : nullptr),
       model_(build_model(config, *train_set_, *backend_, generator_, world_)),
       parameters_(flatten_parameters(*model_, &world_)),
-      optimizer_(whole_optimizer(config, parameters_)),
+      optimizer_(parameters_, config.optimizer,
+                 config.parallel.gradients == GradientExchange::kShard, world_),
+      compression_memory_(*backend_, world_),
       ema_(make_ema(config, *model_, world)),
       learning_rate_(config.learning_rate()),
       plan_(make_plan(config, world, *train_set_)),
       validation_transform_(train_set_->image_shape(), config.data.normalization, {}),
-      checkpointing_(config, world_, *train_set_, checkpointed_state(*model_, optimizer_.get()),
-                     averages_of(ema_), generator_),
+      checkpointing_(
+          config, world_, *train_set_, common_state(*model_, optimizer_),
+          [this](const nn::SafetensorsFile* source) { return leader_state(source); }, generator_),
       reporter_(config, screen, world.rank() == 0, checkpointing_.resumes()) {
   for (std::size_t i = 0; i < parameters_.views.size(); ++i)
     parameter_at_[parameters_.views[i].parameter.data<const float>()] = i;
@@ -179,13 +162,20 @@ Summary Trainer::run() {
 /// Where training begins.
 RunPosition Trainer::resume() {
   const Checkpointing::ResumePoint from = checkpointing_.resume();
-  std::vector<std::size_t> order;  // of gradients, so that their sums have the same bits
+  GradientReducerOptions options = reducer_options(config_.parallel, parameters_);
   if (from.found) {
     reporter_.restore(from.report["progress"]);
-    order = from.report["gradient_order"].get<std::vector<std::size_t>>();
+    optimizer_.restored();
+    // So that sums of gradients have the same bits.
+    options.order = from.report["gradient_order"].get<std::vector<std::size_t>>();
+    options.plain_steps = from.report.value("plain_steps", options.plain_steps);
   }
   reducer_.emplace(world_, parameters_.gradients.values<float>(), gradient_ranges(parameters_),
-                   reducer_options(config_.parallel, parameters_, std::move(order)));
+                   std::move(options));
+  const ExchangeMemory memory = compression_memory_.scatter();
+  compression_memory_.forget();
+  if (!memory.empty() && world_.size() > 1)
+    throw_if_error(reducer_->remember(memory).within("resume"));
   stop_ = config_.max_steps > 0 && from.position.steps_done >= config_.max_steps;
   loader_.emplace(*train_set_,
                   nn::ImageTransform(train_set_->image_shape(), config_.data.normalization,
@@ -266,8 +256,24 @@ RunPosition Trainer::train_epoch(const RunPosition& from) {
 
 void Trainer::save(const RunPosition& position) {
   share_statistics();
-  checkpointing_.save(position,
-                      {{"progress", reporter_.state()}, {"gradient_order", reducer_->order()}});
+  optimizer_.gather(*reducer_);
+  compression_memory_.gather(reducer_->memory());
+  checkpointing_.save(position, {{"progress", reporter_.state()},
+                                 {"gradient_order", reducer_->order()},
+                                 {"plain_steps", reducer_->plain_steps()}});
+  optimizer_.forget_whole();
+  compression_memory_.forget();
+}
+
+/// What only rank 0 has of the run's state, to be filled from `source` or, if null, to be written.
+std::vector<nn::NamedTensor> Trainer::leader_state(const nn::SafetensorsFile* source) {
+  if (source != nullptr) compression_memory_.prepare(*source);
+  std::vector<nn::NamedTensor> state = optimizer_.whole_state();
+  std::ranges::move(compression_memory_.tensors(), std::back_inserter(state));
+  if (ema_)
+    for (const nn::NamedTensor& item : ema_->averages())
+      state.push_back({"ema." + item.name, item.tensor});
+  return state;
 }
 
 /// Where batch norm is not synchronised each rank has running statistics of its own: rank 0's hold.
@@ -301,34 +307,20 @@ StepTotals Trainer::train_step(std::size_t micro_batches, double learning_rate) 
   parameters_.zero_gradients();
   for (std::size_t i = 0; i < micro_batches; ++i)
     run_micro_batch(loader_->next(), i + 1 == micro_batches);
-  if (optimizer_) optimizer_->begin_step(learning_rate);
+  optimizer_.begin_step(learning_rate);
   const StepTotals totals = reducer_->totals().value_or_throw();
   if (std::isfinite(totals.loss))  // else there is nothing to learn from
-    throw_if_error(
-        reducer_->finish([&](FlatSpan span, double scale) { update(span, scale, learning_rate); }));
+    throw_if_error(reducer_->finish([this](FlatSpan span, double scale) { update(span, scale); }));
   return totals;
 }
 
 /// From sums of gradients to new parameters, in one part of the flat arrays.
-void Trainer::update(FlatSpan span, double scale, double learning_rate) {
+void Trainer::update(FlatSpan span, double scale) {
   const auto begin = static_cast<std::int64_t>(span.begin);
   const auto end = static_cast<std::int64_t>(span.end);
   float* const gradients = parameters_.gradients.data<float>() + begin;
   backend_->scale(end - begin, static_cast<float>(scale), nullptr, gradients, gradients);
-  if (!optimizer_) {
-    make_sharded_optimizer();
-    optimizer_->begin_step(learning_rate);
-  }
-  optimizer_->update(begin, end);
-}
-
-void Trainer::make_sharded_optimizer() {
-  std::vector<nn::FlatPart> parts;
-  for (const FlatSpan& span : reducer_->updated_here())
-    parts.push_back({static_cast<std::int64_t>(span.begin), static_cast<std::int64_t>(span.end)});
-  optimizer_ = std::make_unique<nn::ShardedOptimizer>(
-      parameters_, parts,
-      [&](const nn::FlatParameters& part) { return make_optimizer(part, config_.optimizer); });
+  optimizer_.update(span, *reducer_);
 }
 
 void Trainer::report_unused() {

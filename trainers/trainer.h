@@ -16,11 +16,12 @@
 #include "nn/core/flat_parameters.h"
 #include "nn/data/batch_loader.h"
 #include "nn/optim/ema.h"
-#include "nn/optim/make_optimizer.h"
 #include "runtime/parallel/gradient_reducer.h"
 #include "runtime/parallel/timed_communicator.h"
 #include "trainers/checkpointing.h"
+#include "trainers/compression_memory.h"
 #include "trainers/config.h"
+#include "trainers/rank_optimizer.h"
 #include "trainers/reporter.h"
 #include "trainers/validation.h"
 
@@ -60,8 +61,8 @@ class Trainer {
   void exchange_average();
   ValidationSums validate_model();
   StepTotals train_step(std::size_t micro_batches, double learning_rate);
-  void update(FlatSpan span, double scale, double learning_rate);
-  void make_sharded_optimizer();
+  void update(FlatSpan span, double scale);
+  std::vector<nn::NamedTensor> leader_state(const nn::SafetensorsFile* source);
   void report_unused();
   void run_micro_batch(const nn::MicroBatch& batch, bool last);
   void finish_epoch(std::size_t epoch);
@@ -77,8 +78,9 @@ class Trainer {
   std::unique_ptr<nn::Module> model_;
   nn::FlatParameters parameters_;
   std::unordered_map<const float*, std::size_t> parameter_at_;  // index by address
-  std::unique_ptr<nn::Optimizer> optimizer_;  // sharded: when it is known what is whose
-  std::optional<nn::Ema> ema_;                // of rank 0, which keeps it for all
+  RankOptimizer optimizer_;
+  CompressionMemory compression_memory_;
+  std::optional<nn::Ema> ema_;  // of rank 0, which keeps it for all
   nn::Schedule learning_rate_;
   std::optional<GradientReducer> reducer_;  // once it is known where training begins
   std::vector<UnusedRange> reported_unused_;

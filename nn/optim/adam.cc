@@ -60,11 +60,12 @@ void Adam::update(std::int64_t begin, std::int64_t end) {
                 });
 }
 
-std::vector<NamedTensor> Adam::state() const {
-  std::vector<NamedTensor> all{{"steps", steps_}};
-  append_state("mean", means_, parameters().views, all);
-  append_state("square", squares_, parameters().views, all);
-  return all;
+std::vector<NamedTensor> Adam::flat_state() const {
+  return {{"mean", means_}, {"square", squares_}};
+}
+
+std::vector<NamedTensor> Adam::scalars() const {
+  return {{"steps", steps_}};
 }
 
 std::size_t Adam::state_bytes() const {

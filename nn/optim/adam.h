@@ -27,7 +27,8 @@ class Adam : public Optimizer {
   void begin_step(double learning_rate) override;
   void update(std::int64_t begin, std::int64_t end) override;
   /// "mean.NAME", "square.NAME", and "steps" (f32 [1]: exact up to 16 million).
-  std::vector<NamedTensor> state() const override;
+  std::vector<NamedTensor> flat_state() const override;
+  std::vector<NamedTensor> scalars() const override;
   std::size_t state_bytes() const override;
 
  private:

@@ -157,6 +157,10 @@ void Muon::update_matrix(const FlatView& view) {
                step.data<const float>(), view.parameter.data<float>());
 }
 
+std::vector<NamedTensor> Muon::flat_state() const {
+  return {{"velocity", velocities_}};
+}
+
 std::vector<NamedTensor> Muon::state() const {
   std::vector<NamedTensor> all;
   append_state("velocity", velocities_, matrices_, all);

@@ -37,8 +37,9 @@ class Muon : public Optimizer {
   void begin_step(double learning_rate) override;
   void update(std::int64_t begin, std::int64_t end) override;
   bool needs_whole_parameters() const override { return true; }
-  /// "velocity.NAME".
+  /// "velocity.NAME", of what has momentum.
   std::vector<NamedTensor> state() const override;
+  std::vector<NamedTensor> flat_state() const override;
   std::size_t state_bytes() const override;
 
  private:

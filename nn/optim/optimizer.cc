@@ -31,6 +31,13 @@ void Optimizer::append_state(const std::string& prefix, const Tensor& flat,
         {prefix + "." + view.name, Tensor::view_of(flat, view.offset, view.parameter.shape())});
 }
 
+std::vector<NamedTensor> Optimizer::state() const {
+  std::vector<NamedTensor> all = scalars();
+  for (const NamedTensor& item : flat_state())
+    append_state(item.name, item.tensor, parameters_.views, all);
+  return all;
+}
+
 std::vector<OptimizerRange> optimizer_ranges(const std::vector<FlatView>& views,
                                              const PerKind& weight_decay,
                                              const PerKind& rate_factors) {

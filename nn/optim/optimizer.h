@@ -46,8 +46,13 @@ class Optimizer {
   virtual void update(std::int64_t begin, std::int64_t end) = 0;
   /// Whether parts must begin and end between parameters.
   virtual bool needs_whole_parameters() const { return false; }
-  /// For a checkpoint, sharing memory: "velocity.NAME" and the like.
-  virtual std::vector<NamedTensor> state() const = 0;
+  /// For a checkpoint, sharing memory: scalars() and, parameter by parameter, what flat_state()
+  /// holds: "velocity.NAME" and the like.
+  virtual std::vector<NamedTensor> state() const;
+  /// State that lies beside the flat parameters, f32 of their size: "velocity" and the like.
+  virtual std::vector<NamedTensor> flat_state() const = 0;
+  /// State that does not grow with the parameters; the same for every part of them.
+  virtual std::vector<NamedTensor> scalars() const { return {}; }
   /// Bytes of state.
   virtual std::size_t state_bytes() const = 0;
 

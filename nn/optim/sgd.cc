@@ -44,10 +44,9 @@ void Sgd::update(std::int64_t begin, std::int64_t end) {
                 });
 }
 
-std::vector<NamedTensor> Sgd::state() const {
-  std::vector<NamedTensor> all;
-  if (velocities_.defined()) append_state("velocity", velocities_, parameters().views, all);
-  return all;
+std::vector<NamedTensor> Sgd::flat_state() const {
+  if (!velocities_.defined()) return {};
+  return {{"velocity", velocities_}};
 }
 
 std::size_t Sgd::state_bytes() const {

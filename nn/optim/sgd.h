@@ -24,8 +24,8 @@ class Sgd : public Optimizer {
 
   void begin_step(double learning_rate) override { learning_rate_ = learning_rate; }
   void update(std::int64_t begin, std::int64_t end) override;
-  /// "velocity.NAME"; none without momentum.
-  std::vector<NamedTensor> state() const override;
+  /// "velocity"; none without momentum.
+  std::vector<NamedTensor> flat_state() const override;
   std::size_t state_bytes() const override;
 
  private:

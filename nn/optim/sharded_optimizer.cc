@@ -31,7 +31,6 @@ ShardedOptimizer::ShardedOptimizer(const FlatParameters& parameters,
                                    const std::vector<FlatPart>& parts, const Make& make)
     : Optimizer(parameters) {
   for (const FlatPart& part : parts) {
-    if (part.begin == part.end) continue;
     shards_.push_back({part, make(cut(parameters, part))});
     if (shards_.back().optimizer->needs_whole_parameters())
       throw Error("this optimizer needs whole parameters: it cannot be sharded");
@@ -45,13 +44,6 @@ void ShardedOptimizer::begin_step(double learning_rate) {
 void ShardedOptimizer::update(std::int64_t begin, std::int64_t end) {
   for (const Shard& shard : shards_)
     if (shard.part.begin == begin && shard.part.end == end) shard.optimizer->update(0, end - begin);
-}
-
-std::vector<NamedTensor> ShardedOptimizer::state() const {
-  std::vector<NamedTensor> all;
-  for (const Shard& shard : shards_)
-    for (NamedTensor& item : shard.optimizer->state()) all.push_back(std::move(item));
-  return all;
 }
 
 std::size_t ShardedOptimizer::state_bytes() const {

@@ -18,9 +18,12 @@ class ShardedOptimizer : public Optimizer {
   void begin_step(double learning_rate) override;
   /// [begin, end) is one of the parts.
   void update(std::int64_t begin, std::int64_t end) override;
-  /// Of the parts: a parameter that is cut appears in pieces, as vectors.
-  std::vector<NamedTensor> state() const override;
+  /// None: each part's optimizer has its own.
+  std::vector<NamedTensor> flat_state() const override { return {}; }
   std::size_t state_bytes() const override;
+
+  /// The optimizer of the part with this number, which may be an empty one.
+  const Optimizer& part(std::size_t index) const { return *shards_[index].optimizer; }
 
  private:
   struct Shard {

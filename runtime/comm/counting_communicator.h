@@ -4,6 +4,7 @@
 // Any thread may call any member.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -29,12 +30,17 @@ class CountingCommunicator final : public Communicator {
     return sum;
   }
   /// Bytes that this rank handed to collectives as input.
-  std::uint64_t collective_bytes() const { return bytes_; }
+  std::uint64_t collective_bytes() const {
+    std::uint64_t sum = 0;
+    for (const auto& bytes : bytes_) sum += bytes;
+    return sum;
+  }
+  std::uint64_t bytes(CollectiveKind kind) const { return bytes_[index(kind)]; }
   std::uint64_t messages_sent() const { return sent_; }
   std::uint64_t messages_received() const { return received_; }
   void reset() {
     for (auto& count : counts_) count = 0;
-    bytes_ = 0;
+    for (auto& bytes : bytes_) bytes = 0;
     sent_ = 0;
     received_ = 0;
   }
@@ -78,14 +84,16 @@ class CountingCommunicator final : public Communicator {
  private:
   static std::size_t index(CollectiveKind kind) { return static_cast<std::size_t>(kind); }
   void note(const CollectiveCall& call) {
-    if (index(call.kind) < counts_.size()) ++counts_[index(call.kind)];
-    bytes_ += call.input.bytes();
-    for (const Buffer& piece : call.pieces) bytes_ += piece.bytes();
+    const std::size_t kind = std::min(index(call.kind), counts_.size() - 1);
+    ++counts_[kind];
+    bytes_[kind] += call.input.bytes();
+    for (const Buffer& piece : call.pieces) bytes_[kind] += piece.bytes();
   }
 
   Communicator& inner_;
+  // By kind; one more for what is none.
   std::array<std::atomic<std::uint64_t>, std::size(kAllCollectiveKinds) + 1> counts_{};
-  std::atomic<std::uint64_t> bytes_{0};
+  std::array<std::atomic<std::uint64_t>, std::size(kAllCollectiveKinds) + 1> bytes_{};
   std::atomic<std::uint64_t> sent_{0};
   std::atomic<std::uint64_t> received_{0};
 };

@@ -10,6 +10,7 @@
 
 #include "runtime/comm/communicator.h"
 #include "runtime/parallel/bucket_plan.h"
+#include "runtime/parallel/exchange_memory.h"
 
 namespace dlaunch {
 
@@ -31,6 +32,13 @@ class BucketExchange {
   virtual void updated(std::size_t /*index*/) {}
   /// Ends the step: all ranks have all parameters' new values.
   virtual Status finish() { return {}; }
+
+  /// What it carries from step to step; empty if that is nothing. Between steps.
+  virtual ExchangeMemory memory() const { return {}; }
+  /// Goes on from what memory() gave. kMismatch if it is another network's or has another rank.
+  virtual Status remember(const ExchangeMemory& /*memory*/) {
+    return Status(StatusCode::kMismatch, "this exchange carries nothing from step to step");
+  }
 };
 
 /// What an exchange works on; all of it outlives it.

@@ -16,6 +16,8 @@
 #include <random>
 #include <utility>
 
+#include <spdlog/fmt/fmt.h>
+
 #include "runtime/parallel/bucket_exchange.h"
 #include "runtime/parallel/low_rank.h"
 #include "runtime/parallel/works.h"
@@ -61,6 +63,8 @@ class PowerSgdExchange final : public BucketExchange {
   void advance() override;
   Status wait(std::size_t index) override;
   FlatSpan summed(std::size_t index) const override { return buckets_[index].span; }
+  ExchangeMemory memory() const override;
+  Status remember(const ExchangeMemory& memory) override;
 
  private:
   void add_range(CompressedBucket& bucket, const GradientRange& range, std::size_t rank);
@@ -73,12 +77,12 @@ class PowerSgdExchange final : public BucketExchange {
 
   ExchangeContext context_;
   std::vector<CompressedBucket> buckets_;
-  std::vector<float> errors_;     // of all matrices; means over samples
-  std::vector<float> sent_;       // what all-reduce 1 sums
-  std::vector<float> factors_;    // what all-reduce 2 sums; kept for the next step
-  std::minstd_rand random_;       // the same on all ranks
-  double samples_ = 0;            // of the step, over all ranks
-  std::size_t with_factors_ = 0;  // buckets whose all-reduce 2 was started
+  std::vector<float> errors_;       // of all matrices; means over samples
+  std::vector<float> sent_;         // what all-reduce 1 sums
+  std::vector<float> factors_;      // what all-reduce 2 sums; kept for the next step
+  std::uint32_t random_state_ = 1;  // the same on all ranks
+  double samples_ = 0;              // of the step, over all ranks
+  std::size_t with_factors_ = 0;    // buckets whose all-reduce 2 was started
   Works first_;
   Works second_;
 };
@@ -109,6 +113,33 @@ PowerSgdExchange::PowerSgdExchange(ExchangeContext context, const std::vector<Bu
       for (std::size_t k = 0; k < matrix.extent.rank; ++k) randomise(matrix, k);
 }
 
+ExchangeMemory PowerSgdExchange::memory() const {
+  ExchangeMemory memory{.errors = std::vector<float>(context_.gradients.size()),
+                        .factors = factors_,
+                        .random = random_state_};
+  for (const CompressedBucket& bucket : buckets_)
+    for (const Matrix& matrix : bucket.matrices)
+      std::copy_n(errors_.data() + matrix.error, matrix.size(),
+                  memory.errors.data() + matrix.gradient);
+  return memory;
+}
+
+Status PowerSgdExchange::remember(const ExchangeMemory& memory) {
+  if (memory.errors.size() != context_.gradients.size() || memory.factors.size() != factors_.size())
+    return Status(
+        StatusCode::kMismatch,
+        fmt::format("power_sgd: errors of {} gradients and {} factors cannot serve {} and {}",
+                    memory.errors.size(), memory.factors.size(), context_.gradients.size(),
+                    factors_.size()));
+  factors_ = memory.factors;
+  random_state_ = memory.random;
+  for (const CompressedBucket& bucket : buckets_)
+    for (const Matrix& matrix : bucket.matrices)
+      std::copy_n(memory.errors.data() + matrix.gradient, matrix.size(),
+                  errors_.data() + matrix.error);
+  return {};
+}
+
 void PowerSgdExchange::add_range(CompressedBucket& bucket, const GradientRange& range,
                                  std::size_t rank) {
   const Extent extent{.rows = range.rows, .columns = range.count / range.rows, .rank = rank};
@@ -127,8 +158,11 @@ void PowerSgdExchange::add_range(CompressedBucket& bucket, const GradientRange& 
 /// Another direction to look for what the matrix has besides its other ones.
 void PowerSgdExchange::randomise(const Matrix& matrix, std::size_t column) {
   float* const q = q_of(matrix) + column * matrix.extent.columns;
-  for (std::size_t i = 0; i < matrix.extent.columns; ++i)
-    q[i] = static_cast<float>(random_()) / static_cast<float>(std::minstd_rand::max()) - 0.5F;
+  std::minstd_rand random(random_state_);
+  for (std::size_t i = 0; i < matrix.extent.columns; ++i) {
+    random_state_ = static_cast<std::uint32_t>(random());
+    q[i] = static_cast<float>(random_state_) / static_cast<float>(std::minstd_rand::max()) - 0.5F;
+  }
 }
 
 void PowerSgdExchange::start(std::size_t index) {

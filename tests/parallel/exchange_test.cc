@@ -1,6 +1,7 @@
 // Ways to sum gradients: each against double precision, and what it sends.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <random>
 #include <string>
 
@@ -265,6 +266,42 @@ TEST_P(Exchanges, PowerSgdKeepsItsErrorsThroughAStepWithoutSamples) {
       if (world.rank() == 0) (pause ? with : without) = gradients;
     });
   EXPECT_EQ(with, without);
+}
+
+TEST_P(Exchanges, PowerSgdGoesOnFromItsMemoryWithTheSameBits) {
+  run_threads_as_ranks(ranks_, [&](Communicator& world) {
+    const auto options = options_for(GradientExchange::kPowerSgd);
+    std::vector<float> gradients(kSize), others(kSize);
+    GradientReducer undisturbed(world, gradients, kRanges, options);
+    std::optional<GradientReducer> broken(std::in_place, world, others, kRanges, options);
+    for (int step = 0; step < 4; ++step) {
+      if (step == 2 && ranks_ > 1) {
+        const ExchangeMemory memory = broken->memory();
+        broken.emplace(world, others, kRanges, options);
+        ASSERT_TRUE(broken->remember(memory).ok());
+      }
+      std::ranges::copy(gradients_of(seed_, world.rank(), step), gradients.begin());
+      // A matrix without a second direction: where the next one is looked for is random.
+      if (step == 1) std::fill(gradients.begin(), gradients.begin() + 2400, 1.0F);
+      others = gradients;
+      run_step(undisturbed, gradients, samples_of(world.rank(), step));
+      run_step(*broken, others, samples_of(world.rank(), step));
+      EXPECT_EQ(gradients, others) << "step " << step;
+    }
+  });
+}
+
+TEST(Exchange, OfAnotherRankRefusesAMemory) {
+  run_threads_as_ranks(2, [&](Communicator& world) {
+    std::vector<float> gradients(kSize);
+    auto options = options_for(GradientExchange::kPowerSgd);
+    const ExchangeMemory memory = GradientReducer(world, gradients, kRanges, options).memory();
+    options.power_sgd_rank = 3;
+    GradientReducer other(world, gradients, kRanges, options);
+    EXPECT_EQ(other.remember(memory).code(), StatusCode::kMismatch);
+    GradientReducer plain(world, gradients, kRanges, options_for(GradientExchange::kAllReduce));
+    EXPECT_EQ(plain.remember(memory).code(), StatusCode::kMismatch);
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, Exchanges, ::testing::Values(1, 2, 3, 5));

@@ -1,5 +1,8 @@
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
+#include "runtime/parallel/parts.h"
 #include "runtime/parallel/state_broadcast.h"
 #include "runtime/parallel/timed_communicator.h"
 #include "tests/support/thread_ranks.h"
@@ -50,6 +53,34 @@ TEST(TimedCommunicator, AddsUpTheTimeThatCallersWait) {
     EXPECT_LE(world.time_waited(), std::chrono::steady_clock::now() - begin);
     EXPECT_EQ(values[0], 4);
   });
+}
+
+TEST(Parts, ComeTogetherOnRankZeroAndGoBack) {
+  // Spans that do not divide evenly, with a gap; one so short that some ranks have nothing of it.
+  const std::vector<FlatSpan> spans{{100, 333}, {0, 97}, {340, 343}};
+  for (const int ranks : {1, 2, 3, 5})
+    run_threads_as_ranks(ranks, [&](Communicator& world) {
+      std::vector<std::vector<float>> parts;
+      for (const FlatSpan& span : spans) {
+        const FlatSpan own = even_parts(
+            span, static_cast<std::size_t>(ranks))[static_cast<std::size_t>(world.rank())];
+        parts.emplace_back();
+        for (std::size_t i = own.begin; i < own.end; ++i)
+          parts.back().push_back(static_cast<float>(i));
+      }
+      const auto expected = parts;
+      const PartOf part = [&](std::size_t index) { return std::span(parts[index]); };
+      std::vector<float> whole(world.rank() == 0 ? 350 : 0, -1);
+      ASSERT_TRUE(gather_parts(world, spans, part, whole).ok());
+      for (std::size_t i = 0; i < whole.size(); ++i) {
+        const bool within = std::ranges::any_of(
+            spans, [&](const FlatSpan& span) { return span.begin <= i && i < span.end; });
+        EXPECT_EQ(whole[i], within ? static_cast<float>(i) : -1);
+      }
+      for (auto& values : parts) std::ranges::fill(values, 0.0F);
+      ASSERT_TRUE(scatter_parts(world, spans, whole, part).ok());
+      EXPECT_EQ(parts, expected);
+    });
 }
 
 }  // namespace

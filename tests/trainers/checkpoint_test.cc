@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -47,6 +48,11 @@ class Checkpoints : public testing::DtrainTest {
     Tensors tensors;
     for (const auto& [name, entry] : file.tensors()) tensors[name] = file.read(name);
     return tensors;
+  }
+  static std::vector<float> floats_of(const std::vector<std::byte>& bytes) {
+    std::vector<float> values(bytes.size() / sizeof(float));
+    std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
+    return values;
   }
   std::string newest() const { return nn::CheckpointFolder(folder()).list().back().path; }
 
@@ -91,6 +97,82 @@ TEST_F(Checkpoints, ARunInTwoPartsEqualsOneWithoutABreak) {
   EXPECT_EQ(tensors_in(newest()), expected);
   EXPECT_EQ(metrics().back()["train_loss"], loss);
   EXPECT_EQ(metrics().back()["images"], 260);
+}
+
+/// With Adam, whose state is not all alike.
+constexpr const char* kWithAdam = R"({
+  "data": {"set": "synthetic",
+           "synthetic": {"classes": 4, "train_size": 130, "test_size": 37}},
+  "optimizer": {"name": "adam"},
+  "train": {"epochs": 2, "global_batch_size": 24, "batch_size_per_rank": 0, "accumulation_steps": 2}
+})";
+
+/// Ways to sum gradients that keep state of their own.
+class CheckpointsOf : public Checkpoints, public ::testing::WithParamInterface<const char*> {
+ protected:
+  void SetUp() override {
+    Checkpoints::SetUp();
+    write("adam.json", kWithAdam);
+  }
+  CompletedProcess train(int ranks, const std::vector<std::string>& more) const {
+    std::vector<std::string> arguments{"--set", "checkpoint.every_epochs=1",
+                                       "--set", "parallel.bucket_mib=0.5",
+                                       "--set", "parallel.plain_steps=4",
+                                       "--set", "parallel.gradients=" + std::string(GetParam())};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return dtrain(ranks, arguments, "adam.json");
+  }
+};
+
+TEST_P(CheckpointsOf, ARunInThreePartsEqualsOneWithoutABreak) {
+  const CompletedProcess whole = train(2, {});
+  ASSERT_EQ(whole.exit_code, kExitOk) << whole.error;
+  const Tensors expected = tensors_in(newest());
+  fs::remove_all(directory_ + "/out");
+  // Breaks before compression begins, and after.
+  for (const char* last : {"train.max_steps=3", "train.max_steps=7", "train.max_steps=0"}) {
+    const CompletedProcess part = train(2, {"--resume", "auto", "--set", last});
+    ASSERT_EQ(part.exit_code, kExitOk) << part.error;
+  }
+  EXPECT_EQ(tensors_in(newest()), expected);
+}
+
+TEST_P(CheckpointsOf, ServeAnotherNumberOfRanksToo) {
+  ASSERT_EQ(train(2, {"--set", "train.max_steps=6"}).exit_code, kExitOk);
+  for (const int ranks : {3, 1}) {
+    const std::string more = ranks == 3 ? "train.max_steps=8" : "train.max_steps=0";
+    const CompletedProcess process = train(ranks, {"--resume", "auto", "--set", more});
+    EXPECT_EQ(process.exit_code, kExitOk) << process.error;
+  }
+  EXPECT_EQ(metrics().back()["images"], 260);
+}
+
+INSTANTIATE_TEST_SUITE_P(Engine, CheckpointsOf, ::testing::Values("shard", "power_sgd"),
+                         [](const auto& instance) { return std::string(instance.param); });
+
+TEST_F(Checkpoints, OfShardedStateAreThoseOfWholeState) {
+  write("adam.json", kWithAdam);
+  const auto checkpoint = [&](const std::string& gradients) {
+    fs::remove_all(directory_ + "/out");
+    const CompletedProcess process =
+        dtrain(3,
+               {"--set", "checkpoint.every_epochs=1", "--set", "train.max_steps=3", "--set",
+                "parallel.gradients=" + gradients},
+               "adam.json");
+    EXPECT_EQ(process.exit_code, kExitOk) << process.error;
+    return tensors_in(newest());
+  };
+  const Tensors whole = checkpoint("all_reduce");
+  const Tensors sharded = checkpoint("shard");
+  ASSERT_EQ(whole.size(), sharded.size());
+  EXPECT_EQ(whole.at("optimizer.steps"), sharded.at("optimizer.steps"));
+  for (const auto& [name, bytes] : whole) {
+    ASSERT_TRUE(sharded.contains(name)) << name;
+    const std::vector<float> expected = floats_of(bytes), actual = floats_of(sharded.at(name));
+    ASSERT_EQ(expected.size(), actual.size()) << name;
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      ASSERT_NEAR(expected[i], actual[i], 1e-5) << name << ", element " << i;
+  }
 }
 
 TEST_F(Checkpoints, ServeAnotherNumberOfRanks) {

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "nn/core/autograd.h"
 #include "nn/cpu/cpu_backend.h"
 #include "nn/data/synthetic.h"
 #include "nn/models/model.h"
@@ -132,6 +133,66 @@ TEST(Validate, GivesTheSameSumsForAnySplit) {
     EXPECT_EQ(split.top5, alone.top5);
     EXPECT_NEAR(split.loss, alone.loss, 1e-4);
   }
+}
+
+TEST(Validate, TakesTheMeanOfAnImagesScoresAndItsMirrorImages) {
+  const nn::SyntheticOptions options{.classes = 6, .test_size = 11, .shape = {32, 32, 3}};
+  const auto dataset = make_synthetic(options, nn::Split::kTest);
+  const nn::Normalization normalization{{0.5, 0.4, 0.6}, {0.25, 0.2, 0.3}};
+  const auto backend = nn::make_cpu_backend();
+  nn::Generator generator(3);
+  const auto model = make_model("small_cnn", {.num_classes = 6}, *backend, generator, nullptr);
+
+  // Scores of one image, seen from the left or from the right; all arithmetic is this test's own.
+  const auto scores_of = [&](std::size_t index, bool from_the_right) {
+    std::vector<std::uint8_t> bytes(options.shape.size());
+    dataset->copy_image(index, bytes);
+    std::vector<float> pixels(bytes.size());
+    for (std::size_t row = 0; row < 32; ++row)
+      for (std::size_t column = 0; column < 32; ++column)
+        for (std::size_t k = 0; k < 3; ++k) {
+          const std::size_t source = from_the_right ? 31 - column : column;
+          pixels[(row * 32 + column) * 3 + k] = static_cast<float>(
+              (bytes[(row * 32 + source) * 3 + k] / 255.0 - normalization.mean[k]) /
+              normalization.deviation[k]);
+        }
+    const nn::NoGradGuard no_grad;
+    const nn::Tensor output =
+        model->forward(nn::Tensor::from(*backend, {1, 32, 32, 3}, std::span<const float>(pixels)));
+    const auto values = output.values<const float>();
+    return std::vector<double>(values.begin(), values.end());
+  };
+  model->eval();
+  double loss = 0, top1 = 0, plain_loss = 0;
+  for (std::size_t i = 0; i < dataset->size(); ++i) {
+    const auto loss_of = [&](const std::vector<double>& scores) {
+      double sum = 0;
+      for (const double score : scores) sum += std::exp(score);
+      return std::log(sum) - scores[static_cast<std::size_t>(dataset->label(i))];
+    };
+    auto scores = scores_of(i, false);
+    plain_loss += loss_of(scores);
+    const auto mirrored = scores_of(i, true);
+    for (std::size_t k = 0; k < scores.size(); ++k) scores[k] = (scores[k] + mirrored[k]) / 2;
+    loss += loss_of(scores);
+    top1 += std::ranges::max_element(scores) - scores.begin() == dataset->label(i) ? 1 : 0;
+  }
+  for (const int ranks : {1, 3})
+    run_threads_as_ranks(ranks, [&](Communicator& world) {
+      const auto own_backend = nn::make_cpu_backend();
+      nn::Generator same(3);
+      const auto own_model =
+          make_model("small_cnn", {.num_classes = 6}, *own_backend, same, nullptr);
+      const ValidationShard shard =
+          scatter_validation_set(world, world.rank() == 0 ? dataset.get() : nullptr, options.shape);
+      const ValidationSums sums =
+          validate(world, *own_backend, *own_model, {options.shape, normalization, {}}, shard,
+                   {.batch_size = 4, .mirror = true});
+      EXPECT_EQ(sums.samples, 11);
+      EXPECT_EQ(sums.top1, top1);
+      EXPECT_NEAR(sums.loss, loss, 1e-4);
+    });
+  EXPECT_GT(std::abs(loss - plain_loss), 1e-3);  // else nothing was shown
 }
 
 }  // namespace

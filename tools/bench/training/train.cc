@@ -14,6 +14,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "runtime/comm/counting_communicator.h"
 #include "tools/bench/measure/memory.h"
 #include "tools/bench/measure/statistics.h"
 #include "tools/bench/report.h"
@@ -96,8 +97,22 @@ StepTimes read_steps(const std::string& path, std::size_t warmup, double images_
   return times;
 }
 
+/// Bytes that a rank sends for the reductions of all steps, if they are rings.
+double ring_bytes(const CountingCommunicator& world) {
+  const auto ranks = static_cast<double>(world.size());
+  const auto bytes = [&](CollectiveKind kind) { return static_cast<double>(world.bytes(kind)); };
+  return (ranks - 1) *
+         ((2 * bytes(CollectiveKind::kAllReduce) + bytes(CollectiveKind::kReduceScatter)) / ranks +
+          bytes(CollectiveKind::kAllGather));
+}
+
+struct RankFigures {
+  double peak_mib = 0;           // the largest
+  double sent_mib_per_step = 0;  // the largest
+};
+
 void report(const TrainingOptions& options, const TrainConfig& config,
-            const dlaunch::Summary& summary, StepTimes times, double peak_mib_of_rank) {
+            const dlaunch::Summary& summary, StepTimes times, const RankFigures& figures) {
   std::sort(times.seconds.begin(), times.seconds.end());
   double total = 0;
   for (const double seconds : times.seconds) total += seconds;
@@ -116,7 +131,8 @@ void report(const TrainingOptions& options, const TrainConfig& config,
     document[name] = quantile(times.seconds, fraction) * kMilli;
   }
   document["communication_share"] = summary.communication_share();
-  document["peak_mib"] = peak_mib_of_rank;
+  document["peak_mib"] = figures.peak_mib;
+  document["sent_mib_per_step"] = figures.sent_mib_per_step;
   document["tensor_mib"] = static_cast<double>(summary.peak_tensor_bytes) / kMiB;
 
   std::printf("%s, %s, %zu ranks, %.0f images a step\n", config.model.c_str(),
@@ -128,7 +144,9 @@ void report(const TrainingOptions& options, const TrainConfig& config,
               document["ms_p90"].get<double>(), document["ms_most"].get<double>());
   std::printf("  communication  %.2f %% of the training time waiting\n",
               100 * summary.communication_share());
-  std::printf("  peak memory    %.1f MiB per rank, %.1f of it tensors\n", peak_mib_of_rank,
+  std::printf("  sent           %.2f MiB per rank and step, by ring algorithms\n",
+              figures.sent_mib_per_step);
+  std::printf("  peak memory    %.1f MiB per rank, %.1f of it tensors\n", figures.peak_mib,
               document["tensor_mib"].get<double>());
   if (!options.json_path.empty()) write_document(options.json_path, document);
 }
@@ -139,14 +157,17 @@ void measure_training(Communicator& world, const TrainingOptions& options) {
   const TemporaryFolder folder;  // every rank reads the configuration; rank 0 writes the metrics
   const auto ranks = static_cast<std::size_t>(world.size());
   const TrainConfig config = config_to_measure(options, ranks, folder.path());
-  Trainer trainer(config, world, {.out = std::cout});
+  CountingCommunicator counted(world);
+  Trainer trainer(config, counted, {.out = std::cout});
   const dlaunch::Summary summary = trainer.run();
-  std::array<double, 1> peak{peak_mib()};
-  throw_if_error(world.all_reduce(peak, ReduceOp::kMax));
+  const auto steps = static_cast<double>(options.warmup_steps + options.steps);
+  std::array<double, 2> most{peak_mib(), ring_bytes(counted) / kMiB / steps};
+  throw_if_error(world.all_reduce(most, ReduceOp::kMax));
   if (world.rank() != 0) return;
   const auto images = static_cast<double>(config.samples_per_step(ranks));
   report(options, config, summary,
-         read_steps(folder.path() + "/metrics.jsonl", options.warmup_steps, images), peak[0]);
+         read_steps(folder.path() + "/metrics.jsonl", options.warmup_steps, images),
+         {most[0], most[1]});
 }
 
 }  // namespace dlaunch::bench

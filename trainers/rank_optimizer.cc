@@ -1,0 +1,118 @@
+#include "trainers/rank_optimizer.h"
+
+#include <cstring>
+#include <utility>
+
+#include "runtime/parallel/parts.h"
+
+namespace dlaunch {
+namespace {
+
+std::vector<FlatSpan> spans_of(const GradientReducer& reducer) {
+  std::vector<FlatSpan> spans;
+  for (const Bucket& bucket : reducer.buckets()) spans.push_back(bucket.span);
+  return spans;
+}
+
+std::vector<nn::NamedTensor> with_prefix(std::vector<nn::NamedTensor> state) {
+  for (nn::NamedTensor& item : state) item.name = "optimizer." + item.name;
+  return state;
+}
+
+/// State number `item` of each part, as parts.h wants it.
+PartOf state_of_parts(const nn::ShardedOptimizer& parts, std::size_t item) {
+  return [&parts, item](std::size_t index) {
+    return parts.part(index).flat_state()[item].tensor.values<float>();
+  };
+}
+
+}  // namespace
+
+RankOptimizer::RankOptimizer(nn::FlatParameters parameters, nn::OptimizerOptions options,
+                             bool sharded, Communicator& world)
+    : parameters_(std::move(parameters)),
+      options_(std::move(options)),
+      world_(world),
+      optimizer_(sharded ? nullptr : make_optimizer(parameters_, options_)) {}
+
+void RankOptimizer::begin_step(double learning_rate) {
+  learning_rate_ = learning_rate;
+  if (optimizer_) optimizer_->begin_step(learning_rate);
+  if (parts_) parts_->begin_step(learning_rate);
+}
+
+void RankOptimizer::update(FlatSpan span, const GradientReducer& reducer) {
+  if (!optimizer_ && !parts_) make_parts(reducer);
+  nn::Optimizer& optimizer = optimizer_ ? *optimizer_ : *parts_;
+  optimizer.update(static_cast<std::int64_t>(span.begin), static_cast<std::int64_t>(span.end));
+}
+
+void RankOptimizer::make_parts(const GradientReducer& reducer) {
+  std::vector<nn::FlatPart> parts;
+  for (const FlatSpan& span : reducer.updated_here())
+    parts.push_back({static_cast<std::int64_t>(span.begin), static_cast<std::int64_t>(span.end)});
+  parts_ = std::make_unique<nn::ShardedOptimizer>(
+      parameters_, parts,
+      [&](const nn::FlatParameters& part) { return make_optimizer(part, options_); });
+  if (restored_) scatter(spans_of(reducer));
+  forget_whole();
+  parts_->begin_step(learning_rate_);
+}
+
+std::size_t RankOptimizer::state_bytes() const {
+  if (optimizer_) return optimizer_->state_bytes();
+  return parts_ ? parts_->state_bytes() : 0;
+}
+
+std::vector<nn::NamedTensor> RankOptimizer::common_state() const {
+  return optimizer_ ? with_prefix(optimizer_->state()) : std::vector<nn::NamedTensor>();
+}
+
+std::vector<nn::NamedTensor> RankOptimizer::whole_state() {
+  if (optimizer_) return {};
+  if (!whole_) whole_ = make_optimizer(parameters_, options_);
+  return with_prefix(whole_->state());
+}
+
+void RankOptimizer::gather(const GradientReducer& reducer) {
+  if (optimizer_) return;
+  const std::vector<FlatSpan> spans = spans_of(reducer);
+  std::vector<nn::NamedTensor> whole;
+  if (world_.rank() == 0) {
+    whole_ = make_optimizer(parameters_, options_);
+    whole = whole_->flat_state();
+    // Of any part: they count the same.
+    const auto scalars = whole_->scalars();
+    for (std::size_t i = 0; i < scalars.size(); ++i)
+      std::ranges::copy(parts_->part(0).scalars()[i].tensor.values<const float>(),
+                        scalars[i].tensor.values<float>().begin());
+  }
+  for (std::size_t i = 0; i < parts_->part(0).flat_state().size(); ++i)
+    throw_if_error(
+        gather_parts(world_, spans, state_of_parts(*parts_, i),
+                     whole.empty() ? std::span<float>() : whole[i].tensor.values<float>())
+            .within("checkpoint"));
+}
+
+void RankOptimizer::scatter(const std::vector<FlatSpan>& spans) {
+  std::vector<nn::NamedTensor> whole;
+  if (world_.rank() == 0) whole = whole_->flat_state();
+  for (std::size_t i = 0; i < parts_->part(0).flat_state().size(); ++i)
+    throw_if_error(scatter_parts(world_, spans,
+                                 whole.empty() ? std::span<const float>()
+                                               : whole[i].tensor.values<const float>(),
+                                 state_of_parts(*parts_, i))
+                       .within("resume"));
+  for (std::size_t i = 0; i < parts_->part(0).scalars().size(); ++i) {
+    const nn::Tensor scalar = parts_->part(0).scalars()[i].tensor;
+    if (world_.rank() == 0)
+      std::ranges::copy(whole_->scalars()[i].tensor.values<const float>(),
+                        scalar.values<float>().begin());
+    throw_if_error(world_.broadcast(scalar.values<float>(), 0).within("resume"));
+    for (std::size_t part = 1; part < spans.size(); ++part)
+      std::ranges::copy(scalar.values<const float>(),
+                        parts_->part(part).scalars()[i].tensor.values<float>().begin());
+  }
+}
+
+}  // namespace dlaunch
