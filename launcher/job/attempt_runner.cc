@@ -12,7 +12,6 @@
 #include "launcher/failure/report.h"
 #include "launcher/ranks/binding.h"
 #include "launcher/ranks/rank_plans.h"
-#include "launcher/ranks/spawn.h"
 #include "launcher/ranks/standard_input.h"
 #include "launcher/supervision/descendants.h"
 #include "runtime/base/token.h"
@@ -77,7 +76,8 @@ Status AttemptRunner::run(JobIdentity job, const std::function<void()>& when_sta
       loop_, relay_,
       {.attempt = job.attempt, .job_deadline = deadline_, .grace = options_.supervision.grace});
   supervisor_ = &supervisor;
-  Status started = start_ranks(job, supervisor);
+  SpawnCrew crew;
+  Status started = start_ranks(job, crew, supervisor);
   monitor_.begin_attempt(job, supervisor, board);
   if (started.ok() && when_started) when_started();
   if (started.ok()) supervisor.run();
@@ -89,7 +89,7 @@ Status AttemptRunner::run(JobIdentity job, const std::function<void()>& when_sta
   return started;
 }
 
-Status AttemptRunner::start_ranks(const JobIdentity& job, Supervisor& supervisor) {
+Status AttemptRunner::start_ranks(const JobIdentity& job, SpawnCrew& crew, Supervisor& supervisor) {
   const SpawnPlan plan{.path = context_.program,
                        .command = options_.command,
                        .signal_mask = context_.signals.original,
@@ -98,13 +98,12 @@ Status AttemptRunner::start_ranks(const JobIdentity& job, Supervisor& supervisor
   const auto input = StandardInput::open(options_.output.standard_input, job.first_rank, job.ranks,
                                          context_.terminal_group);
   if (!input.ok()) return input.status();
-  for (const RankStart& start : plan_ranks(options_, job, *input)) {
+  const std::vector<RankStart> starts = plan_ranks(options_, job, *input);
+  for (const RankStart& start : starts) {
     DLAUNCH_RETURN_IF_ERROR(relay_.keep_logs(job.attempt, start.rank));
-    auto started = spawn_rank(plan, start);
-    if (!started.ok()) return started.status();
-    supervisor.add(*std::move(started));
   }
-  return {};
+  return crew.start(plan, starts, job.cores,
+                    [&](Rank started) { supervisor.add(std::move(started)); });
 }
 
 // Completes what is known of an attempt that has ended.

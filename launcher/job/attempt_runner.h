@@ -16,6 +16,7 @@
 #include "launcher/job/launch_context.h"
 #include "launcher/output/output_relay.h"
 #include "launcher/ranks/rank_environment.h"
+#include "launcher/ranks/spawn_crew.h"
 #include "launcher/supervision/signal_source.h"
 #include "launcher/supervision/supervisor.h"
 
@@ -54,7 +55,7 @@ class AttemptRunner {
   bool all_ended() const { return all_ended_; }
 
  private:
-  Status start_ranks(const JobIdentity& job, Supervisor& supervisor);
+  Status start_ranks(const JobIdentity& job, SpawnCrew& crew, Supervisor& supervisor);
   void close_attempt(const Supervisor& supervisor, const ActivityBoard& board);
   void on_signal(int signal, bool seen_by_terminal_group);
   void on_guard_gone();

@@ -27,12 +27,16 @@ Status make_rank_terminal(int like, Descriptor& reading, Descriptor& writing) {
   if (tcsetattr(slave.get(), TCSANOW, &settings) != 0) {
     return Status::from_errno("tcsetattr", errno);
   }
-  winsize size{};
-  if (ioctl(like, TIOCGWINSZ, &size) == 0) ioctl(slave.get(), TIOCSWINSZ, &size);
+  (void)copy_terminal_size(like, slave.get());
   fcntl(master.get(), F_SETFL, O_NONBLOCK);
   reading = std::move(master);
   writing = std::move(slave);
   return {};
+}
+
+bool copy_terminal_size(int from, int to) {
+  winsize size{};
+  return ioctl(from, TIOCGWINSZ, &size) == 0 && ioctl(to, TIOCSWINSZ, &size) == 0;
 }
 
 }  // namespace dlaunch

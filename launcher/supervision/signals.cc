@@ -11,7 +11,8 @@ SignalSetup block_signals() {
   signal(SIGCHLD, SIG_DFL);
   sigemptyset(&setup.handled);
   sigaddset(&setup.handled, SIGCHLD);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT}) {
+  for (const int number :
+       {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT, SIGWINCH}) {
     struct sigaction current {};
     sigaction(number, nullptr, &current);
     if (current.sa_handler != SIG_IGN) sigaddset(&setup.handled, number);

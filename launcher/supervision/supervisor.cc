@@ -1,5 +1,6 @@
 #include "launcher/supervision/supervisor.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <utility>
@@ -7,7 +8,9 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include "launcher/ranks/rank_terminal.h"
 #include "runtime/base/exit_codes.h"
 
 namespace dlaunch {
@@ -47,13 +50,15 @@ Supervisor::~Supervisor() {
 
 void Supervisor::add(Rank process) {
   relay_.add(process.rank, process.output.get(), process.error_output.get());
-  outcome_.ranks.push_back({.rank = process.rank,
-                            .pid = process.pid,
-                            .spawned = process.spawned - start_,
-                            .executed = process.executed - start_});
+  const auto place = std::ranges::upper_bound(outcome_.ranks, process.rank, {}, &RankOutcome::rank);
+  const auto index = place - outcome_.ranks.begin();
+  outcome_.ranks.insert(place, {.rank = process.rank,
+                                .pid = process.pid,
+                                .spawned = process.spawned - start_,
+                                .executed = process.executed - start_});
   ++running_;
   loop_.add(process.end.get(), EPOLLIN, [this, pid = process.pid] { reap(pid); });
-  ranks_.push_back(std::move(process));
+  ranks_.insert(ranks_.begin() + index, std::move(process));
 }
 
 void Supervisor::run() {
@@ -124,6 +129,8 @@ void Supervisor::handle_signal(int signal, bool seen_by_terminal_group) {
       if (ending_) return send_to_ranks(signal, seen_by_terminal_group);
       outcome_.signal = signal;
       return end_attempt(AttemptOutcome::Cause::kSignal, signal, seen_by_terminal_group);
+    case SIGWINCH:
+      return resize_terminals();
     default:
       return send_to_ranks(signal, seen_by_terminal_group);
   }
@@ -148,6 +155,18 @@ void Supervisor::kill_ranks() {
   call_at(EventLoop::Clock::now() + kKillLimit, [this] { abandoned_ = true; });
 }
 
+// A terminal tells only the group in its foreground, and those of ranks have none.
+void Supervisor::resize_terminals() {
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    if (!outcome_.ranks[i].running) continue;
+    if (copy_terminal_size(STDERR_FILENO, ranks_[i].error_output.get())) send_to(i, SIGWINCH);
+  }
+}
+
+void Supervisor::send_to(std::size_t index, int signal) {
+  kill(ranks_[index].in_terminal_group ? ranks_[index].pid : -ranks_[index].pid, signal);
+}
+
 void Supervisor::call_at(EventLoop::Clock::time_point when, EventLoop::Callback callback) {
   timers_.push_back(loop_.call_at(when, std::move(callback)));
 }
@@ -156,11 +175,8 @@ void Supervisor::call_at(EventLoop::Clock::time_point when, EventLoop::Callback 
 void Supervisor::send_to_ranks(int signal, bool seen_by_terminal_group) {
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     if (!outcome_.ranks[i].running) continue;
-    if (!ranks_[i].in_terminal_group) {
-      kill(-ranks_[i].pid, signal);
-    } else if (!seen_by_terminal_group) {
-      kill(ranks_[i].pid, signal);
-    }
+    if (ranks_[i].in_terminal_group && seen_by_terminal_group) continue;
+    send_to(i, signal);
   }
 }
 

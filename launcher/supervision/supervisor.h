@@ -35,7 +35,7 @@ class Supervisor {
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
-  /// Takes charge of the process of a rank.
+  /// Takes charge of the process of a rank, before run(). Ranks may come in any order.
   void add(Rank process);
 
   /// Returns when all ranks have ended, or some would not even after SIGKILL.
@@ -63,6 +63,8 @@ class Supervisor {
   void judge_failure(std::size_t index);
   void end_attempt(AttemptOutcome::Cause cause, int signal, bool seen_by_terminal_group);
   void kill_ranks();
+  void resize_terminals();
+  void send_to(std::size_t index, int signal);
   void send_to_ranks(int signal, bool seen_by_terminal_group);
   void call_at(EventLoop::Clock::time_point when, EventLoop::Callback callback);
 
@@ -70,7 +72,7 @@ class Supervisor {
   OutputRelay& relay_;
   const Options options_;
   const EventLoop::Clock::time_point start_ = EventLoop::Clock::now();
-  std::vector<Rank> ranks_;
+  std::vector<Rank> ranks_;  // ascending, as those in outcome_
   AttemptOutcome outcome_;
   std::size_t running_ = 0;
   bool ending_ = false;

@@ -60,6 +60,19 @@ TEST_F(ReportFile, TellsOfEveryRankOfASuccessfulJob) {
   }
 }
 
+TEST_F(ReportFile, TellsOfManyRanksInTheirOrder) {
+  const auto result =
+      run_command(ranks_that({"err={rank} was here"}, {"--nproc", "24", "--report", path()}));
+  EXPECT_EQ(result.exit_code, 0) << result.error;
+  const auto report = content();
+  const auto& ranks = report["attempts"][0]["ranks"];
+  ASSERT_EQ(ranks.size(), 24U);
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    EXPECT_EQ(ranks[i]["rank"], i);
+    EXPECT_EQ(ranks[i]["last_lines"].back(), std::to_string(i) + " was here");
+  }
+}
+
 TEST_F(ReportFile, MarksTheFirstFailureAndItsCollateral) {
   const auto result = run_command(
       ranks_that({"only=2", "exit=0", "only=1", "err=it broke", "exit=7", "only=all", "pause"},

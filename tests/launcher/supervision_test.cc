@@ -146,11 +146,12 @@ class KilledLauncher : public ::testing::TestWithParam<bool> {
 };
 
 TEST_P(KilledLauncher, LeavesNothingOfARunningJob) {
+  constexpr int kRanks = 9;  // started by several threads
   const std::string mark = fresh_mark();
   Subprocess job(
-      ranks_that({mark, "ignore=" + number(SIGTERM), "family", "out={rank} up", "pause"}, 3));
-  for (const char* text : {"0 up\n", "1 up\n", "2 up\n"}) {
-    ASSERT_TRUE(job.wait_for_output(text, soon()));
+      ranks_that({mark, "ignore=" + number(SIGTERM), "family", "out={rank} up", "pause"}, kRanks));
+  for (int rank = 0; rank < kRanks; ++rank) {
+    ASSERT_TRUE(job.wait_for_output(std::to_string(rank) + " up\n", soon()));
   }
   kill_one(job, GetParam());
   EXPECT_TRUE(all_gone(mark, Deadline::after(kPromptly)));
@@ -167,7 +168,8 @@ TEST_P(KilledLauncher, LeavesNothingAtRandomMoments) {
   for (int i = 0; i < kMoments; ++i) {
     const std::string mark = fresh_mark();
     const auto delay = std::chrono::microseconds(microseconds(random));
-    Subprocess job(ranks_that({mark, "family", "pause"}, {"--nproc", "3", "--grace", "1"}));
+    const char* ranks = i % 5 == 0 ? "12" : "3";
+    Subprocess job(ranks_that({mark, "family", "pause"}, {"--nproc", ranks, "--grace", "1"}));
     std::this_thread::sleep_for(delay);  // the random moment itself
     kill_one(job, GetParam());
     // A launcher that was not there yet could not be killed: then the job runs, and is ended here.

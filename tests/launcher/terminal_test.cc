@@ -4,6 +4,7 @@
 
 #include <poll.h>
 #include <pty.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -68,6 +69,10 @@ class TerminalJob {
   bool becomes_stopped() const {
     int status = 0;
     return waitpid(pid_, &status, WUNTRACED) == pid_ && WIFSTOPPED(status);
+  }
+  void resize(unsigned short columns) const {
+    const winsize size{.ws_row = 24, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
+    EXPECT_EQ(ioctl(terminal_, TIOCSWINSZ, &size), 0);
   }
   void send_signal(int signal) const { kill(pid_, signal); }
   /// What the shell's fg does.
@@ -142,6 +147,16 @@ TEST_F(Terminal, IsTheStderrOfTheFirstRankShown) {
   EXPECT_THAT(job.screen(), HasSubstr("1 writes to no terminal\r\n"));
   EXPECT_THAT(job.screen(), HasSubstr("[rank 0] 0 says this\r\n"));
   EXPECT_THAT(job.screen(), HasSubstr("[rank 1] 1 says this\r\n"));
+}
+
+// Without stdin, rank 0 is in no group that the terminal tells: dlaunch does, when the size is set.
+TEST_F(Terminal, TellsTheFirstRankShownWhenItsSizeChanges) {
+  TerminalJob job(ranks_that({"only=0", "await=" + std::to_string(SIGWINCH), "tty"},
+                             {"--nproc", "2", "--stdin", "none"}));
+  ASSERT_TRUE(job.wait_for("0 waits"));
+  job.resize(131);
+  EXPECT_EQ(job.finish(), 0) << job.screen();
+  EXPECT_THAT(job.screen(), HasSubstr("0 writes to a terminal of 131 columns\r\n"));
 }
 
 // More than a terminal holds at a time, and the rank is gone before all is read.
