@@ -1,9 +1,11 @@
 #include "trainers/config.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <string_view>
+#include <system_error>
 
 #include <spdlog/fmt/fmt.h>
 
@@ -254,10 +256,27 @@ void read_parallel(JsonObject& object, TrainConfig& train) {
   config.plain_steps = read_size(object, "plain_steps", 0, kNotNegative);
 }
 
+/// "5:10", both included and counted from 1.
+void read_trace_steps(JsonObject& object, TraceOptions& trace) {
+  const std::string steps = object.text("trace_steps", "");
+  if (steps.empty()) return;
+  const char* const end = steps.data() + steps.size();
+  const auto [colon, first_error] = std::from_chars(steps.data(), end, trace.first_step);
+  const bool two = first_error == std::errc() && colon != end && *colon == ':';
+  const auto [rest, last_error] =
+      two ? std::from_chars(colon + 1, end, trace.last_step) : std::from_chars_result{colon, {}};
+  if (!two || last_error != std::errc() || rest != end || trace.first_step < 1 ||
+      trace.last_step < trace.first_step)
+    object.refuse("trace_steps", "allowed: FIRST:LAST, both included, the first step being 1");
+}
+
 void read_output(JsonObject& object, const std::string& source, TrainConfig& config) {
   const std::string stem = std::filesystem::path(source).stem().string();
   config.output_directory = object.text("directory", "runs/" + stem);
   config.metrics_file = object.text("metrics", "metrics.jsonl");
+  config.trace.file = object.text("trace", "");
+  read_trace_steps(object, config.trace);
+  config.tensorboard = object.text("tensorboard", "tensorboard");
   config.log_every = read_size(object, "log_every", 50, kPositive);
   const std::string progress = object.choice("progress", "auto", {"auto", "bar", "lines", "none"});
   config.progress = progress == "auto"    ? ProgressStyle::kAuto

@@ -14,6 +14,7 @@
 #include "nn/optim/make_optimizer.h"
 #include "nn/optim/schedule.h"
 #include "runtime/parallel/gradient_reducer_options.h"
+#include "trainers/trace_options.h"
 
 namespace dlaunch {
 
@@ -104,6 +105,8 @@ struct TrainConfig {
 
   std::string output_directory;
   std::string metrics_file;  // within it; empty: none
+  TraceOptions trace;
+  std::string tensorboard;  // folder within it, for TensorBoard's event files; empty: none
   ProgressStyle progress = ProgressStyle::kAuto;
   std::size_t log_every = 0;  // steps between metrics lines
 

@@ -47,6 +47,8 @@ Outcome attempt(const std::function<void()>& part) {
     return {kExitBadData, error.what()};
   } catch (const StatusError& error) {
     return {kExitCommunication, error.what()};
+  } catch (const Divergence& error) {
+    return {kExitDiverged, error.what(), true};
   } catch (const TrainingFailure& error) {
     return {kExitFailure, error.what(), true};
   } catch (const std::exception& error) {
@@ -153,14 +155,24 @@ int main(int argc, char** argv) {
   app.add_option("--set", arguments.overrides, "override one value; may be repeated")
       ->type_name("key.path=value")
       ->allow_extra_args(false);
-  app.add_option_function<std::string>(
-         "--resume",
-         [&](const std::string& value) {
-           arguments.overrides.push_back("checkpoint.resume=" + value);
-         },
-         "where to go on: auto (the newest checkpoint in output.directory, if there is one), a "
-         "checkpoint's path, or none; by default auto if dlaunch has restarted the job")
+  const auto overriding = [&](const char* option, const std::string& key, const char* help) {
+    return app.add_option_function<std::string>(
+        option,
+        [&, key](const std::string& value) {
+          arguments.overrides.push_back(key + "=" + nlohmann::json(value).dump());
+        },
+        help);
+  };
+  overriding("--resume", "checkpoint.resume",
+             "where to go on: auto (the newest checkpoint in output.directory, if there is one), a "
+             "checkpoint's path, or none; by default auto if dlaunch has restarted the job")
       ->type_name("auto|PATH|none");
+  overriding("--trace", "output.trace",
+             "write what every rank did when to FILE, for ui.perfetto.dev or chrome://tracing")
+      ->type_name("FILE");
+  overriding("--trace-steps", "output.trace_steps",
+             "trace steps A to B only, the first being 1; without, as many as memory is kept for")
+      ->type_name("A:B");
   app.add_flag("--dry-run", arguments.dry_run,
                "print the resolved configuration and the layers of the model, and end");
   try {

@@ -1,6 +1,7 @@
 #include "trainers/reporter.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include <spdlog/fmt/fmt.h>
@@ -10,7 +11,9 @@ namespace dlaunch {
 void Reporter::Interval::add(const StepReport& report) {
   totals.samples += report.totals.samples;
   totals.loss += report.totals.loss;
-  seconds += report.seconds;
+  seconds += report.times.total();
+  ++steps;
+  times += report.times;
 }
 
 Reporter::Reporter(const TrainConfig& config, const Screen& screen, bool enabled, bool resumes)
@@ -19,6 +22,8 @@ Reporter::Reporter(const TrainConfig& config, const Screen& screen, bool enabled
                 screen.columns) {
   if (enabled && !config.metrics_file.empty())
     metrics_ = MetricsFile(config.output_directory, config.metrics_file, resumes);
+  if (enabled && !config.tensorboard.empty())
+    events_ = EventFile(config.output_directory + "/" + config.tensorboard);
 }
 
 void Reporter::start(std::size_t ranks, std::size_t steps, std::size_t training_images,
@@ -64,6 +69,7 @@ void Reporter::restore(const nlohmann::json& state) {
   const auto& epoch = state.at("epoch");
   epoch_.totals = {.samples = epoch.at(0), .loss = epoch.at(1)};
   epoch_.seconds = epoch.at(2);
+  events_.restart_at(summary_.steps + 1);
   metrics_.write({{"event", "resume"}, {"step", summary_.steps}});
   progress_.line(fmt::format("going on after step {}", summary_.steps));
 }
@@ -73,16 +79,11 @@ void Reporter::step(const StepReport& report) {
   summary_.epochs = report.epoch + 1;
   ++summary_.steps;
   summary_.images += report.totals.samples;
-  summary_.train_seconds += report.seconds;
+  summary_.train_seconds += report.times.total();
   for (Interval* interval : {&epoch_, &since_metrics_, &since_progress_}) interval->add(report);
 
   if (summary_.steps % config_.log_every == 0) {
-    metrics_.write({{"event", "step"},
-                    {"epoch", report.epoch + 1},
-                    {"step", summary_.steps},
-                    {"loss", since_metrics_.mean_loss()},
-                    {"learning_rate", report.learning_rate},
-                    {"images_per_second", since_metrics_.images_per_second()}});
+    write_step(report);
     since_metrics_ = {};
   }
   const auto now = Progress::Clock::now();
@@ -97,6 +98,31 @@ void Reporter::step(const StepReport& report) {
                    now);
     since_progress_ = {};
   }
+}
+
+/// What there is to say about the steps since the last line.
+void Reporter::write_step(const StepReport& report) {
+  const Interval& interval = since_metrics_;
+  const auto steps = static_cast<double>(interval.steps);
+  const double exposed = interval.times[StepPhase::kCommunication] / steps;
+  const double hidden = interval.times.hidden_communication / steps;
+  metrics_.write({{"event", "step"},
+                  {"epoch", report.epoch + 1},
+                  {"step", summary_.steps},
+                  {"loss", interval.mean_loss()},
+                  {"learning_rate", report.learning_rate},
+                  {"images_per_second", interval.images_per_second()},
+                  {"gradient_norm", report.gradient_norm},
+                  {"exposed_communication_seconds", exposed},
+                  {"hidden_communication_seconds", hidden}});
+  events_.write(summary_.steps,
+                std::array{Scalar{"train/loss", interval.mean_loss()},
+                           Scalar{"train/learning_rate", report.learning_rate},
+                           Scalar{"train/images_per_second", interval.images_per_second()},
+                           Scalar{"train/gradient_norm", report.gradient_norm},
+                           Scalar{"time/step_seconds", interval.seconds / steps},
+                           Scalar{"time/exposed_communication_seconds", exposed},
+                           Scalar{"time/hidden_communication_seconds", hidden}});
 }
 
 void Reporter::unused(const std::vector<UnusedParameter>& parameters) {
@@ -155,6 +181,9 @@ void Reporter::epoch(std::size_t epoch, const std::optional<ValidationSums>& val
                  {"validation_loss", validation->mean_loss()},
                  {"validation_images", validation->samples},
                  {"validation_seconds", validation_seconds}});
+    events_.write(summary_.steps, std::array{Scalar{"validation/top1", validation->mean_top1()},
+                                             Scalar{"validation/top5", validation->mean_top5()},
+                                             Scalar{"validation/loss", validation->mean_loss()}});
     text += fmt::format("  top-1 {:.4f}  top-5 {:.4f}  validation loss {:.3f}",
                         validation->mean_top1(), validation->mean_top5(), validation->mean_loss());
   }

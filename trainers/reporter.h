@@ -11,8 +11,10 @@
 
 #include "runtime/parallel/gradient_reducer.h"
 #include "trainers/config.h"
+#include "trainers/event_file.h"
 #include "trainers/metrics_file.h"
 #include "trainers/progress.h"
+#include "trainers/step_clock.h"
 #include "trainers/summary.h"
 #include "trainers/validation.h"
 
@@ -37,7 +39,8 @@ struct StepReport {
   std::size_t step = 0;   // of the epoch, from 0
   StepTotals totals;      // over all ranks
   double learning_rate = 0;
-  double seconds = 0;
+  StepTimes times;           // of this rank
+  double gradient_norm = 0;  // of the means over all samples; only if the step is a line
 };
 
 class Reporter {
@@ -50,6 +53,8 @@ class Reporter {
   void start(std::size_t ranks, std::size_t steps, std::size_t training_images,
              std::size_t parameters);
   void step(const StepReport& report);
+  /// Whether the next step will be a line of the metrics; the same on all ranks.
+  bool next_step_is_line() const { return (summary_.steps + 1) % config_.log_every == 0; }
   /// The parameters that are unused from now on.
   void unused(const std::vector<UnusedParameter>& parameters);
   /// After the last step of an epoch, with the validation that followed, if one did.
@@ -67,16 +72,20 @@ class Reporter {
   struct Interval {
     StepTotals totals;
     double seconds = 0;
+    std::size_t steps = 0;
+    StepTimes times;
 
     void add(const StepReport& report);
     double mean_loss() const { return totals.samples > 0 ? totals.loss / totals.samples : 0; }
     double images_per_second() const { return seconds > 0 ? totals.samples / seconds : 0; }
   };
 
+  void write_step(const StepReport& report);
   double seconds_left(const StepReport& report) const;
 
   const TrainConfig& config_;
   MetricsFile metrics_;
+  EventFile events_;
   Progress progress_;
   Summary summary_;
   std::size_t steps_per_epoch_ = 0;

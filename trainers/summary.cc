@@ -1,29 +1,12 @@
 #include "trainers/summary.h"
 
 #include <array>
-#include <fstream>
 
 #include <spdlog/fmt/fmt.h>
 
 #include "trainers/progress.h"
 
 namespace dlaunch {
-namespace {
-
-constexpr double kMiB = 1024.0 * 1024.0;
-
-}  // namespace
-
-std::size_t peak_resident_bytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string word; status >> word;) {
-    if (word != "VmHWM:") continue;
-    std::size_t kibibytes = 0;
-    status >> kibibytes;
-    return kibibytes * 1024;
-  }
-  return 0;
-}
 
 void reduce_summary(Communicator& world, Summary& summary) {
   std::array<double, 5> figures{summary.train_seconds, summary.total_seconds,
@@ -49,14 +32,10 @@ std::string format_summary(const Summary& summary) {
       "best top-1 {:.4f} after epoch {}\n",
       validation.mean_top1(), validation.mean_top5(), validation.mean_loss(), validation.samples,
       summary.best_top1, summary.best_epoch);
-  text += fmt::format("  training       loss {:.3f}, {:.0f} images/s\n", summary.last_train_loss,
+  text += fmt::format("  training       loss {:.3f}, {:.0f} images/s", summary.last_train_loss,
                       summary.images_per_second());
-  text += fmt::format("  communication  {:.1f} s waiting, {:.1f} % of the training time\n",
-                      summary.communication_seconds, 100 * summary.communication_share());
-  text += fmt::format("  peak memory    {:.0f} MiB per rank, {:.0f} of it tensors",
-                      static_cast<double>(summary.peak_resident_bytes) / kMiB,
-                      static_cast<double>(summary.peak_tensor_bytes) / kMiB);
   if (!summary.metrics_path.empty()) text += "\n  metrics        " + summary.metrics_path;
+  if (summary.use.steps > 0) text += "\n" + format_use(summary.use);
   return text;
 }
 
@@ -78,7 +57,8 @@ nlohmann::ordered_json summary_to_json(const Summary& summary) {
           {"total_seconds", summary.total_seconds},
           {"communication_seconds", summary.communication_seconds},
           {"peak_resident_bytes", summary.peak_resident_bytes},
-          {"peak_tensor_bytes", summary.peak_tensor_bytes}};
+          {"peak_tensor_bytes", summary.peak_tensor_bytes},
+          {"use", use_to_json(summary.use)}};
 }
 
 }  // namespace dlaunch

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/comm/communicator.h"
+#include "trainers/resource_use.h"
 #include "trainers/validation.h"
 
 namespace dlaunch {
@@ -24,16 +25,11 @@ struct Summary {
   ValidationSums validation;            // the last one
   double best_top1 = 0;
   std::size_t best_epoch = 0;  // from 1
+  ResourceUse use;
   std::string metrics_path;
 
   double images_per_second() const { return train_seconds > 0 ? images / train_seconds : 0; }
-  double communication_share() const {
-    return train_seconds > 0 ? communication_seconds / train_seconds : 0;
-  }
 };
-
-/// Most memory this process has had resident, in bytes; 0 if the system does not say.
-std::size_t peak_resident_bytes();
 
 /// Collective: replaces the figures that differ between ranks by their maximum. Throws StatusError.
 void reduce_summary(Communicator& world, Summary& summary);

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <iterator>
+#include <numeric>
 #include <utility>
 
 #include <spdlog/fmt/fmt.h>
@@ -15,6 +16,7 @@
 #include "runtime/base/json_reader.h"
 #include "runtime/parallel/state_broadcast.h"
 #include "trainers/datasets.h"
+#include "trainers/divergence.h"
 
 namespace dlaunch {
 namespace {
@@ -107,8 +109,10 @@ nn::StepPlan make_plan(const TrainConfig& config, const Communicator& world,
 
 Trainer::Trainer(const TrainConfig& config, Communicator& world, const Screen& screen)
     : config_(config),
-      world_(world),
+      observation_(config.trace, world.rank() == 0),
+      world_(world, &observation_),
       backend_(nn::make_cpu_backend({.winograd = config.winograd})),
+      memory_(*backend_),
       generator_(config.seed, random_stream(nn::RandomPurpose::kModel, 0,
                                             static_cast<std::uint64_t>(world.rank()))),
       train_set_(open_dataset(config.data, nn::Split::kTrain)),
@@ -143,12 +147,25 @@ void Trainer::initialise_from_files() {
 }
 
 Summary Trainer::run() {
+  try {
+    return train();
+  } catch (const TrainingFailure&) {
+    observation_.give_up(world_, true);
+    throw;
+  } catch (const std::exception&) {
+    observation_.give_up(world_, false);
+    throw;
+  }
+}
+
+Summary Trainer::train() {
   start_ = Clock::now();
   check_agreement();
   share_state();
   reporter_.start(static_cast<std::size_t>(world_.size()), plan_.steps(), train_set_->size(),
                   static_cast<std::size_t>(model_->parameter_count()));
   RunPosition position = resume();
+  observation_.start(world_, *model_);
   while (position.epoch < config_.epochs && !stop_) {
     const std::size_t epoch = position.epoch;
     position = train_epoch(position);
@@ -177,18 +194,23 @@ RunPosition Trainer::resume() {
   if (!memory.empty() && world_.size() > 1)
     throw_if_error(reducer_->remember(memory).within("resume"));
   stop_ = config_.max_steps > 0 && from.position.steps_done >= config_.max_steps;
+  load_from(from.position.epoch, from.position.step);
+  return from.position;
+}
+
+/// The loader's next micro-batch is the first one of this step.
+void Trainer::load_from(std::size_t epoch, std::size_t step) {
   loader_.emplace(*train_set_,
                   nn::ImageTransform(train_set_->image_shape(), config_.data.normalization,
                                      config_.data.augmentation),
                   nn::BatchLoaderOptions{.plan = plan_,
                                          .rank = static_cast<std::size_t>(world_.rank()),
                                          .seed = config_.seed,
-                                         .first_epoch = from.position.epoch,
-                                         .first_step = from.position.step,
+                                         .first_epoch = epoch,
+                                         .first_step = step,
                                          .depth = config_.data.prefetch,
                                          .mix = config_.data.mix,
                                          .resident = config_.data.resident});
-  return from.position;
 }
 
 /// Ranks that train on different data or in different steps would wait for each other for ever.
@@ -225,27 +247,27 @@ RunPosition Trainer::train_epoch(const RunPosition& from) {
   while (position.epoch == epoch && !stop_) {
     if (position.step > from.step && checkpointing_.is_due(position, false)) save(position);
     const std::size_t step = position.step;
-    const auto begin = Clock::now();
-    const auto waited = world_.time_waited();
     const double progress =
         static_cast<double>(epoch) + static_cast<double>(step) / static_cast<double>(plan_.steps());
     const double learning_rate = learning_rate_(progress);
 
+    observation_.begin_step(position.steps_done + 1);
+    memory_.begin_step();
+    measures_gradients_ = reporter_.next_step_is_line();
     const StepTotals totals = train_step(plan_.micro_batches(step), learning_rate);
-    if (!std::isfinite(totals.loss))
-      throw TrainingFailure(
-          fmt::format("epoch {}, step {} of {}: the loss is {}; lower "
-                      "optimizer.learning_rate or warm up",
-                      epoch + 1, step + 1, plan_.steps(), totals.loss));
+    check_loss(totals, epoch, step);
+    check_gradients(epoch, step);
     report_unused();
     if (ema_ && step % config_.ema.every == 0) ema_->update();
 
-    communication_seconds_ += std::chrono::duration<double>(world_.time_waited() - waited).count();
+    memory_.end_step(parameters_, optimizer_.state_bytes());
+    const double norm = gradient_norm();
     reporter_.step({.epoch = epoch,
                     .step = step,
                     .totals = totals,
                     .learning_rate = learning_rate,
-                    .seconds = seconds_between(begin, Clock::now())});
+                    .times = observation_.end_step(),
+                    .gradient_norm = norm});
     const bool last = config_.max_steps > 0 && reporter_.summary().steps >= config_.max_steps;
     stop_ = last || totals.stop_votes > 0;
     ++position.steps_done;
@@ -254,7 +276,31 @@ RunPosition Trainer::train_epoch(const RunPosition& from) {
   return position;
 }
 
+/// On all ranks the same. If it has gone, finds out where: the step is repeated, with checks.
+void Trainer::check_loss(const StepTotals& totals, std::size_t epoch, std::size_t step) {
+  if (std::isfinite(totals.loss)) return;
+  load_from(epoch, step);
+  generator_ = generator_before_step_;
+  const std::string where = locate_divergence(world_, *model_, plan_.micro_batches(step),
+                                              [&] { return images_of(loader_->next()); });
+  throw Divergence(
+      fmt::format("epoch {}, step {} of {}: the loss is {}; {}; lower optimizer.learning_rate or "
+                  "warm up",
+                  epoch + 1, step + 1, plan_.steps(), std::abs(totals.loss), where));
+}
+
+/// Sums over all ranks, so all find the same; but if each has its share only, the next loss tells.
+void Trainer::check_gradients(std::size_t epoch, std::size_t step) const {
+  if (config_.parallel.gradients == GradientExchange::kShard) return;
+  if (small_gradients_are_finite(parameters_)) return;
+  throw Divergence(
+      fmt::format("epoch {}, step {} of {}: the gradient of {} is not finite; lower "
+                  "optimizer.learning_rate or warm up",
+                  epoch + 1, step + 1, plan_.steps(), divergent_gradient(parameters_)));
+}
+
 void Trainer::save(const RunPosition& position) {
+  const Observation::Interlude interlude(observation_, "checkpoint");
   share_statistics();
   optimizer_.gather(*reducer_);
   compression_memory_.gather(reducer_->memory());
@@ -295,6 +341,7 @@ void Trainer::exchange_average() {
 }
 
 ValidationSums Trainer::validate_model() {
+  const Observation::Interlude interlude(observation_, "validation");
   share_statistics();
   exchange_average();
   const ValidationSums sums = validate(world_, *backend_, *model_, validation_transform_, shard_,
@@ -304,9 +351,10 @@ ValidationSums Trainer::validate_model() {
 }
 
 StepTotals Trainer::train_step(std::size_t micro_batches, double learning_rate) {
+  generator_before_step_ = generator_;
   parameters_.zero_gradients();
   for (std::size_t i = 0; i < micro_batches; ++i)
-    run_micro_batch(loader_->next(), i + 1 == micro_batches);
+    run_micro_batch(next_batch(), i + 1 == micro_batches);
   optimizer_.begin_step(learning_rate);
   const StepTotals totals = reducer_->totals().value_or_throw();
   if (std::isfinite(totals.loss))  // else there is nothing to learn from
@@ -318,9 +366,21 @@ StepTotals Trainer::train_step(std::size_t micro_batches, double learning_rate) 
 void Trainer::update(FlatSpan span, double scale) {
   const auto begin = static_cast<std::int64_t>(span.begin);
   const auto end = static_cast<std::int64_t>(span.end);
+  const Observation::Section section(observation_, StepPhase::kOptimizer);
   float* const gradients = parameters_.gradients.data<float>() + begin;
   backend_->scale(end - begin, static_cast<float>(scale), nullptr, gradients, gradients);
+  if (measures_gradients_)
+    gradient_squares_ += std::inner_product(gradients, gradients + (end - begin), gradients, 0.0);
   optimizer_.update(span, *reducer_);
+}
+
+/// Collective: of the step's mean gradients; 0 if the step does not ask for it.
+double Trainer::gradient_norm() {
+  if (!measures_gradients_) return 0;
+  std::array<double, 1> squares{std::exchange(gradient_squares_, 0)};
+  if (config_.parallel.gradients == GradientExchange::kShard)
+    throw_if_error(world_.all_reduce(squares).within("gradient norm"));
+  return std::sqrt(squares[0]);
 }
 
 void Trainer::report_unused() {
@@ -332,13 +392,22 @@ void Trainer::report_unused() {
   reporter_.unused(names);
 }
 
-void Trainer::run_micro_batch(const nn::MicroBatch& batch, bool last) {
+const nn::MicroBatch& Trainer::next_batch() {
+  const Observation::Section section(observation_, StepPhase::kData);
+  return loader_->next();
+}
+
+nn::Tensor Trainer::images_of(const nn::MicroBatch& batch) const {
   const nn::ImageShape shape = train_set_->image_shape();
   const nn::Shape input{
       static_cast<std::int64_t>(batch.size), static_cast<std::int64_t>(shape.height),
       static_cast<std::int64_t>(shape.width), static_cast<std::int64_t>(shape.channels)};
-  const nn::Tensor scores =
-      model_->forward(nn::Tensor::from(*backend_, input, std::span<const float>(batch.images)));
+  return nn::Tensor::from(*backend_, input, std::span<const float>(batch.images));
+}
+
+void Trainer::run_micro_batch(const nn::MicroBatch& batch, bool last) {
+  std::optional<Observation::Section> section(std::in_place, observation_, StepPhase::kForward);
+  const nn::Tensor scores = (*model_)(images_of(batch));
   const nn::CrossEntropyOptions options{.label_smoothing = config_.label_smoothing,
                                         .reduction = nn::Reduction::kSum};
   const std::span<const std::int32_t> labels = batch.labels;
@@ -349,9 +418,12 @@ void Trainer::run_micro_batch(const nn::MicroBatch& batch, bool last) {
   reducer_->begin(last, {.samples = static_cast<double>(batch.size),
                          .loss = loss.item(),
                          .stop_votes = last && out_of_time() ? 1.0 : 0.0});
-  nn::backward(loss, {.on_gradient_ready = [&](const nn::Tensor& leaf) {
-                 reducer_->mark_ready(parameter_at_.at(leaf.data<const float>()));
-               }});
+  section.emplace(observation_, StepPhase::kBackward);
+  nn::backward(loss, {.on_gradient_ready =
+                          [&](const nn::Tensor& leaf) {
+                            reducer_->mark_ready(parameter_at_.at(leaf.data<const float>()));
+                          },
+                      .observer = observation_.backward_observer()});
 }
 
 bool Trainer::out_of_time() const {
@@ -370,11 +442,13 @@ void Trainer::finish_epoch(std::size_t epoch) {
 Summary Trainer::finish() {
   Summary& summary = reporter_.summary();
   summary.total_seconds = seconds_between(start_, Clock::now());
-  summary.communication_seconds = communication_seconds_;
+  summary.communication_seconds = observation_.clock().sums()[StepPhase::kCommunication];
   summary.peak_resident_bytes = peak_resident_bytes();
-  summary.peak_tensor_bytes = backend_->memory().peak;
+  summary.peak_tensor_bytes = memory_.peak();
+  summary.use = gather_use(world_, observation_.clock(), memory_.use());
   reduce_summary(world_, summary);
   reporter_.finish();
+  observation_.finish(world_);
   checkpointing_.finish();
   if (world_.rank() == 0 && config_.checkpoint.enabled()) {
     if (ema_) ema_->swap();

@@ -21,6 +21,8 @@
 #include "trainers/checkpointing.h"
 #include "trainers/compression_memory.h"
 #include "trainers/config.h"
+#include "trainers/memory_account.h"
+#include "trainers/observation.h"
 #include "trainers/rank_optimizer.h"
 #include "trainers/reporter.h"
 #include "trainers/validation.h"
@@ -33,6 +35,12 @@ class TrainingFailure : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// The loss or a gradient is not finite.
+class Divergence : public TrainingFailure {
+ public:
+  using TrainingFailure::TrainingFailure;
+};
+
 class Trainer {
  public:
   /// Throws ConfigError, nn::DataError, nn::Error, and std::runtime_error if the metrics file
@@ -41,7 +49,7 @@ class Trainer {
   ~Trainer();
 
   /// Trains, validates, and on rank 0 reports. Throws StatusError (a peer was lost),
-  /// TrainingFailure (ranks differ; the loss is no number), nn::DataError, std::runtime_error
+  /// TrainingFailure (ranks differ), Divergence, nn::DataError, std::runtime_error
   /// (metrics cannot be written).
   Summary run();
 
@@ -51,10 +59,14 @@ class Trainer {
  private:
   using Clock = std::chrono::steady_clock;
 
+  Summary train();
   void initialise_from_files();
   void check_agreement();
   void share_state();
   RunPosition resume();
+  void load_from(std::size_t epoch, std::size_t step);
+  void check_loss(const StepTotals& totals, std::size_t epoch, std::size_t step);
+  void check_gradients(std::size_t epoch, std::size_t step) const;
   RunPosition train_epoch(const RunPosition& begin);
   void save(const RunPosition& position);
   void share_statistics();
@@ -64,15 +76,21 @@ class Trainer {
   void update(FlatSpan span, double scale);
   std::vector<nn::NamedTensor> leader_state(const nn::SafetensorsFile* source);
   void report_unused();
+  const nn::MicroBatch& next_batch();
+  nn::Tensor images_of(const nn::MicroBatch& batch) const;
   void run_micro_batch(const nn::MicroBatch& batch, bool last);
   void finish_epoch(std::size_t epoch);
   Summary finish();
+  double gradient_norm();
   bool out_of_time() const;
 
   const TrainConfig& config_;
+  Observation observation_;
   TimedCommunicator world_;
   std::unique_ptr<nn::Backend> backend_;
+  MemoryAccount memory_;
   nn::Generator generator_;  // of this rank: dropout masks, and rank 0's initial weights
+  nn::Generator generator_before_step_ = generator_;
   std::unique_ptr<nn::Dataset> train_set_;
   std::unique_ptr<nn::Dataset> validation_set_;  // rank 0 only, until it has been scattered
   std::unique_ptr<nn::Module> model_;
@@ -91,7 +109,8 @@ class Trainer {
   Checkpointing checkpointing_;
   Reporter reporter_;
   Clock::time_point start_ = Clock::now();
-  double communication_seconds_ = 0;  // waited for other ranks while training
+  bool measures_gradients_ = false;  // in this step
+  double gradient_squares_ = 0;      // sum over what this rank has updated in it
   bool stop_ = false;
 };
 

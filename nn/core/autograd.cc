@@ -21,6 +21,7 @@ class Node {
 
   std::unique_ptr<Function> function;  // null once the graph was walked
   std::vector<Edge> edges;
+  int label = -1;  // for a BackwardObserver
 };
 
 namespace {
@@ -101,7 +102,7 @@ class Walk {
     pending_.erase(&node);
     std::vector<Tensor> gradients(node.edges.size());
     if (gradient.defined()) {
-      gradients = node.function->backward(std::move(gradient), EdgesContext(node.edges));
+      gradients = differentiate(node, std::move(gradient));
     }
     if (gradients.size() != node.edges.size()) {
       throw Error(std::string(node.function->name()) +
@@ -117,6 +118,16 @@ class Walk {
         add_to_leaf(edge.leaf, std::move(gradients[i]));
       }
     }
+  }
+
+  std::vector<Tensor> differentiate(Node& node, Tensor gradient) const {
+    Function& function = *node.function;
+    BackwardObserver* const observer = options_.observer;
+    if (observer != nullptr) observer->operation_begins(node.label, function.name());
+    std::vector<Tensor> gradients =
+        function.backward(std::move(gradient), EdgesContext(node.edges));
+    if (observer != nullptr) observer->operation_ended(node.label, function.name(), gradients);
+    return gradients;
   }
 
   static void check_gradient(const Function& function, const Node::Edge& edge,
@@ -199,6 +210,17 @@ void record(Tensor& output, std::initializer_list<Tensor> inputs,
     node->edges.push_back(std::move(edge));
   }
   output.set_node(std::move(node));
+}
+
+void label_operations(const Tensor& output, int label) {
+  std::vector<Node*> open{output.node().get()};
+  while (!open.empty()) {
+    Node* const node = open.back();
+    open.pop_back();
+    if (node == nullptr || node->label >= 0) continue;
+    node->label = label;
+    for (const Node::Edge& edge : node->edges) open.push_back(edge.node.get());
+  }
 }
 
 void backward(const Tensor& loss, const BackwardOptions& options) {

@@ -68,12 +68,28 @@ bool is_recording(std::initializer_list<Tensor> inputs);
 void record(Tensor& output, std::initializer_list<Tensor> inputs,
             std::unique_ptr<Function> function);
 
+/// Is told what backward() does.
+class BackwardObserver {
+ public:
+  virtual ~BackwardObserver() = default;
+  /// `label` is what label_operations() gave the operation, or -1; `name` is its Function's.
+  virtual void operation_begins(int label, std::string_view name) = 0;
+  /// `gradients` are those of its inputs; a leaf's may be the sum so far.
+  virtual void operation_ended(int label, std::string_view name,
+                               const std::vector<Tensor>& gradients) = 0;
+};
+
+/// Labels the operation that made `output` and all before it, back to those that have a label
+/// already. Nothing if none was recorded. `label` is at least 0.
+void label_operations(const Tensor& output, int label);
+
 struct BackwardOptions {
   /// Called once per leaf, as soon as its gradient of this pass is final in leaf.grad(), in an
   /// order that depends on the graph alone. Not called for leaves the loss does not depend on.
   std::function<void(const Tensor& leaf)> on_gradient_ready;
   /// d(objective)/d(loss), of loss's shape; undefined: 1, and the loss must have one element.
   Tensor gradient;
+  BackwardObserver* observer = nullptr;  // null: nobody
 };
 
 /// Adds the gradient of `loss` to grad() of every leaf that requires one and that `loss` was

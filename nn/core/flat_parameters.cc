@@ -39,8 +39,10 @@ FlatParameters flatten_parameters(Module& module, Communicator* world) {
     end += (count + kAlignment - 1) / kAlignment * kAlignment;
   }
   Backend& backend = parameters.front().tensor.backend();
+  const std::size_t before = backend.memory().in_use;
   flat.values = make_flat(backend, end, world);
   flat.gradients = make_flat(backend, end, world);
+  flat.backend_bytes = backend.memory().in_use - before;
   for (FlatView& view : flat.views) {
     view.parameter.move_into(flat.values, view.offset);
     view.parameter.set_grad(Tensor::view_of(flat.gradients, view.offset, view.parameter.shape()));

@@ -3,6 +3,7 @@
 // gradient_as_bucket_view do).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -31,9 +32,10 @@ struct FlatPart {
 
 /// A value; its tensors share memory with the module's parameters.
 struct FlatParameters {
-  Tensor values;                // f32 [count]
-  Tensor gradients;             // f32 [count]; zeros in the padding, always
-  std::vector<FlatView> views;  // in the order of Module::parameters()
+  Tensor values;                  // f32 [count]
+  Tensor gradients;               // f32 [count]; zeros in the padding, always
+  std::vector<FlatView> views;    // in the order of Module::parameters()
+  std::size_t backend_bytes = 0;  // of both that the backend has allocated, not a communicator
 
   /// Gradients are accumulated, so a step begins with zeros.
   void zero_gradients();

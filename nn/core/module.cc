@@ -7,6 +7,12 @@ std::string joined(const std::string& prefix, const std::string& name) {
   return prefix.empty() ? name : prefix + "." + name;
 }
 
+void collect_modules(const std::string& name, const Module& module, std::vector<NamedModule>& all) {
+  all.push_back({name, &module});
+  for (const auto& [child_name, child] : module.children())
+    collect_modules(joined(name, child_name), *child, all);
+}
+
 }  // namespace
 
 std::int64_t Module::multiply_adds(const Shape& /*input*/) const {
@@ -21,6 +27,11 @@ void Module::describe(const std::string& name, const Shape& input,
 void Module::train(bool on) {
   training_ = on;
   for (const auto& [name, child] : children_) child->train(on);
+}
+
+void Module::observe(ModuleObserver* observer) {
+  observer_ = observer;
+  for (const auto& [name, child] : children_) child->observe(observer);
 }
 
 std::vector<NamedParameter> Module::parameters() const {
@@ -65,7 +76,7 @@ void Module::collect_buffers(const std::string& prefix, std::vector<NamedBuffer>
 }
 
 Tensor Sequential::forward(Tensor input) {
-  for (const auto& [name, child] : children()) input = child->forward(std::move(input));
+  for (const auto& [name, child] : children()) input = (*child)(std::move(input));
   return input;
 }
 
@@ -92,6 +103,12 @@ void Sequential::describe(const std::string& name, const Shape& input,
     child->describe(joined(name, child_name), shape, rows);
     shape = child->output_shape(shape);
   }
+}
+
+std::vector<NamedModule> named_modules(const Module& network) {
+  std::vector<NamedModule> all;
+  collect_modules("", network, all);
+  return all;
 }
 
 std::vector<LayerRow> layer_table(const Module& network, const Shape& input) {

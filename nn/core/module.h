@@ -42,6 +42,16 @@ struct LayerRow {
   std::int64_t multiply_adds = 0;  // for the whole batch of the input shape
 };
 
+class Module;
+
+/// Is told when the modules of a network run (Module::observe).
+class ModuleObserver {
+ public:
+  virtual ~ModuleObserver() = default;
+  virtual void forward_begins(const Module& module) = 0;
+  virtual void forward_ended(const Module& module, const Tensor& output) = 0;
+};
+
 class Module {
  public:
   Module() = default;
@@ -51,6 +61,10 @@ class Module {
 
   /// By value: layers overwrite an input that was given away (std::move).
   virtual Tensor forward(Tensor input) = 0;
+  /// The same before the eyes of the observer, if there is one: how modules call their children.
+  Tensor operator()(Tensor input) {
+    return observed([&] { return forward(std::move(input)); });
+  }
   /// "Conv2d(3, 32, kernel 3)", for the layer table.
   virtual std::string kind() const = 0;
   /// What forward would return for an input of this shape; Error if that is impossible.
@@ -66,6 +80,10 @@ class Module {
   void train(bool on = true);
   void eval() { train(false); }
   bool is_training() const { return training_; }
+
+  /// Who is told when this module and everything below it run; null: nobody, at the cost of a
+  /// branch. It must outlive the module or be replaced.
+  void observe(ModuleObserver* observer);
 
   /// In the order of registration, depth first; a parameter belongs to one module.
   std::vector<NamedParameter> parameters() const;
@@ -85,6 +103,14 @@ class Module {
     children_.emplace_back(std::move(name), std::move(child));
     return reference;
   }
+  template <typename Forward>
+  Tensor observed(const Forward& forward) {
+    if (observer_ == nullptr) return forward();
+    observer_->forward_begins(*this);
+    Tensor output = forward();
+    observer_->forward_ended(*this, output);
+    return output;
+  }
 
  private:
   void collect_parameters(const std::string& prefix, std::vector<NamedParameter>& all) const;
@@ -94,7 +120,16 @@ class Module {
   std::vector<NamedBuffer> buffers_;
   std::vector<std::pair<std::string, std::unique_ptr<Module>>> children_;
   bool training_ = true;
+  ModuleObserver* observer_ = nullptr;
 };
+
+/// A module of a network and its dotted path, "" for the network itself.
+struct NamedModule {
+  std::string name;
+  const Module* module = nullptr;
+};
+/// The network and everything below it, each before its children.
+std::vector<NamedModule> named_modules(const Module& network);
 
 /// Runs its children one after the other. Children are named "0", "1", ... unless named otherwise.
 class Sequential : public Module {

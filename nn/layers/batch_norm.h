@@ -38,6 +38,10 @@ class BatchNorm : public Module {
   /// The normalised input plus `residual` (of the same shape and type; undefined: nothing), then
   /// ReLU if the layer has it.
   Tensor forward(Tensor input, const Tensor& residual);
+  using Module::operator();
+  Tensor operator()(Tensor input, const Tensor& residual) {
+    return observed([&] { return forward(std::move(input), residual); });
+  }
   std::string kind() const override;
   Shape output_shape(const Shape& input) const override;
 

@@ -71,7 +71,7 @@ Tensor GhostBatchNorm::forward(Tensor input) {
   const Shape shape = output_shape(input.shape());
   const std::int64_t samples = shape[0];
   const std::int64_t parts = std::min(parts_, samples);
-  if (!is_training() || parts <= 1) return norm_->forward(std::move(input));
+  if (!is_training() || parts <= 1) return (*norm_)(std::move(input));
 
   Tensor output = Tensor::empty(input.backend(), shape);
   const bool recording = is_recording({input, bias_});
@@ -85,7 +85,7 @@ Tensor GhostBatchNorm::forward(Tensor input) {
     GhostBatch part{.input = Tensor::view_of(flat, first * sample_size, part_shape),
                     .begin = first * sample_size};
     part.input.set_requires_grad(recording);
-    part.output = norm_->forward(part.input);
+    part.output = (*norm_)(part.input);
     copy(part.output, Tensor::view_of(flat_output, part.begin, part_shape));
     if (recording) graphs.push_back(std::move(part));
   }

@@ -28,9 +28,9 @@ BasicBlock::BasicBlock(const ModelBuilder& builder, std::int64_t in, std::int64_
 }
 
 Tensor BasicBlock::forward(Tensor input) {
-  const Tensor shortcut = downsample_ == nullptr ? input : downsample_->forward(input);
-  Tensor x = bn1_->forward(conv1_->forward(std::move(input)));
-  return bn2_->forward(conv2_->forward(std::move(x)), shortcut);
+  const Tensor shortcut = downsample_ == nullptr ? input : (*downsample_)(input);
+  Tensor x = (*bn1_)((*conv1_)(std::move(input)));
+  return (*bn2_)((*conv2_)(std::move(x)), shortcut);
 }
 
 Shape BasicBlock::output_shape(const Shape& input) const {

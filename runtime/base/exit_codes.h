@@ -10,6 +10,7 @@ enum ExitCode : int {
   kExitUsage = 2,          // command line or configuration refused
   kExitBadData = 3,        // data files missing, truncated or wrong
   kExitCommunication = 4,  // a peer died or left, a deadline passed, ranks disagreed
+  kExitDiverged = 5,       // training has left the numbers: a loss or a gradient is not finite
 };
 
 /// dlaunch's own, in the manner of timeout(1) and env(1). Otherwise it exits with the code of the

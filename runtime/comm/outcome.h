@@ -19,6 +19,7 @@ class Outcome final : public Work::State {
     {
       const std::scoped_lock lock(mutex_);
       status_ = std::move(status);
+      ended_ = std::chrono::steady_clock::now();
       done_ = true;
     }
     changed_.notify_all();
@@ -27,6 +28,11 @@ class Outcome final : public Work::State {
   bool done() const override {
     const std::scoped_lock lock(mutex_);
     return done_;
+  }
+
+  std::chrono::steady_clock::time_point ended() const override {
+    const std::scoped_lock lock(mutex_);
+    return ended_;
   }
 
   Status wait(std::chrono::nanoseconds timeout) override {
@@ -49,6 +55,7 @@ class Outcome final : public Work::State {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool done_ = false;
+  std::chrono::steady_clock::time_point ended_;
   Status status_;
   std::atomic<const void*> waiter_{nullptr};
 };

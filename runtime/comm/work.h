@@ -18,6 +18,7 @@ class Work {
    public:
     virtual ~State() = default;
     virtual bool done() const = 0;
+    virtual std::chrono::steady_clock::time_point ended() const = 0;
     virtual Status wait(std::chrono::nanoseconds timeout) = 0;
   };
 
@@ -26,6 +27,8 @@ class Work {
   static Work finished(Status status);
 
   bool done() const { return state_->done(); }
+  /// When it ended, once it is done.
+  std::chrono::steady_clock::time_point ended() const { return state_->ended(); }
   /// Returns how the operation ended. kTimeout if it has not within `timeout`; it then still goes
   /// on.
   Status wait(std::chrono::nanoseconds timeout) { return state_->wait(timeout); }

@@ -1,21 +1,26 @@
-// TimedCommunicator: passes everything on to another communicator and adds up the time that callers
-// spend waiting for it - what communication keeps them from doing.
+// TimedCommunicator: passes everything on to another communicator, adds up the time that callers
+// spend waiting for it - what communication keeps them from doing - and tells an observer about
+// each collective.
 //
-// As thread-safe as the communicator it wraps, which it borrows.
+// As thread-safe as the communicator it wraps, which it borrows; with an observer, for one thread.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
 
 #include "runtime/comm/communicator.h"
+#include "runtime/parallel/communication_observer.h"
 
 namespace dlaunch {
 
 class TimedCommunicator final : public Communicator {
  public:
-  explicit TimedCommunicator(Communicator& inner) : inner_(inner) {}
+  /// The observer (null: none) must outlive every Work in flight.
+  explicit TimedCommunicator(Communicator& inner, CommunicationObserver* observer = nullptr)
+      : inner_(inner), observer_(observer) {}
 
   /// Time spent inside blocking calls and in Work::wait() so far, summed over threads.
   std::chrono::nanoseconds time_waited() const { return std::chrono::nanoseconds(*nanoseconds_); }
@@ -40,9 +45,12 @@ class TimedCommunicator final : public Communicator {
 
  private:
   class TimedWork;
+  CommunicationSpan begin_span(const CollectiveCall& call, CallLane lane);
   Work timed(Work work);
 
   Communicator& inner_;
+  CommunicationObserver* const observer_;
+  std::array<std::uint64_t, 3> calls_{};  // by lane, only counted for the observer
   // Shared with Work in flight, which may outlive this object.
   std::shared_ptr<std::atomic<std::int64_t>> nanoseconds_ =
       std::make_shared<std::atomic<std::int64_t>>(0);

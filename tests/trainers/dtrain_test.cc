@@ -108,7 +108,7 @@ TEST_F(Dtrain, RefusesBadInputWithOneLineAndItsExitCode) {
       {{"--set", "output.metrics=../../../../../../../../proc/x/y"},
        kExitFailure,
        "cannot write metrics"},
-      {{"--set", "optimizer.learning_rate=1e30"}, kExitFailure, "the loss is "},
+      {{"--set", "optimizer.learning_rate=1e30"}, kExitDiverged, "the loss is "},
   };
   for (const Refusal& refusal : refusals) {
     SCOPED_TRACE(refusal.line);

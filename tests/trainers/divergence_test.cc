@@ -1,0 +1,111 @@
+// Where values that are not finite are found.
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "nn/core/autograd.h"
+#include "nn/cpu/cpu_backend.h"
+#include "nn/models/model.h"
+#include "tests/support/thread_ranks.h"
+#include "trainers/divergence.h"
+
+namespace dlaunch {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+/// A ResNet-20 for small images, with its parameters as a trainer has them.
+struct SmallResNet {
+  explicit SmallResNet(Communicator* world = nullptr) {
+    nn::ModelOptions options;
+    options.num_classes = 4;
+    options.height = options.width = 8;
+    options.channels = 3;
+    options.sync_batch_norm = world != nullptr;
+    model = nn::make_model("resnet20", options, *backend, generator, world);
+    parameters = nn::flatten_parameters(*model);
+  }
+
+  const nn::FlatView& view(const std::string& name) const {
+    for (const nn::FlatView& each : parameters.views)
+      if (each.name == name) return each;
+    throw std::runtime_error("no parameter " + name);
+  }
+  void poison(const std::string& name, float value) const {
+    view(name).parameter.data<float>()[0] = value;
+  }
+  nn::Tensor images() const {
+    nn::Tensor batch = nn::Tensor::empty(*backend, {2, 8, 8, 3});
+    nn::Generator(7).fill_normal(batch.values<float>(), 0, 1);
+    return batch;
+  }
+
+  std::unique_ptr<nn::Backend> backend = nn::make_cpu_backend();
+  nn::Generator generator{1};
+  std::unique_ptr<nn::Module> model;
+  nn::FlatParameters parameters;
+};
+
+TEST(Divergence, IsLocatedInTheLayerAndTheRankItBeganIn) {
+  testing::run_threads_as_ranks(3, [](Communicator& world) {
+    const SmallResNet network(&world);
+    if (world.rank() == 1) network.poison("layer2.1.conv2.weight", kNan);
+    // Batch norm has spread it to all ranks: from its layer on nobody has numbers any more.
+    EXPECT_EQ(locate_divergence(world, *network.model, 2, [&] { return network.images(); }),
+              "it begins on rank 1, in layer2.1.conv2.weight as the step before left it: 1 of 9216 "
+              "numbers are not finite");
+  });
+}
+
+TEST(Divergence, IsLocatedInTheImages) {
+  testing::run_threads_as_ranks(2, [](Communicator& world) {
+    const SmallResNet network(&world);
+    int batches = 0;
+    const std::string where = locate_divergence(world, *network.model, 2, [&] {
+      nn::Tensor images = network.images();
+      if (++batches == 2 && world.rank() == 0) images.data<float>()[5] = kInfinity;
+      return images;
+    });
+    EXPECT_EQ(where, "it begins on rank 0, in the images: 1 of 384 numbers are not finite");
+  });
+}
+
+TEST(Divergence, IsLocatedWhereSumsOverflow) {
+  testing::run_threads_as_ranks(1, [](Communicator& world) {
+    const SmallResNet network;
+    for (float& value : network.view("layer1.0.conv1.weight").parameter.values<float>())
+      value = 3e38F;
+    const std::string where =
+        locate_divergence(world, *network.model, 1, [&] { return network.images(); });
+    EXPECT_EQ(where.find("it begins on rank 0, in the output of layer1.0.conv1, Conv2d(16, 16, "),
+              0U)
+        << where;
+  });
+}
+
+TEST(Divergence, IsNotSeenWhereThereIsNone) {
+  testing::run_threads_as_ranks(2, [](Communicator& world) {
+    const SmallResNet network(&world);
+    EXPECT_EQ(locate_divergence(world, *network.model, 1, [&] { return network.images(); }),
+              "every layer's output is finite when the step is repeated");
+  });
+}
+
+TEST(Divergence, IsTheLastLayerWhoseGradientIsNotFinite) {
+  const SmallResNet network;
+  nn::Tensor scores = (*network.model)(network.images());
+  nn::Tensor gradient = nn::Tensor::zeros(*network.backend, scores.shape());
+  gradient.data<float>()[0] = kNan;
+  EXPECT_TRUE(small_gradients_are_finite(network.parameters));
+  EXPECT_EQ(divergent_gradient(network.parameters), "");
+  nn::backward(scores, {.gradient = gradient});
+  EXPECT_FALSE(small_gradients_are_finite(network.parameters));
+  EXPECT_EQ(divergent_gradient(network.parameters), "fc.bias");
+}
+
+}  // namespace
+}  // namespace dlaunch

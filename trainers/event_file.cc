@@ -1,0 +1,131 @@
+#include "trainers/event_file.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <filesystem>
+#include <stdexcept>
+#include <system_error>
+
+#include <spdlog/fmt/fmt.h>
+
+namespace dlaunch {
+namespace {
+
+constexpr std::array<std::uint32_t, 256> make_crc_table() {
+  constexpr std::uint32_t kPolynomial = 0x82F63B78;  // reversed
+  std::array<std::uint32_t, 256> table{};
+  for (std::uint32_t byte = 0; byte < table.size(); ++byte) {
+    std::uint32_t crc = byte;
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1U) ^ ((crc & 1U) != 0 ? kPolynomial : 0);
+    table[byte] = crc;
+  }
+  return table;
+}
+
+/// TFRecord's: so that the CRC of data that holds CRCs is not a bad one.
+std::uint32_t masked_crc(std::string_view bytes) {
+  return std::rotr(crc32c(bytes), 15) + 0xA282EAD8U;
+}
+
+/// Little-endian, on any machine.
+template <typename Integer>
+std::string fixed(Integer value) {
+  std::string bytes;
+  for (std::size_t i = 0; i < sizeof(value); ++i)
+    bytes += static_cast<char>((value >> (8 * i)) & 0xFFU);
+  return bytes;
+}
+
+// Fields of protocol buffers: the number and the wire type, then the value.
+enum WireType : std::uint32_t { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5 };
+
+std::string varint(std::uint64_t value) {
+  std::string bytes;
+  for (; value >= 0x80; value >>= 7U) bytes += static_cast<char>((value & 0x7FU) | 0x80U);
+  return bytes + static_cast<char>(value);
+}
+
+std::string key(std::uint32_t field, WireType type) {
+  return varint(field << 3U | type);
+}
+
+std::string nested(std::uint32_t field, std::string_view content) {
+  return key(field, kLengthDelimited) + varint(content.size()) + std::string(content);
+}
+
+/// The fields that every Event has.
+std::string event_head(std::uint64_t step) {
+  const double now =
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  return key(1, kFixed64) + fixed(std::bit_cast<std::uint64_t>(now)) + key(2, kVarint) +
+         varint(step);
+}
+
+std::string summary_value(const Scalar& scalar) {
+  const auto value = std::bit_cast<std::uint32_t>(static_cast<float>(scalar.value));
+  return nested(1, nested(1, scalar.tag) + key(2, kFixed32) + fixed(value));
+}
+
+[[noreturn]] void cannot_write(const std::string& path, const std::error_code& error) {
+  throw std::runtime_error(
+      fmt::format("{}: cannot write TensorBoard's events: {}; set output.directory, or "
+                  "output.tensorboard to false",
+                  path, error.message()));
+}
+
+/// As TensorBoard expects it; files are read in the order of their names.
+std::string file_name() {
+  std::array<char, HOST_NAME_MAX + 1> host{};
+  (void)::gethostname(host.data(), host.size() - 1);
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const auto microseconds = std::chrono::duration_cast<std::chrono::microseconds>(now).count();
+  return fmt::format("events.out.tfevents.{:010}.{:06}.{}.{}", microseconds / 1'000'000,
+                     microseconds % 1'000'000, host.data(), ::getpid());
+}
+
+}  // namespace
+
+std::uint32_t crc32c(std::string_view bytes) {
+  static constexpr std::array<std::uint32_t, 256> kTable = make_crc_table();
+  std::uint32_t crc = ~0U;
+  for (const char byte : bytes)
+    crc = (crc >> 8U) ^ kTable[(crc ^ static_cast<unsigned char>(byte)) & 0xFFU];
+  return ~crc;
+}
+
+EventFile::EventFile(const std::string& directory)
+    : path_((std::filesystem::path(directory) / file_name()).string()) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error) cannot_write(path_, error);
+  file_.reset(std::fopen(path_.c_str(), "wxe"));
+  if (file_ == nullptr) cannot_write(path_, {errno, std::generic_category()});
+  append(event_head(0) + nested(3, "brain.Event:2"));
+}
+
+void EventFile::restart_at(std::uint64_t step) {
+  constexpr std::uint64_t kStart = 1;  // SessionLog.SessionStatus
+  append(event_head(step) + nested(7, key(1, kVarint) + varint(kStart)));
+}
+
+void EventFile::write(std::uint64_t step, std::span<const Scalar> scalars) {
+  std::string summary;
+  for (const Scalar& scalar : scalars) summary += summary_value(scalar);
+  append(event_head(step) + nested(5, summary));
+}
+
+void EventFile::append(const std::string& event) {
+  if (file_ == nullptr) return;
+  const std::string length = fixed<std::uint64_t>(event.size());
+  const std::string record = length + fixed(masked_crc(length)) + event + fixed(masked_crc(event));
+  if (std::fwrite(record.data(), 1, record.size(), file_.get()) != record.size() ||
+      std::fflush(file_.get()) != 0)
+    cannot_write(path_, {errno, std::generic_category()});
+}
+
+}  // namespace dlaunch

@@ -1,0 +1,77 @@
+// StepClock: where the time of training steps goes, on one rank.
+//
+// The training thread does one thing at a time, so its time can be told apart without gaps: it
+// waits for data, computes (forward, backward, optimizer), waits for other ranks, or does something
+// else. Those add up to the step. Communication that went on in the background meanwhile is hidden.
+//
+// One thread, on which also the communicator reports.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "runtime/parallel/communication_observer.h"
+
+namespace dlaunch {
+
+/// What the training thread does. The first four are begun by the trainer, the others found out.
+enum class StepPhase : std::uint8_t {
+  kData,
+  kForward,
+  kBackward,
+  kOptimizer,
+  kCommunication,  // exposed
+  kOther,
+};
+inline constexpr std::size_t kStepPhases = 6;
+/// "forward", ...
+std::string_view to_string(StepPhase phase);
+
+/// Seconds of one step, or of many.
+struct StepTimes {
+  std::array<double, kStepPhases> phases{};  // add up to the steps' time
+  double hidden_communication = 0;           // while the thread did something else
+
+  double& operator[](StepPhase phase) { return phases[static_cast<std::size_t>(phase)]; }
+  double operator[](StepPhase phase) const { return phases[static_cast<std::size_t>(phase)]; }
+  double total() const;
+  StepTimes& operator+=(const StepTimes& more);
+};
+
+class StepClock {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using TimePoint = Clock::time_point;
+
+  void begin_step(TimePoint now);
+  /// The thread did this from `begin` to `end`; what it waited for other ranks meanwhile counts as
+  /// communication. Sections of a step do not overlap.
+  void section(StepPhase phase, TimePoint begin, TimePoint end);
+  /// The thread has waited for a collective until `now`, or at least has seen its end.
+  void communicated(const CommunicationSpan& span, TimePoint now);
+  /// The times of the step.
+  StepTimes end_step(TimePoint now);
+
+  /// Of all steps.
+  const StepTimes& sums() const { return sums_; }
+  std::size_t steps() const { return durations_.size(); }
+  /// The duration that so many percent of the steps do not exceed, in seconds; 0 without steps.
+  double percentile(double percent) const;
+
+ private:
+  using Interval = std::pair<TimePoint, TimePoint>;
+
+  TimePoint step_begin_;
+  StepTimes step_;
+  std::vector<Interval> in_flight_;  // of this step: collectives in the background
+  std::vector<Interval> waits_;      // in order, without overlap
+  StepTimes sums_;
+  std::vector<float> durations_;
+};
+
+}  // namespace dlaunch

@@ -1,0 +1,71 @@
+#include "trainers/trace_recorder.h"
+
+#include <array>
+#include <exception>
+#include <utility>
+
+namespace dlaunch {
+namespace {
+
+std::int64_t steady_nanoseconds() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+TraceRecorder::TraceRecorder(TraceOptions options, bool writes)
+    : options_(std::move(options)), tracer_(options_.most_events) {
+  if (writes) write_trace(options_.file, "");
+}
+
+void TraceRecorder::start(Communicator& world, nn::Module& network) {
+  network_ = &network;
+  layers_ = std::make_unique<LayerTracer>(network, tracer_);
+  clock_ = offset_to_rank_zero(world, steady_nanoseconds);
+  std::array<std::int64_t, 1> origin{steady_nanoseconds()};
+  throw_if_error(world.broadcast(origin, 0).within("trace"));
+  origin_ = origin[0];
+}
+
+void TraceRecorder::begin_step(std::uint64_t step) {
+  activate(step >= options_.first_step && step <= options_.last_step);
+}
+
+void TraceRecorder::activate(bool on) {
+  if (on == active_) return;
+  active_ = on;
+  network_->observe(on ? layers_.get() : nullptr);
+}
+
+void TraceRecorder::phase(std::string_view name, std::chrono::steady_clock::time_point begin,
+                          std::chrono::steady_clock::time_point end, std::uint64_t step) {
+  tracer_.add({.begin = begin, .end = end, .name = tracer_.name(name), .sequence = step});
+}
+
+std::string TraceRecorder::events(const Communicator& world,
+                                  const ClockAlignment& alignment) const {
+  return trace_events(tracer_, {alignment, origin_}, world.rank());
+}
+
+void TraceRecorder::finish(Communicator& world) {
+  activate(false);
+  const ClockOffset now = offset_to_rank_zero(world, steady_nanoseconds);
+  write_trace(world, options_.file, events(world, ClockAlignment(*clock_, now)));
+}
+
+void TraceRecorder::give_up(Communicator& world, bool together) noexcept {
+  if (!clock_) return;
+  try {
+    activate(false);
+    const std::string own = events(world, ClockAlignment(*clock_));
+    if (together)
+      write_trace(world, options_.file, own);
+    else
+      write_trace(path_of_rank(options_.file, world.rank()), own);
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the failure before counts
+  }
+}
+
+}  // namespace dlaunch
