@@ -78,7 +78,7 @@ std::string doing(const ObservedRank& rank) {
     if (last != nullptr) text += "; the last one was " + numbered(*last) + " of " + last->name;
   }
   if (rank.state != "sleeping" && rank.state != "running") {
-    text += "; the process is " + std::string(rank.state);
+    text += "; the process is " + rank.state;
   }
   return text;
 }

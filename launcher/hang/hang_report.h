@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "launcher/hang/activity_board.h"
@@ -16,7 +15,7 @@ struct ObservedRank {
   int rank = 0;
   pid_t pid = -1;  // of the process to look at: the one that publishes, or the one that was started
   bool running = true;
-  std::string_view state;  // see process_state
+  std::string state;  // see process_state
   ShownRank shown;
 };
 

@@ -27,14 +27,14 @@ class Inspector {
       : loop_(loop), signal_mask_(signal_mask) {}
 
   /// The attempt to look at; both stay until they are replaced. nullptr: none. Whoever waits for
-  /// stacks is told that they will not come. `world`: ranks of the whole job.
-  void look_at(const Supervisor* supervisor, const ActivityBoard* board, int world);
+  /// stacks is told that they will not come.
+  void look_at(const Supervisor* supervisor, const ActivityBoard* board);
 
-  /// What the ranks are doing.
-  std::vector<std::string> activities() const;
+  /// What the ranks are doing; empty between attempts.
+  std::vector<ObservedRank> observe() const;
 
-  /// Their stacks, the most interesting ones first; once, later.
-  void collect_stacks(Sink sink);
+  /// The stacks of these ranks, in this order; once, later.
+  void collect_stacks(const std::vector<ObservedRank>& ranks, Sink sink);
 
  private:
   struct Collection {
@@ -42,11 +42,8 @@ class Inspector {
     std::unique_ptr<StackCollector> collector;
   };
 
-  std::vector<ObservedRank> observe() const;
-
   EventLoop& loop_;
   const sigset_t signal_mask_;
-  int world_ = 1;
   const Supervisor* supervisor_ = nullptr;
   const ActivityBoard* board_ = nullptr;
   std::list<Collection> collections_;

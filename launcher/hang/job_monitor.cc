@@ -1,6 +1,8 @@
 #include "launcher/hang/job_monitor.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <utility>
 #include <vector>
 
 #include <unistd.h>
@@ -10,10 +12,21 @@
 namespace dlaunch {
 namespace {
 
+constexpr std::size_t kMostStacks = 16;
+
 std::string lines_of(const std::vector<std::string>& lines) {
   std::string text;
   for (const std::string& line : lines) text.append(line).append("\n");
   return text;
+}
+
+// "node 1 (host2), which has ranks 2-3".
+std::string ranks_of(const NodePlace& node) {
+  const int last = node.first_rank + node.ranks - 1;
+  const std::string ranks =
+      node.ranks == 1 ? " " + std::to_string(last)
+                      : "s " + std::to_string(node.first_rank) + "-" + std::to_string(last);
+  return "node " + std::to_string(node.node) + " (" + node.host + "), which has rank" + ranks;
 }
 
 }  // namespace
@@ -33,9 +46,9 @@ void JobMonitor::begin_attempt(const JobIdentity& job, const Supervisor& supervi
                                const ActivityBoard& board) {
   attempt_ = &job;
   supervisor_ = &supervisor;
-  inspector_.look_at(&supervisor, &board, job.world);
+  inspector_.look_at(&supervisor, &board);
   stall_watch_.emplace(loop_, board, options_.stall_after, [this](std::chrono::nanoseconds since) {
-    report("no rank has made progress for " + seconds(since));
+    report("no rank has made progress for " + seconds(since), true);
   });
 }
 
@@ -43,32 +56,89 @@ void JobMonitor::end_attempt() {
   attempt_ = nullptr;
   supervisor_ = nullptr;
   stall_watch_.reset();
-  inspector_.look_at(nullptr, nullptr, 1);
+  inspector_.look_at(nullptr, nullptr);
 }
 
-void JobMonitor::report(const std::string& why) {
+void JobMonitor::report(const std::string& why, bool stalled) {
   relay_.write_line("dlaunch: " + why);
-  for (const std::string& line : activities()) relay_.write_line("dlaunch: " + line);
-  inspector_.collect_stacks([this](const std::vector<std::string>& lines) {
-    for (const std::string& line : lines) {
-      relay_.write_line(line.starts_with(" ") ? line : "dlaunch: " + line);
-    }
+  look(stalled, [this](const View& view) {
+    for (const std::string& line : view.lines) relay_.write_line("dlaunch: " + line);
+    stacks(view, [this](const std::vector<std::string>& lines) {
+      for (const std::string& line : lines) {
+        relay_.write_line(line.starts_with(" ") ? line : "dlaunch: " + line);
+      }
+    });
   });
 }
 
-// What the ranks of this node do, and where to ask about the others.
-std::vector<std::string> JobMonitor::activities() const {
-  std::vector<std::string> lines = inspector_.activities();
-  if (attempt_ == nullptr) return lines;
-  for (const NodePlace& other : attempt_->others) {
-    const int last = other.first_rank + other.ranks - 1;
-    const std::string ranks =
-        other.ranks == 1 ? " " + std::to_string(last)
-                         : "s " + std::to_string(other.first_rank) + "-" + std::to_string(last);
-    lines.push_back("not shown: rank" + ranks + " on node " + std::to_string(other.node) +
-                    "; ask there: ssh " + other.host + " dlaunch status " + job_.job_id);
+void JobMonitor::look(bool stalled, const ViewTaker& take) {
+  if (attempt_ == nullptr || !elsewhere_) return take(view_with({}));
+  elsewhere_({}, stalled,
+             [this, take](const std::vector<SeenElsewhere>& seen) { take(view_with(seen)); });
+}
+
+JobMonitor::View JobMonitor::view_with(const std::vector<SeenElsewhere>& elsewhere) const {
+  View view;
+  if (attempt_ == nullptr) {
+    view.lines = {"no ranks are running; the job is about to be restarted"};
+    return view;
   }
-  return lines;
+  view.world = attempt_->world;
+  view.ranks = inspector_.observe();
+  std::vector<std::string> silent;
+  for (const NodePlace& other : attempt_->others) {
+    const auto found = std::ranges::find(elsewhere, other.node, &SeenElsewhere::node);
+    if (found == elsewhere.end() || !found->answers) {
+      silent.push_back("no answer from " + ranks_of(other));
+    } else if (found->ranks.empty()) {
+      silent.push_back("not running yet: " + ranks_of(other));
+    } else {
+      view.ranks.insert(view.ranks.end(), found->ranks.begin(), found->ranks.end());
+    }
+  }
+  std::ranges::sort(view.ranks, {}, &ObservedRank::rank);
+  view.lines = describe_ranks(view.ranks, view.world, Deadline::Clock::now());
+  view.lines.insert(view.lines.end(), silent.begin(), silent.end());
+  return view;
+}
+
+// Of those that are most worth it; first of the ones here.
+void JobMonitor::stacks(const View& view, const Inspector::Sink& sink) {
+  std::vector<ObservedRank> wanted = by_interest(view.ranks, view.world);
+  const std::size_t left_out = wanted.size() - std::min(wanted.size(), kMostStacks);
+  wanted.resize(wanted.size() - left_out);
+  std::vector<int> ranks(wanted.size());
+  std::ranges::transform(wanted, ranks.begin(), &ObservedRank::rank);
+  const auto finish = [left_out, sink](std::vector<std::string> lines) {
+    if (left_out > 0) {
+      lines.push_back("the stacks of " + std::to_string(left_out) + " more ranks are left out");
+    }
+    sink(lines);
+  };
+  collect_stacks(ranks, [this, ranks, finish](const std::vector<std::string>& own) {
+    if (attempt_ == nullptr || !elsewhere_) return finish(own);
+    elsewhere_(ranks, false, [own, finish](const std::vector<SeenElsewhere>& seen) {
+      std::vector<std::string> lines = own;
+      for (const SeenElsewhere& node : seen) {
+        lines.insert(lines.end(), node.lines.begin(), node.lines.end());
+      }
+      finish(lines);
+    });
+  });
+}
+
+void JobMonitor::collect_stacks(const std::vector<int>& ranks, Inspector::Sink sink) {
+  std::vector<ObservedRank> wanted;
+  const std::vector<ObservedRank> observed = inspector_.observe();
+  for (const int rank : ranks) {
+    const auto found = std::ranges::find(observed, rank, &ObservedRank::rank);
+    if (found != observed.end()) wanted.push_back(*found);
+  }
+  inspector_.collect_stacks(wanted, std::move(sink));
+}
+
+void JobMonitor::leave_stall_to_others() {
+  if (stall_watch_) stall_watch_->hold();
 }
 
 // "ID PID RANKS ATTEMPT TIME COMMAND", aligned.
@@ -86,16 +156,16 @@ std::string JobMonitor::summary() const {
 
 void JobMonitor::serve(StatusRequest request, const StatusServer::Answer& answer) {
   const std::string text = summary();
-  switch (request) {
-    case StatusRequest::kActivities:
-      return answer(text + lines_of(activities()));
-    case StatusRequest::kStacks:
-      return inspector_.collect_stacks([answer, text = text + lines_of(activities())](
-                                           const auto& lines) { answer(text + lines_of(lines)); });
-    case StatusRequest::kSummary:
-      break;
+  if (request != StatusRequest::kActivities && request != StatusRequest::kStacks) {
+    return answer(text);
   }
-  answer(text);
+  look(false, [this, request, answer, text](const View& view) {
+    const std::string so_far = text + lines_of(view.lines);
+    if (request == StatusRequest::kActivities) return answer(so_far);
+    stacks(view, [answer, so_far](const std::vector<std::string>& lines) {
+      answer(so_far + lines_of(lines));
+    });
+  });
 }
 
 }  // namespace dlaunch

@@ -6,6 +6,7 @@
 #include <signal.h>
 
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "launcher/base/event_loop.h"
 #include "launcher/failure/outcome.h"
 #include "launcher/hang/activity_board.h"
+#include "launcher/hang/elsewhere.h"
 #include "launcher/hang/inspector.h"
 #include "launcher/hang/stall_watch.h"
 #include "launcher/output/output_relay.h"
@@ -38,12 +40,33 @@ class JobMonitor {
                      const ActivityBoard& board);
   void end_attempt();
 
+  /// How the ranks of other nodes are asked; nullptr: there are none.
+  void look_elsewhere(Elsewhere elsewhere) { elsewhere_ = std::move(elsewhere); }
+
   /// Writes a hang report, whose first line says why.
-  void report(const std::string& why);
+  void report(const std::string& why) { report(why, false); }
+
+  /// For another node's report: what the ranks here are doing, and the stacks of those of them that
+  /// are named.
+  std::vector<ObservedRank> observe() const { return inspector_.observe(); }
+  void collect_stacks(const std::vector<int>& ranks, Inspector::Sink sink);
+  /// Another node tells the user that nothing moves.
+  void leave_stall_to_others();
 
  private:
+  /// The whole job at a moment.
+  struct View {
+    int world = 1;
+    std::vector<ObservedRank> ranks;  // that are known, of all nodes
+    std::vector<std::string> lines;   // what they are doing, and of which ranks nothing is known
+  };
+  using ViewTaker = std::function<void(const View& view)>;
+
+  void report(const std::string& why, bool stalled);
   std::string summary() const;
-  std::vector<std::string> activities() const;
+  void look(bool stalled, const ViewTaker& take);
+  View view_with(const std::vector<SeenElsewhere>& elsewhere) const;
+  void stacks(const View& view, const Inspector::Sink& sink);
   void serve(StatusRequest request, const StatusServer::Answer& answer);
 
   EventLoop& loop_;
@@ -54,6 +77,7 @@ class JobMonitor {
   const EventLoop::Clock::time_point start_ = EventLoop::Clock::now();
   const Supervisor* supervisor_ = nullptr;
   Inspector inspector_;
+  Elsewhere elsewhere_;
   std::optional<StallWatch> stall_watch_;
   StatusServer server_;
 };

@@ -19,6 +19,8 @@ class StallWatch {
   StallWatch(EventLoop& loop, const ActivityBoard& board, std::chrono::nanoseconds limit,
              std::function<void(std::chrono::nanoseconds since)> on_stall);
   ~StallWatch();
+  /// Somebody else has told of the present standstill.
+  void hold() { told_ = true; }
   StallWatch(const StallWatch&) = delete;
   StallWatch& operator=(const StallWatch&) = delete;
 

@@ -33,6 +33,7 @@ class AttemptRunner {
   EventLoop& loop() { return loop_; }
   OutputRelay& relay() { return relay_; }
   JobOutcome& outcome() { return outcome_; }
+  JobMonitor& monitor() { return monitor_; }
 
   /// For an attempt after so many restarts; store, secret and MASTER_PORT are to be filled in.
   JobIdentity identity(int restarts) const;

@@ -17,7 +17,8 @@ SeveralNodes::SeveralNodes(AttemptRunner& runner, const LaunchContext& context,
       context_(context),
       session_(runner.loop(), runner.relay(),
                describe_node(context.nodes, context.options, runner.outcome().job_id,
-                             runner.outcome().host, master_port)) {}
+                             runner.outcome().host, master_port)),
+      look_(runner.monitor(), session_) {}
 
 JobEnd SeveralNodes::run() {
   EventLoop& loop = runner_.loop();

@@ -8,6 +8,7 @@
 #include "launcher/job/attempt_runner.h"
 #include "launcher/job/job_end.h"
 #include "launcher/job/launch_context.h"
+#include "launcher/nodes/node_look.h"
 #include "launcher/nodes/node_session.h"
 
 namespace dlaunch {
@@ -35,6 +36,7 @@ class SeveralNodes {
   AttemptRunner& runner_;
   const LaunchContext& context_;
   NodeSession session_;
+  const NodeLook look_;
   bool timed_out_ = false;  // --timeout passed while the nodes gathered
 };
 

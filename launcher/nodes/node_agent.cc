@@ -1,5 +1,6 @@
 #include "launcher/nodes/node_agent.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
 #include <utility>
@@ -20,11 +21,24 @@ constexpr auto kBeatInterval = 500ms;
 constexpr auto kAnswerLimit = 3s;
 constexpr auto kWatchTurn = 1s;
 constexpr auto kRetry = 200ms;
+constexpr auto kLookTurn = 200ms;
 // Between two words on what is waited for.
 constexpr auto kNoticeInterval = 30s;
 
 std::string key_in_round(std::string_view of, int round, const std::string& node) {
   return std::string(of) + std::to_string(round) + "/" + node;
+}
+
+std::string seen_key(const LookRecord& look, const std::string& node) {
+  return std::string(node_keys::kSeen) + look.question + "/" + node;
+}
+
+// A question for stacks is one for the nodes that have those ranks.
+bool is_asked(const LookRecord& look, const RoundRecord::Node& node) {
+  if (look.stacks_of.empty()) return true;
+  return std::ranges::any_of(look.stacks_of, [&](int rank) {
+    return rank >= node.first_rank && rank < node.first_rank + node.ranks;
+  });
 }
 
 }  // namespace
@@ -49,6 +63,7 @@ NodeAgent::~NodeAgent() {
   if (joined) (void)store_.client->remove(std::string(node_keys::kMember) + id()).ok();
   worker_.join();
   if (beats_.joinable()) beats_.join();
+  if (asker_.joinable()) asker_.join();
   coordinator_.reset();
 }
 
@@ -75,6 +90,50 @@ std::vector<std::string> NodeAgent::outcomes(const RoundRecord& round) {
     outcomes.push_back(found.ok() ? found->front().value_or("") : "");
   }
   return outcomes;
+}
+
+void NodeAgent::ask(const LookRecord& look, const RoundRecord& round,
+                    std::chrono::nanoseconds limit) {
+  std::map<std::size_t, std::string> keys;
+  for (std::size_t node = 0; node < round.nodes.size(); ++node) {
+    const RoundRecord::Node& other = round.nodes[node];
+    if (other.id != id() && is_asked(look, other)) keys[node] = seen_key(look, other.id);
+  }
+  if (asker_.joinable()) asker_.join();
+  asker_ = std::thread([this, look, keys, nodes = round.nodes.size(), limit] {
+    NodeAnswers answers{.question = look.question, .seen = {}};
+    answers.seen.resize(nodes);
+    if (!keys.empty()) gather(look, keys, Deadline::after(limit), answers);
+    post(std::move(answers));
+  });
+}
+
+void NodeAgent::gather(const LookRecord& look, const std::map<std::size_t, std::string>& keys,
+                       Deadline deadline, NodeAnswers& answers) {
+  const std::string own = std::string(node_keys::kLook) + id();
+  std::vector<std::string> awaited;
+  awaited.reserve(keys.size());
+  for (const auto& [node, key] : keys) awaited.push_back(key);
+  Status asked = store_.client->set(own, to_text(look));
+  // In short turns, because this node may be leaving.
+  while (asked.ok() && !deadline.expired() && !stopping()) {
+    const Deadline turn = earliest(deadline, Deadline::after(kLookTurn));
+    const auto come = store_.client->get_all(awaited, turn);
+    if (come.status().code() != StatusCode::kTimeout) break;
+  }
+  for (const auto& [node, key] : keys) {
+    const auto found = store_.client->try_get({key});
+    if (!found.ok() || !found->front()) continue;
+    if (auto seen = parse_record<SeenRecord>(*found->front()); seen.ok()) {
+      answers.seen[node] = *std::move(seen);
+    }
+    (void)store_.client->remove(key).ok();
+  }
+  (void)store_.client->remove(own).ok();
+}
+
+void NodeAgent::answer(const LookRecord& look, const SeenRecord& seen) {
+  (void)store_.client->set(seen_key(look, id()), to_text(seen)).ok();
 }
 
 std::string NodeAgent::store_address(const RoundRecord& round) const {
@@ -171,6 +230,9 @@ bool NodeAgent::handle(const StoreChanges::Change& change) {
     fail(Status(StatusCode::kMismatch, *change.value),
          lost ? kLauncherNodeLost : kLauncherRendezvous);
     return false;
+  }
+  if (change.key.starts_with(node_keys::kLook) && !change.key.ends_with("/" + id())) {
+    pass_on(parse_record<LookRecord>(*change.value));
   }
   if (change.key == node_keys::kWaiting) post(NodeNotice{*change.value});
   if (change.key == node_keys::kRound) pass_on(parse_record<RoundRecord>(*change.value));

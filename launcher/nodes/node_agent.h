@@ -7,9 +7,12 @@
 // with the store it first waits, for a few seconds at most, until the other nodes have left.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <variant>
@@ -32,7 +35,14 @@ struct NodeError {
   int exit_code;
   std::string why;
 };
-using NodeEvent = std::variant<NodeNotice, NodeError, RoundRecord, StopRecord, VerdictRecord>;
+/// What the other nodes of a round have answered to a question, by node rank; nothing from those
+/// that have not, and for this node.
+struct NodeAnswers {
+  std::string question;
+  std::vector<std::optional<SeenRecord>> seen;
+};
+using NodeEvent = std::variant<NodeNotice, NodeError, RoundRecord, StopRecord, VerdictRecord,
+                               LookRecord, NodeAnswers>;
 
 class NodeAgent {
  public:
@@ -58,6 +68,11 @@ class NodeAgent {
   /// The outcomes of a round that has ended, by node rank; empty where there is none: the node is
   /// lost.
   std::vector<std::string> outcomes(const RoundRecord& round);
+  /// Asks the other nodes of the round that are concerned; their answers come as an event, when
+  /// `limit` has passed at the latest. One question at a time.
+  void ask(const LookRecord& look, const RoundRecord& round, std::chrono::nanoseconds limit);
+  /// Answers what another node asked.
+  void answer(const LookRecord& look, const SeenRecord& seen);
   /// host:port at which the ranks of this node find the store.
   std::string store_address(const RoundRecord& round) const;
 
@@ -67,6 +82,8 @@ class NodeAgent {
   void beat();
   void watch();
   bool handle(const StoreChanges::Change& change);
+  void gather(const LookRecord& look, const std::map<std::size_t, std::string>& keys,
+              Deadline deadline, NodeAnswers& answers);
   void post(NodeEvent event);
   void fail(const Status& status, int exit_code);
   bool wait_for_stop(std::chrono::nanoseconds time);
@@ -86,6 +103,7 @@ class NodeAgent {
 
   std::thread worker_;
   std::thread beats_;
+  std::thread asker_;
 };
 
 }  // namespace dlaunch

@@ -17,6 +17,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(EndedRecord, how, failure, age_ns, got_ready,
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StopRecord, number, why)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(VerdictRecord, number, action, exit_code, reason, failure, node,
                                    delay_ms)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LookRecord, question, round, stalled, stacks_of)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SeenRecord, ranks, lines)
 
 namespace {
 
@@ -49,6 +51,12 @@ bool is_plausible(const StopRecord&) {
 bool is_plausible(const VerdictRecord&) {
   return true;
 }
+bool is_plausible(const LookRecord&) {
+  return true;
+}
+bool is_plausible(const SeenRecord&) {
+  return true;
+}
 
 template <typename T>
 std::string write(const T& record) {
@@ -71,6 +79,12 @@ std::string to_text(const StopRecord& record) {
   return write(record);
 }
 std::string to_text(const VerdictRecord& record) {
+  return write(record);
+}
+std::string to_text(const LookRecord& record) {
+  return write(record);
+}
+std::string to_text(const SeenRecord& record) {
   return write(record);
 }
 
@@ -98,5 +112,7 @@ template Result<RoundRecord> parse_record<RoundRecord>(std::string_view text);
 template Result<EndedRecord> parse_record<EndedRecord>(std::string_view text);
 template Result<StopRecord> parse_record<StopRecord>(std::string_view text);
 template Result<VerdictRecord> parse_record<VerdictRecord>(std::string_view text);
+template Result<LookRecord> parse_record<LookRecord>(std::string_view text);
+template Result<SeenRecord> parse_record<SeenRecord>(std::string_view text);
 
 }  // namespace dlaunch

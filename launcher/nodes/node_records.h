@@ -9,6 +9,8 @@
 //   nodes/round          RoundRecord      by the coordinator: start these ranks
 //   nodes/stop           StopRecord       by the coordinator: end them
 //   nodes/verdict        VerdictRecord    by the coordinator: how the round ended, and what now
+//   nodes/look/ID        LookRecord       by the agent that asks, until it has its answers
+//   seen/QUESTION/ID     SeenRecord       by each agent that was asked
 //   outcomes/N/ID        JSON             by each agent: all about round N there (--report), if the
 //                                         RoundRecord asks for it; before its EndedRecord
 //   beats/ID             a counter        by each agent, twice a second
@@ -33,6 +35,8 @@ inline constexpr std::string_view kWaiting = "nodes/waiting";
 inline constexpr std::string_view kRound = "nodes/round";
 inline constexpr std::string_view kStop = "nodes/stop";
 inline constexpr std::string_view kVerdict = "nodes/verdict";
+inline constexpr std::string_view kLook = "nodes/look/";
+inline constexpr std::string_view kSeen = "seen/";
 inline constexpr std::string_view kOutcomes = "outcomes/";
 inline constexpr std::string_view kBeats = "beats/";
 }  // namespace node_keys
@@ -100,11 +104,27 @@ struct VerdictRecord {
   std::int64_t delay_ms = 0;  // before the next round
 };
 
+/// A question for a hang report: what are your ranks doing, or, if ranks are named, what are their
+/// stacks?
+struct LookRecord {
+  std::string question;  // its own name
+  int round = 0;
+  bool stalled = false;        // asked because nothing moves: one report of that is enough
+  std::vector<int> stacks_of;  // of any node
+};
+
+struct SeenRecord {
+  std::string ranks;               // ObservedRanks, serialized; empty: none are running
+  std::vector<std::string> lines;  // of stacks
+};
+
 std::string to_text(const MemberRecord& record);
 std::string to_text(const RoundRecord& record);
 std::string to_text(const EndedRecord& record);
 std::string to_text(const StopRecord& record);
 std::string to_text(const VerdictRecord& record);
+std::string to_text(const LookRecord& record);
+std::string to_text(const SeenRecord& record);
 
 /// T: one of the records. kProtocol if the text is none.
 template <typename T>

@@ -89,7 +89,8 @@ std::optional<RoundRecord> NodeSession::next_round(const std::function<bool()>& 
   }
   if (!coming_ || over() || interrupted()) return std::nullopt;
   current_ = coming_->number;
-  return std::exchange(coming_, std::nullopt);
+  round_ = *std::exchange(coming_, std::nullopt);
+  return round_;
 }
 
 void NodeSession::when_round_stops(std::function<void()> end) {
@@ -155,6 +156,30 @@ void NodeSession::take(const StopRecord& stop) {
 
 void NodeSession::take(VerdictRecord verdict) {
   verdict_ = std::move(verdict);
+}
+
+void NodeSession::ask(LookRecord look, std::chrono::nanoseconds limit, Take take) {
+  look.question = agent_.id() + "." + std::to_string(++questions_asked_);
+  look.round = current_;
+  questions_.push_back({std::move(look), limit, std::move(take)});
+  if (questions_.size() == 1) ask_next();
+}
+
+void NodeSession::ask_next() {
+  agent_.ask(questions_.front().look, *round_, questions_.front().limit);
+}
+
+void NodeSession::take(const NodeAnswers& answers) {
+  if (questions_.empty() || questions_.front().look.question != answers.question) return;
+  const Take take = std::move(questions_.front().take);
+  questions_.pop_front();
+  if (!questions_.empty()) ask_next();
+  take(answers.seen);
+}
+
+void NodeSession::take(const LookRecord& look) {
+  if (look.round == current_ && asked_) return asked_(look);
+  if (coming_ && look.round == coming_->number) agent_.answer(look, {});  // nothing runs yet
 }
 
 }  // namespace dlaunch

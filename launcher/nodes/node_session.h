@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <optional>
 #include <string>
@@ -43,6 +44,14 @@ class NodeSession {
   /// As NodeAgent::outcomes.
   std::vector<std::string> outcomes(const RoundRecord& round) { return agent_.outcomes(round); }
 
+  /// Asks the other nodes of the round that is running; `take` is called once, later, with what
+  /// they answer within `limit`, by node rank. Questions are asked one after the other.
+  using Take = std::function<void(const std::vector<std::optional<SeenRecord>>& seen)>;
+  void ask(LookRecord look, std::chrono::nanoseconds limit, Take take);
+  /// What other nodes ask about the round that is running is given to `asked`; it may answer later.
+  void when_asked(std::function<void(const LookRecord&)> asked) { asked_ = std::move(asked); }
+  void answer(const LookRecord& look, const SeenRecord& seen) { agent_.answer(look, seen); }
+
   /// This node's rank in the round.
   int node_of(const RoundRecord& round) const;
   std::string store_address(const RoundRecord& round) const { return agent_.store_address(round); }
@@ -59,6 +68,9 @@ class NodeSession {
   void take(RoundRecord round);
   void take(const StopRecord& stop);
   void take(VerdictRecord verdict);
+  void take(const LookRecord& look);
+  void take(const NodeAnswers& answers);
+  void ask_next();
   void show_notice();
   bool over() const;
 
@@ -70,6 +82,15 @@ class NodeSession {
   int current_ = -1;                   // the round whose ranks run
   int stopped_ = -2;                   // the last round that is to end
   std::function<void()> end_;
+  struct Question {
+    LookRecord look;
+    std::chrono::nanoseconds limit;
+    Take take;
+  };
+  std::deque<Question> questions_;  // the first one has been asked
+  std::uint64_t questions_asked_ = 0;
+  std::function<void(const LookRecord&)> asked_;
+  std::optional<RoundRecord> round_;  // the current one
   std::optional<VerdictRecord> verdict_;
   std::optional<NodeError> error_;
   std::string notice_;

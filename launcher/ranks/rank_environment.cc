@@ -9,7 +9,7 @@ namespace dlaunch {
 
 namespace {
 
-using Variables = std::map<std::string, std::string, std::less<>>;
+using RankVariables = std::map<std::string, std::string, std::less<>>;
 
 // "2,3" for the second rank with two GPUs each.
 std::string gpus_of(const JobIdentity& job, int local_rank) {
@@ -21,10 +21,10 @@ std::string gpus_of(const JobIdentity& job, int local_rank) {
   return list;
 }
 
-Variables variables_of(const JobIdentity& job, int local_rank) {
+RankVariables variables_of(const JobIdentity& job, int local_rank) {
   const std::string rank = std::to_string(job.first_rank + local_rank);
   const std::string world = std::to_string(job.world);
-  Variables variables{
+  RankVariables variables{
       // What torchrun sets, with one role.
       {"RANK", rank},
       {"LOCAL_RANK", std::to_string(local_rank)},
@@ -58,7 +58,7 @@ Variables variables_of(const JobIdentity& job, int local_rank) {
 
 std::vector<std::string> rank_environment(const JobIdentity& job, int local_rank,
                                           const char* const* inherited) {
-  const Variables ours = variables_of(job, local_rank);
+  const RankVariables ours = variables_of(job, local_rank);
   bool threads_set = false;
   std::vector<std::string> environment;
   for (; *inherited != nullptr; ++inherited) {

@@ -87,7 +87,7 @@ std::string id_of(const Job& job) {
   return job.summary.substr(0, job.summary.find(' '));
 }
 
-// Several of one id are nodes of one job on this machine: each tells its part.
+// Several of one id are nodes of one job on this machine: each can tell of all.
 int show_job(const std::vector<Job>& jobs, const std::string& name, StatusRequest request) {
   std::vector<Job> found;
   std::ranges::copy_if(jobs, std::back_inserter(found),
@@ -99,14 +99,12 @@ int show_job(const std::vector<Job>& jobs, const std::string& name, StatusReques
                  found.empty() ? "no running" : "more than one", name.c_str());
     return kExitFailure;
   }
-  for (const Job& job : found) {
-    const auto answer = ask(job.path, request, Deadline::after(kStackLimit));
-    if (!answer.ok()) {
-      std::fprintf(stderr, "dlaunch: %s\n", answer.status().to_string().c_str());
-      return kExitFailure;
-    }
-    std::fputs(answer->c_str(), stdout);
+  const auto answer = ask(found.front().path, request, Deadline::after(kStackLimit));
+  if (!answer.ok()) {
+    std::fprintf(stderr, "dlaunch: %s\n", answer.status().to_string().c_str());
+    return kExitFailure;
   }
+  std::fputs(answer->c_str(), stdout);
   return kExitOk;
 }
 

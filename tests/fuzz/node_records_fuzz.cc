@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "launcher/failure/failure.h"
+#include "launcher/hang/observed_text.h"
 #include "launcher/nodes/cluster_environment.h"
 #include "launcher/nodes/node_coordinator.h"
 #include "launcher/nodes/node_records.h"
@@ -33,6 +34,14 @@ void read_alone(std::string_view text) {
   read_and_read_again<EndedRecord>(text);
   read_and_read_again<StopRecord>(text);
   read_and_read_again<VerdictRecord>(text);
+  read_and_read_again<LookRecord>(text);
+  read_and_read_again<SeenRecord>(text);
+  const auto now = Deadline::Clock::now();
+  if (const auto ranks = parse_observed(text, now); ranks.ok()) {
+    const auto again = parse_observed(serialize(*ranks, now), now);
+    require(again.ok() && again->size() == ranks->size(), "what was seen reads as itself");
+    (void)describe_ranks(*ranks, 4, now);
+  }
   (void)parse_failure(text).ok();
   (void)first_host(text);
 }
@@ -120,6 +129,17 @@ std::string ended(EndedRecord::How how, const std::string& failure) {
          "\n";
 }
 
+std::string observed() {
+  ObservedRank rank{.rank = 1, .pid = 5, .state = "sleeping", .shown = {}};
+  rank.shown.process = 5;
+  rank.shown.activities.push_back({.kind = ActivityKind::kCollective,
+                                   .name = "world/1",
+                                   .operation = "barrier",
+                                   .sequence = 2,
+                                   .members = 4});
+  return serialize({rank}, Deadline::Clock::now());
+}
+
 }  // namespace
 
 std::vector<std::string> seed_inputs() {
@@ -133,6 +153,8 @@ std::vector<std::string> seed_inputs() {
           two + member("c", -1) + ended(How::kStopped, "") + "t\nt\n",
           member("a", 0) + member("b", 0) + "t\nla\n",
           "m{\"ranks\": 4e77, \"pid\": 1.5}\n" + two,
+          "x" + to_text(LookRecord{.question = "q", .round = 0, .stacks_of = {1}}) + "\nx" +
+              to_text(SeenRecord{.ranks = "[]", .lines = {"#0"}}) + "\nx" + observed() + "\n",
           "mrack[2-3]-node[05-06].site,x\n" + two + "la\nt\nt\nt\nt\nt\nt\nt\nt\n"};
 }
 

@@ -256,6 +256,59 @@ TEST(Nodes, RestartTogetherWithKeysOfTheirOwn) {
   }
 }
 
+// A node that is slow to answer is named instead, so the question is repeated.
+class NodesThatHang : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const Strings program{built_program("comm_rank"),
+                          "connect",
+                          "only=2",
+                          "out=up",
+                          "pause",
+                          "only=all",
+                          "out=up",
+                          "barrier"};
+    nodes_.start({"--nproc", "2", "--node-rank", "0", "--stall-after", "0"}, program);
+    nodes_.start({"--nproc", "1", "--node-rank", "1", "--stall-after", "0"}, program);
+    ASSERT_TRUE(nodes_[0].wait_for_output("0 up\n", soon()));
+    ASSERT_TRUE(nodes_[0].wait_for_output("1 up\n", soon()));
+    ASSERT_TRUE(nodes_[1].wait_for_output("2 up\n", soon()));
+  }
+  void TearDown() override {
+    if (nodes_.size() == 2) nodes_[0].send_signal(SIGTERM);
+    for (std::size_t node = 0; node < nodes_.size(); ++node) nodes_.finish(node);
+  }
+
+  Nodes nodes_{"2"};
+};
+
+TEST_F(NodesThatHang, AreShownTogetherByStatusOnAnyOfThem) {
+  for (const std::size_t node : {0, 1}) {
+    const Command status{.arguments = {built_program("dlaunch"), "status", "--no-stacks",
+                                       std::to_string(nodes_[node].pid())}};
+    const auto shows_all = [&] {
+      const std::string said = run_command(status, soon()).out;
+      return said.find("ranks 0, 1: in barrier #") != std::string::npos &&
+             said.find("rank 2: in no collective") != std::string::npos &&
+             said.find(" of world/1: rank 2\n") != std::string::npos;
+    };
+    const Deadline deadline = soon();
+    bool shown = false;
+    while (!(shown = shows_all()) && !deadline.expired()) {
+    }
+    EXPECT_TRUE(shown) << run_command(status, soon()).out;
+  }
+}
+
+TEST_F(NodesThatHang, AreShownTogetherWithStacksAtSigquit) {
+  const Deadline deadline = soon();
+  do {
+    nodes_[1].send_signal(SIGQUIT);
+  } while (!nodes_[1].wait_for_error("ranks 0, 1: in barrier #", Deadline::after(5s)) &&
+           !deadline.expired());
+  EXPECT_TRUE(nodes_[1].wait_for_error("stack of rank 0 (pid ", soon())) << nodes_[1].error();
+}
+
 TEST(ElasticNodes, GoOnWithTheSurvivorsAndTakeInANewcomer) {
   Nodes nodes("1:3");
   const std::string script = "echo world $WORLD_SIZE; exec sleep 60";

@@ -1,0 +1,196 @@
+// A node's session against a store in which the test plays the coordinator and the other node.
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "launcher/hang/observed_text.h"
+#include "launcher/nodes/node_session.h"
+#include "runtime/base/logging.h"
+#include "runtime/base/token.h"
+#include "tests/support/soon.h"
+
+namespace dlaunch {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::soon;
+
+class NodeSessionTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string token = make_token();
+    auto server = StoreServer::start({.token = token, .logger = make_logger("test")});
+    ASSERT_TRUE(server.ok()) << server.status().to_string();
+    server_ = *std::move(server);
+    // The session finds this port taken, and so the store there.
+    settings_ = {.least = 2, .most = 2, .host = "127.0.0.1", .port = server_->port()};
+    settings_.token = token;
+    settings_.join_timeout = 60s;
+    auto store = TcpStore::connect(settings_.endpoint(), token, soon());
+    ASSERT_TRUE(store.ok()) << store.status().to_string();
+    store_ = *std::move(store);
+    options_ = describe_node(settings_, job_, "job", "here", 1);
+    round_ = {.number = 0,
+              .job_id = "job",
+              .nodes = {{.id = options_.self.id, .host = "here", .ranks = 1, .first_rank = 0},
+                        {.id = "other", .host = "there", .ranks = 1, .first_rank = 1}},
+              .world = 2,
+              .store = "127.0.0.1"};
+  }
+
+  void set(std::string_view key, const std::string& value) {
+    const Status done = store_->set(key, value);
+    ASSERT_TRUE(done.ok()) << done.to_string();
+  }
+  std::string key_of(std::string_view folder, const std::string& name) {
+    return std::string(folder) + name;
+  }
+
+  // Runs the loop until it is true.
+  template <typename Condition>
+  bool comes_true(Condition condition) {
+    const auto timer = loop_.call_at(std::chrono::steady_clock::now() + 20s, [] {});
+    const Deadline deadline = Deadline::after(20s);
+    while (!condition() && !deadline.expired()) loop_.run_once();
+    loop_.cancel(timer);
+    return condition();
+  }
+
+  // A session whose round runs.
+  void begin_round() {
+    set(node_keys::kRound, to_text(round_));
+    session_ = std::make_unique<NodeSession>(loop_, relay_, options_);
+    const Deadline deadline = Deadline::after(20s);
+    const auto timer = loop_.call_at(std::chrono::steady_clock::now() + 20s, [] {});
+    ASSERT_TRUE(session_->next_round([&] { return deadline.expired(); }));
+    loop_.cancel(timer);
+  }
+
+  EventLoop loop_;
+  OutputOptions output_;
+  OutputRelay relay_{loop_, output_};
+  JobOptions job_;
+  NodeSettings settings_;
+  NodeAgent::Options options_;
+  RoundRecord round_;
+  std::unique_ptr<StoreServer> server_;
+  std::unique_ptr<TcpStore> store_;
+  std::unique_ptr<NodeSession> session_;
+};
+
+TEST_F(NodeSessionTest, EndsARoundThatWasStoppedBeforeItWasTakenUp) {
+  set(node_keys::kStop, to_text(StopRecord{0, "another node's ranks have failed"}));
+  begin_round();
+  bool ended = false;
+  session_->when_round_stops([&] { ended = true; });
+  EXPECT_TRUE(ended);
+}
+
+TEST_F(NodeSessionTest, DoesNotEndARoundForTheStopOfTheOneBefore) {
+  set(node_keys::kStop, to_text(StopRecord{0, "of the last round"}));
+  round_.number = 1;
+  begin_round();
+  bool ended = false;
+  session_->when_round_stops([&] { ended = true; });
+  EXPECT_FALSE(ended);
+}
+
+TEST_F(NodeSessionTest, GivesUpANodeThatDoesNotAnswer) {
+  begin_round();
+  std::optional<std::vector<std::optional<SeenRecord>>> answers;
+  session_->ask({}, 50ms, [&](const auto& seen) { answers = seen; });
+  ASSERT_TRUE(comes_true([&] { return answers.has_value(); }));
+  ASSERT_EQ(answers->size(), 2U);
+  EXPECT_FALSE(answers->at(1));
+}
+
+TEST_F(NodeSessionTest, AsksQuestionsOneAfterTheOther) {
+  begin_round();
+  int answered = 0;
+  for (int i = 0; i < 3; ++i) {
+    session_->ask({}, 50ms, [&, i](const auto&) { EXPECT_EQ(answered++, i); });
+  }
+  EXPECT_TRUE(comes_true([&] { return answered == 3; }));
+}
+
+TEST_F(NodeSessionTest, TellsWhatTheOtherNodeHasSeen) {
+  begin_round();
+  std::optional<std::vector<std::optional<SeenRecord>>> answers;
+  session_->ask({.stacks_of = {1}}, 20s, [&](const auto& seen) { answers = seen; });
+  const auto text = store_->get(key_of(node_keys::kLook, options_.self.id), soon());
+  ASSERT_TRUE(text.ok()) << text.status().to_string();
+  const auto look = parse_record<LookRecord>(*text);
+  ASSERT_TRUE(look.ok());
+  EXPECT_EQ(look->stacks_of, std::vector<int>{1});
+  set(key_of(node_keys::kSeen, look->question + "/other"),
+      to_text(SeenRecord{.ranks = {}, .lines = {"a stack"}}));
+  ASSERT_TRUE(comes_true([&] { return answers.has_value(); }));
+  ASSERT_TRUE(answers->at(1));
+  EXPECT_EQ(answers->at(1)->lines, std::vector<std::string>{"a stack"});
+  // Nothing of it stays in the store.
+  EXPECT_TRUE(comes_true([&] {
+    return store_->list(node_keys::kLook).value_or_throw().empty() &&
+           store_->list(node_keys::kSeen).value_or_throw().empty();
+  }));
+}
+
+TEST_F(NodeSessionTest, DoesNotAskForStacksOfItsOwnRanksElsewhere) {
+  begin_round();
+  bool answered = false;
+  session_->ask({.stacks_of = {0}}, 1h, [&](const auto&) { answered = true; });
+  EXPECT_TRUE(comes_true([&] { return answered; }));
+}
+
+TEST_F(NodeSessionTest, AnswersWhatTheOtherNodeAsks) {
+  begin_round();
+  bool asked = false;
+  session_->when_asked([&](const LookRecord& look) {
+    asked = true;
+    session_->answer(look, {.ranks = "[]", .lines = {}});
+  });
+  set(key_of(node_keys::kLook, "other"), to_text(LookRecord{.question = "q", .round = 0}));
+  ASSERT_TRUE(comes_true([&] { return asked; }));
+  const auto answer = store_->get("seen/q/" + options_.self.id, soon());
+  ASSERT_TRUE(answer.ok()) << answer.status().to_string();
+  EXPECT_EQ(parse_record<SeenRecord>(*answer)->ranks, "[]");
+}
+
+TEST(ObservedText, KeepsWhatAHangReportSays) {
+  const auto now = Deadline::Clock::now();
+  ObservedRank rank{
+      .rank = 3, .pid = 47, .running = true, .state = "stopped by a signal", .shown = {}};
+  rank.shown.process = 47;
+  rank.shown.activities.push_back({.kind = ActivityKind::kCollective,
+                                   .name = "world/1",
+                                   .operation = "all_reduce",
+                                   .sequence = 12,
+                                   .dtype = DType::kF32,
+                                   .count = 1000,
+                                   .bytes = 4000,
+                                   .members = 4,
+                                   .since = now - 5s});
+  const auto elsewhere = now + 1h;  // another machine's clock
+  const auto read = parse_observed(serialize({rank}, now), elsewhere);
+  ASSERT_TRUE(read.ok()) << read.status().to_string();
+  EXPECT_EQ(describe_ranks(*read, 4, elsewhere), describe_ranks({rank}, 4, now));
+}
+
+TEST(ObservedText, RefusesNumbersOutOfRange) {
+  const auto now = Deadline::Clock::now();
+  ObservedRank rank{.rank = 1, .state = "running", .shown = {}};
+  rank.shown.activities.push_back({.operation = "barrier", .lane = 1});
+  std::string text = serialize({rank}, now);
+  ASSERT_TRUE(parse_observed(text, now).ok());
+  const auto lane = text.find("\"lane\":1");
+  ASSERT_NE(lane, std::string::npos);
+  for (const char* wrong : {"\"lane\":-1", "\"lane\":1e9", "\"lane\":99", "\"lane\":\"\""}) {
+    std::string changed = text;
+    EXPECT_FALSE(parse_observed(changed.replace(lane, 8, wrong), now).ok()) << wrong;
+  }
+}
+
+}  // namespace
+}  // namespace dlaunch
