@@ -1,6 +1,7 @@
 #include "launcher/options/command_line.h"
 
 #include <memory>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -88,8 +89,29 @@ void set_up(CLI::App& app, JobOptions& options) {
   app.prefix_command();
 }
 
+// What people know from torchrun and mpirun, and dlaunch says otherwise.
+std::string_view hint_for(std::string_view name) {
+  constexpr std::pair<std::string_view, std::string_view> kHints[] = {
+      {"-m", "name the interpreter too: python3 -m MODULE"},
+      {"--module", "name the interpreter too: python3 -m MODULE"},
+      {"--no-python", "leave it out, dlaunch starts any program"},
+      {"--no_python", "leave it out, dlaunch starts any program"},
+      {"--redirects", "--log-dir keeps all output, --only shows some of it"},
+      {"--tee", "--log-dir keeps all output, and shows it"},
+      {"-n", "the number of ranks is --nproc"},
+      {"-np", "the number of ranks is --nproc"},
+  };
+  for (const auto& [option, hint] : kHints) {
+    if (option == name) return hint;
+  }
+  return "";
+}
+
 std::string unknown_option(const CLI::App& app, const std::string& given) {
   const std::string name = given.substr(0, given.find('='));
+  if (const auto hint = hint_for(name); !hint.empty()) {
+    return "unknown option " + name + ": " + std::string(hint);
+  }
   std::vector<std::string> known;
   for (const CLI::Option* option : app.get_options()) {
     for (const std::string& long_name : option->get_lnames()) known.push_back("--" + long_name);

@@ -54,7 +54,10 @@ std::variant<std::string, ProgramError> find_program(const std::string& name) {
   }
   if (not_executable) return *not_executable;
   std::string text = name + ": there is no such program in PATH";
-  if (access(name.c_str(), F_OK) == 0) text += " (did you mean ./" + name + "?)";
+  if (access(name.c_str(), F_OK) == 0) {
+    text +=
+        " (did you mean " + (name.ends_with(".py") ? "python3 " : std::string("./")) + name + "?)";
+  }
   return ProgramError{kLauncherNotFound, text};
 }
 

@@ -144,6 +144,8 @@ TEST_F(RefusedCommandLine, WithAnUnknownOptionAndTheNearestOne) {
   expect({"--nporc", "2", "echo"}, 125, "--nporc; did you mean --nproc?");
   expect({"--nproc", "2", "--time-out=3", "echo"}, 125, "--time-out; did you mean --timeout?");
   expect({"--nproc", "2", "-x", "echo"}, 125, "unknown option -x");
+  expect({"--nproc", "2", "-m", "train"}, 125,
+         "unknown option -m: name the interpreter too: python3 -m");
 }
 
 TEST_F(RefusedCommandLine, WithAProgramThatDoesNotExist) {
