@@ -45,6 +45,7 @@ ClockOffset offset_to_rank_zero(Communicator& world,
     return {.here = now_nanoseconds()};
   }
   std::vector<RoundTrip> trips;
+  trips.reserve(kRoundTrips);
   for (int i = 0; i < kRoundTrips; ++i) trips.push_back(ask(world, now_nanoseconds));
   return offset_of(trips);
 }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <iostream>
 #include <memory>
+#include <new>
 
 #include <spdlog/fmt/fmt.h>
 #include <sys/ioctl.h>
@@ -16,6 +17,7 @@
 #include "nn/models/layer_table.h"
 #include "nn/models/model.h"
 #include "runtime/base/exit_codes.h"
+#include "runtime/base/job_environment.h"
 #include "runtime/base/json_reader.h"
 #include "trainers/config.h"
 #include "trainers/datasets.h"
@@ -51,6 +53,8 @@ Outcome attempt(const std::function<void()>& part) {
     return {kExitDiverged, error.what(), true};
   } catch (const TrainingFailure& error) {
     return {kExitFailure, error.what(), true};
+  } catch (const std::bad_alloc&) {
+    return {kExitFailure, "out of memory; take smaller batches and more train.accumulation_steps"};
   } catch (const std::exception& error) {
     return {kExitFailure, error.what()};
   }
@@ -131,7 +135,8 @@ int train(const Arguments& arguments) {
   std::unique_ptr<Trainer> trainer;
   const Outcome prepared = attempt([&] {
     config = load_train_config(arguments.config, arguments.overrides);
-    trainer = std::make_unique<Trainer>(config, *world, screen);
+    trainer = std::make_unique<Trainer>(config, *world, screen,
+                                        read_machine(read_job_environment().value_or_throw()));
   });
   if (const int code = agree(*world, prepared); code != kExitOk) return code;
 

@@ -74,6 +74,10 @@ void Reporter::restore(const nlohmann::json& state) {
   progress_.line(fmt::format("going on after step {}", summary_.steps));
 }
 
+void Reporter::warn(const std::string& text) {
+  if (!text.empty()) progress_.line("warning: " + text);
+}
+
 void Reporter::step(const StepReport& report) {
   learning_rate_ = report.learning_rate;
   summary_.epochs = report.epoch + 1;

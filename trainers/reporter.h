@@ -52,6 +52,8 @@ class Reporter {
   /// What is about to be trained; `steps` per epoch.
   void start(std::size_t ranks, std::size_t steps, std::size_t training_images,
              std::size_t parameters);
+  /// A line on the screen, unless it is empty.
+  void warn(const std::string& text);
   void step(const StepReport& report);
   /// Whether the next step will be a line of the metrics; the same on all ranks.
   bool next_step_is_line() const { return (summary_.steps + 1) % config_.log_every == 0; }

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
-#include <iterator>
 #include <numeric>
 #include <utility>
 
@@ -12,11 +12,10 @@
 #include "nn/core/autograd.h"
 #include "nn/cpu/cpu_backend.h"
 #include "nn/data/streams.h"
-#include "nn/models/model.h"
-#include "runtime/base/json_reader.h"
 #include "runtime/parallel/state_broadcast.h"
 #include "trainers/datasets.h"
 #include "trainers/divergence.h"
+#include "trainers/trainer_parts.h"
 
 namespace dlaunch {
 namespace {
@@ -26,88 +25,10 @@ double seconds_between(std::chrono::steady_clock::time_point begin,
   return std::chrono::duration<double>(end - begin).count();
 }
 
-std::unique_ptr<nn::Dataset> open_validation_set(const DataConfig& config,
-                                                 const nn::Dataset& train_set) {
-  auto dataset = open_dataset(config, nn::Split::kTest);
-  if (dataset->class_names() != train_set.class_names())
-    throw nn::DataError(
-        fmt::format("{}: the test images have other classes than the training "
-                    "images; make them the same",
-                    config.directory));
-  if (dataset->image_shape() != train_set.image_shape())
-    throw nn::DataError(
-        fmt::format("{}: the test images have another size than the training "
-                    "images; set data.image_size",
-                    config.directory));
-  return dataset;
-}
-
-/// Throws ConfigError if the configuration asks for more than the hardware has.
-DType compute_type_of(const TrainConfig& config, const nn::Backend& backend) {
-  const bool bf16 = backend.computes_in(DType::kBF16);
-  if (config.compute_type == ComputeType::kBF16 && !bf16)
-    throw ConfigError(
-        "train.compute_type: this CPU does not multiply in bf16; use \"fp32\" or \"auto\"");
-  return config.compute_type == ComputeType::kF32 || !bf16 ? DType::kF32 : DType::kBF16;
-}
-
-std::unique_ptr<nn::Module> build_model(const TrainConfig& config, const nn::Dataset& dataset,
-                                        nn::Backend& backend, nn::Generator& generator,
-                                        Communicator& world) {
-  const nn::ImageShape shape = dataset.image_shape();
-  nn::ModelOptions options;
-  options.num_classes = static_cast<std::int64_t>(dataset.class_names().size());
-  options.height = static_cast<std::int64_t>(shape.height);
-  options.width = static_cast<std::int64_t>(shape.width);
-  options.channels = static_cast<std::int64_t>(shape.channels);
-  options.sync_batch_norm = config.sync_batch_norm;
-  options.compute_type = compute_type_of(config, backend);
-  return make_model(config.model, options, backend, generator, &world);
-}
-
-std::vector<GradientRange> gradient_ranges(const nn::FlatParameters& parameters) {
-  std::vector<GradientRange> ranges;
-  for (const nn::FlatView& view : parameters.views) {
-    const nn::Shape& shape = view.parameter.shape();
-    ranges.push_back({.offset = static_cast<std::size_t>(view.offset),
-                      .count = static_cast<std::size_t>(view.count),
-                      .rows = shape.rank() > 1 ? static_cast<std::size_t>(shape[0]) : 1});
-  }
-  return ranges;
-}
-
-/// What a checkpoint holds that all ranks have.
-std::vector<nn::NamedTensor> common_state(const nn::Module& model, const RankOptimizer& optimizer) {
-  std::vector<nn::NamedTensor> state = nn::state_of(model);
-  std::ranges::move(optimizer.common_state(), std::back_inserter(state));
-  return state;
-}
-
-std::optional<nn::Ema> make_ema(const TrainConfig& config, const nn::Module& model,
-                                const Communicator& world) {
-  if (!config.ema.enabled() || world.rank() != 0) return std::nullopt;
-  return nn::Ema(nn::state_of(model), config.ema.decay);
-}
-
-GradientReducerOptions reducer_options(const ParallelConfig& config,
-                                       const nn::FlatParameters& parameters) {
-  return {.limits = config.buckets,
-          .exchange = config.gradients,
-          .plain_steps = config.plain_steps,
-          .power_sgd_rank = config.power_sgd_rank,
-          .parameters = parameters.values.values<float>(),
-          .order = {}};
-}
-
-nn::StepPlan make_plan(const TrainConfig& config, const Communicator& world,
-                       const nn::Dataset& dataset) {
-  const auto ranks = static_cast<std::size_t>(world.size());
-  return {dataset.size(), config.samples_per_step(ranks), config.accumulation_steps, ranks};
-}
-
 }  // namespace
 
-Trainer::Trainer(const TrainConfig& config, Communicator& world, const Screen& screen)
+Trainer::Trainer(const TrainConfig& config, Communicator& world, const Screen& screen,
+                 const Machine& machine)
     : config_(config),
       observation_(config.trace, world.rank() == 0),
       world_(world, &observation_),
@@ -124,7 +45,7 @@ Trainer::Trainer(const TrainConfig& config, Communicator& world, const Screen& s
       compression_memory_(*backend_, world_),
       ema_(make_ema(config, *model_, world)),
       learning_rate_(config.learning_rate()),
-      plan_(make_plan(config, world, *train_set_)),
+      plan_(affordable_plan(config, world, *train_set_, *model_, *backend_, machine)),
       validation_transform_(train_set_->image_shape(), config.data.normalization, {}),
       checkpointing_(
           config, world_, *train_set_, common_state(*model_, optimizer_),
@@ -134,6 +55,7 @@ Trainer::Trainer(const TrainConfig& config, Communicator& world, const Screen& s
     parameter_at_[parameters_.views[i].parameter.data<const float>()] = i;
   if (world.rank() == 0 && !checkpointing_.resumes()) initialise_from_files();
   if (ema_ && !checkpointing_.resumes()) ema_->reset();
+  reporter_.warn(warn_of_threads(machine));
 }
 
 Trainer::~Trainer() = default;

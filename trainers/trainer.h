@@ -21,6 +21,7 @@
 #include "trainers/checkpointing.h"
 #include "trainers/compression_memory.h"
 #include "trainers/config.h"
+#include "trainers/machine.h"
 #include "trainers/memory_account.h"
 #include "trainers/observation.h"
 #include "trainers/rank_optimizer.h"
@@ -45,7 +46,8 @@ class Trainer {
  public:
   /// Throws ConfigError, nn::DataError, nn::Error, and std::runtime_error if the metrics file
   /// cannot be made. The configuration, `world` and the screen's stream must outlive the trainer.
-  Trainer(const TrainConfig& config, Communicator& world, const Screen& screen);
+  Trainer(const TrainConfig& config, Communicator& world, const Screen& screen,
+          const Machine& machine);
   ~Trainer();
 
   /// Trains, validates, and on rank 0 reports. Throws StatusError (a peer was lost),

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -60,6 +61,55 @@ TEST_F(ModuleTest, NamesParametersByTheirPath) {
   EXPECT_EQ(names, (std::vector<std::string>{"features.0.weight", "features.0.bias",
                                              "features.last.weight", "fc.weight", "fc.bias"}));
   EXPECT_EQ(network_.parameter_count(), 8 * 27 + 8 + 16 * 72 + 1440 + 10);
+}
+
+/// Remembers what runs.
+class RunObserver : public ModuleObserver, public BackwardObserver {
+ public:
+  explicit RunObserver(const Module& network) : modules_(named_modules(network)) {}
+
+  void forward_begins(const Module& module) override { text += "(" + modules_[index(module)].name; }
+  void forward_ended(const Module& module, const Tensor& output) override {
+    text += ")";
+    EXPECT_EQ(output.shape()[0], 5);
+    label_operations(output, static_cast<int>(index(module)));
+  }
+  void operation_begins(int label, std::string_view name) override {
+    text += " " + (label < 0 ? "" : modules_[static_cast<std::size_t>(label)].name + ":") +
+            std::string(name);
+  }
+  void operation_ended(int /*label*/, std::string_view /*name*/,
+                       const std::vector<Tensor>& gradients) override {
+    EXPECT_FALSE(gradients.empty());
+  }
+
+  std::string text;
+
+ private:
+  std::size_t index(const Module& module) const {
+    for (std::size_t i = 0; i < modules_.size(); ++i)
+      if (modules_[i].module == &module) return i;
+    throw Error("not a module of this network");
+  }
+  std::vector<NamedModule> modules_;
+};
+
+TEST_F(ModuleTest, RunsBeforeTheEyesOfAnObserver) {
+  const Tensor images = Tensor::zeros(*backend_, {5, 10, 10, 3});
+  RunObserver observer(network_);
+  network_.observe(&observer);
+  const Tensor loss = cross_entropy(network_(images), labels_);
+  EXPECT_EQ(observer.text,
+            "((features(features.0)(features.1)(features.last)(features.3))(drop)(flatten)(fc))");
+  observer.text.clear();
+  backward(loss, {.observer = &observer});
+  EXPECT_EQ(observer.text,
+            " cross_entropy fc:linear flatten:reshape drop:dropout features.3:max_pool2d "
+            "features.last:conv2d features.1:relu features.0:conv2d");
+  observer.text.clear();
+  network_.observe(nullptr);
+  backward(cross_entropy(network_(images), labels_));
+  EXPECT_EQ(observer.text, "");
 }
 
 TEST_F(ModuleTest, ListsItsLayers) {

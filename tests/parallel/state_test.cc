@@ -83,5 +83,43 @@ TEST(Parts, ComeTogetherOnRankZeroAndGoBack) {
     });
 }
 
+/// Keeps what it is told.
+class Listener final : public CommunicationObserver {
+ public:
+  void communicated(const CommunicationSpan& span) override { spans.push_back(span); }
+  std::vector<CommunicationSpan> spans;
+};
+
+TEST(TimedCommunicator, TellsOfEachCollectiveOnceWithTheNumberItHasInItsLane) {
+  run_threads_as_ranks(2, [](Communicator& inner) {
+    Listener listener;
+    TimedCommunicator world(inner, &listener);
+    std::vector<float> values(10, 1);
+    ASSERT_TRUE(world.all_reduce(values).ok());
+    Work first = world.start_all_reduce(values);
+    std::vector<double> others(3, 1);
+    Work second = world.start_all_reduce(others, ReduceOp::kSum, Algorithm::kAuto, Priority::kHigh);
+    ASSERT_TRUE(world.barrier().ok());
+    EXPECT_EQ(listener.spans.size(), 2U);  // the others have not been waited for
+    ASSERT_TRUE(second.wait().ok());
+    ASSERT_TRUE(first.wait().ok());
+    ASSERT_TRUE(first.wait().ok());
+    ASSERT_EQ(listener.spans.size(), 4U);
+    const auto expect = [&](std::size_t i, CollectiveKind kind, CallLane lane,
+                            std::uint64_t sequence, std::size_t bytes) {
+      const CommunicationSpan& span = listener.spans[i];
+      EXPECT_EQ(span.kind, kind);
+      EXPECT_EQ(span.lane, lane);
+      EXPECT_EQ(span.sequence, sequence);
+      EXPECT_EQ(span.bytes, bytes);
+      EXPECT_LE(span.begin, span.end);
+    };
+    expect(0, CollectiveKind::kAllReduce, CallLane::kBlocking, 1, 40);
+    expect(1, CollectiveKind::kBarrier, CallLane::kBlocking, 2, 0);
+    expect(2, CollectiveKind::kAllReduce, CallLane::kHigh, 1, 24);
+    expect(3, CollectiveKind::kAllReduce, CallLane::kNormal, 1, 40);
+  });
+}
+
 }  // namespace
 }  // namespace dlaunch

@@ -1,0 +1,68 @@
+// What a run needs of its machine.
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nn/cpu/cpu_backend.h"
+#include "nn/models/model.h"
+#include "runtime/base/json_reader.h"
+#include "trainers/machine.h"
+
+namespace dlaunch {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Machine, IsReadFromTheSystem) {
+  JobEnvironment job;
+  job.local_world_size = 3;
+  job.local_cores = 8;
+  const Machine machine = read_machine(job);
+  EXPECT_EQ(machine.ranks, 3);
+  EXPECT_EQ(machine.cores, 8);
+  EXPECT_GE(machine.threads, 1);
+  EXPECT_GT(machine.memory, std::size_t{1} << 20);
+}
+
+TEST(Machine, WarnsOfMoreThreadsThanCores) {
+  EXPECT_EQ(warn_of_threads({.ranks = 2, .cores = 4, .threads = 2}), "");
+  EXPECT_EQ(warn_of_threads({.ranks = 3, .cores = 4, .threads = 2}),
+            "3 ranks of 2 threads share 4 cores: fewer would be faster");
+  EXPECT_EQ(warn_of_threads({.ranks = 1, .cores = 1, .threads = 2}),
+            "1 rank of 2 threads share 1 core: fewer would be faster");
+}
+
+TEST(MemoryNeed, IsWhatLayersKeepOfABatch) {
+  const auto backend = nn::make_cpu_backend();
+  nn::Generator generator(1);
+  nn::ModelOptions options;
+  options.num_classes = 10;
+  const auto network = nn::make_model("small_cnn", options, *backend, generator, nullptr);
+  const MemoryNeed need = least_memory(*network, {1, 32, 32, 3}, DType::kF32, 100, 4);
+  const double outputs = 30 * 30 * 32 + 28 * 28 * 32 + 128 + 10;  // of layers with parameters
+  EXPECT_EQ(need.activations, 100 * 4 * outputs);
+  EXPECT_EQ(need.batches, 5 * 100 * 4 * 32 * 32 * 3);
+  EXPECT_EQ(need.parameters, 2 * 4 * static_cast<double>(network->parameter_count()));
+  const MemoryNeed half = least_memory(*network, {1, 32, 32, 3}, DType::kBF16, 100, 4);
+  EXPECT_EQ(half.activations, need.activations / 2);
+}
+
+TEST(MemoryNeed, IsRefusedWithTheNumbersIfTheMachineHasLess) {
+  constexpr double kGiB = 1U << 30;
+  const MemoryNeed need{.parameters = 1 * kGiB, .activations = 6 * kGiB, .batches = 3 * kGiB};
+  EXPECT_NO_THROW(refuse_unless_it_fits(need, 9, {.ranks = 2, .memory = 20ULL << 30}));
+  EXPECT_NO_THROW(refuse_unless_it_fits(need, 9, {.ranks = 2, .memory = 0}));
+  try {
+    refuse_unless_it_fits(need, 9, {.ranks = 2, .memory = 19ULL << 30});
+    ADD_FAILURE() << "no exception";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("a rank needs at least 10.0 GiB for micro-batches of 9 "
+                                        "images (activations 6.0, images made in advance 3.0, "
+                                        "parameters and gradients 1.0), 2 of them on this machine "
+                                        "20.0 GiB, which has 19.0;"));
+  }
+}
+
+}  // namespace
+}  // namespace dlaunch

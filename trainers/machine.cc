@@ -1,0 +1,81 @@
+#include "trainers/machine.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <limits>
+
+#include <spdlog/fmt/fmt.h>
+
+#include "runtime/base/json_reader.h"
+
+namespace dlaunch {
+namespace {
+
+/// What the kernel thinks can be had without swapping, and swap.
+std::size_t memory_of_system() {
+  std::ifstream meminfo("/proc/meminfo");
+  std::size_t sum = 0;
+  std::string word;
+  std::size_t kibibytes = 0;
+  for (std::string rest; meminfo >> word >> kibibytes; std::getline(meminfo, rest))
+    if (word == "MemAvailable:" || word == "SwapFree:") sum += kibibytes * 1024;
+  return sum;
+}
+
+/// What the container may use; where there is no limit, more than there is.
+std::size_t memory_of_container() {
+  std::size_t bytes = 0;
+  std::ifstream limit("/sys/fs/cgroup/memory.max");  // "max": no number
+  return limit >> bytes ? bytes : std::numeric_limits<std::size_t>::max();
+}
+
+constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+
+}  // namespace
+
+Machine read_machine(const JobEnvironment& job) {
+  Machine machine{.ranks = job.local_world_size,
+                  .cores = job.local_cores,
+                  .threads = job.local_cores,
+                  .memory = std::min(memory_of_system(), memory_of_container())};
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody changes the environment
+  if (const char* threads = std::getenv("OMP_NUM_THREADS"); threads != nullptr)
+    machine.threads = std::max(1, std::atoi(threads));  // NOLINT(cert-err34-c): as OpenMP does
+  return machine;
+}
+
+std::string warn_of_threads(const Machine& machine) {
+  if (machine.ranks * machine.threads <= machine.cores) return "";
+  return fmt::format("{} rank{} of {} thread{} share {} core{}: fewer would be faster",
+                     machine.ranks, machine.ranks == 1 ? "" : "s", machine.threads,
+                     machine.threads == 1 ? "" : "s", machine.cores, machine.cores == 1 ? "" : "s");
+}
+
+MemoryNeed least_memory(const nn::Module& network, const nn::Shape& image, DType compute_type,
+                        std::size_t images, std::size_t prefetch) {
+  const auto count = static_cast<double>(images);
+  MemoryNeed need;
+  need.parameters = 2.0 * sizeof(float) * static_cast<double>(network.parameter_count());
+  for (const nn::LayerRow& row : nn::layer_table(network, image))
+    if (row.parameters > 0)
+      need.activations += count * static_cast<double>(row.output.size()) *
+                          static_cast<double>(size_of(compute_type));
+  need.batches =
+      static_cast<double>(prefetch + 1) * count * static_cast<double>(image.size()) * sizeof(float);
+  return need;
+}
+
+void refuse_unless_it_fits(const MemoryNeed& need, std::size_t images, const Machine& machine) {
+  const auto memory = static_cast<double>(machine.memory);
+  if (machine.memory == 0 || machine.ranks * need.total() <= memory) return;
+  throw ConfigError(fmt::format(
+      "train.batch_size_per_rank: a rank needs at least {:.1f} GiB for micro-batches of {} images "
+      "(activations {:.1f}, images made in advance {:.1f}, parameters and gradients {:.1f}), {} "
+      "of them on this machine {:.1f} GiB, which has {:.1f}; take smaller batches and more "
+      "train.accumulation_steps, or a smaller data.prefetch",
+      need.total() / kGiB, images, need.activations / kGiB, need.batches / kGiB,
+      need.parameters / kGiB, machine.ranks, machine.ranks * need.total() / kGiB, memory / kGiB));
+}
+
+}  // namespace dlaunch

@@ -1,0 +1,45 @@
+// What a rank finds on its machine, and what a training run needs of it at least.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "nn/core/flat_parameters.h"
+#include "nn/core/module.h"
+#include "nn/data/sampler.h"
+#include "runtime/base/dtype.h"
+#include "runtime/base/job_environment.h"
+
+namespace dlaunch {
+
+struct Machine {
+  int ranks = 1;           // of this job
+  int cores = 1;           // that they share
+  int threads = 1;         // of each of them
+  std::size_t memory = 0;  // bytes that are free or can be freed; 0: unknown
+};
+
+/// Of the machine that this process runs on.
+Machine read_machine(const JobEnvironment& job);
+
+/// "4 ranks of 2 threads share 2 cores: ..."; empty if there are enough.
+std::string warn_of_threads(const Machine& machine);
+
+/// What a rank keeps in memory at the same time, in bytes; what else it needs is left out, so that
+/// a run that needs more than there is cannot succeed. Not in whole numbers, which could overflow.
+struct MemoryNeed {
+  double parameters = 0;   // with gradients
+  double activations = 0;  // that layers with parameters keep for backward
+  double batches = 0;      // made in advance
+
+  double total() const { return parameters + activations + batches; }
+};
+
+/// Of a micro-batch of `images`, of which `prefetch` are made in advance.
+MemoryNeed least_memory(const nn::Module& network, const nn::Shape& image, DType compute_type,
+                        std::size_t images, std::size_t prefetch);
+
+/// Throws ConfigError, with the numbers, if the ranks of the machine need more than it has.
+void refuse_unless_it_fits(const MemoryNeed& need, std::size_t images, const Machine& machine);
+
+}  // namespace dlaunch

@@ -1,0 +1,49 @@
+// What a Trainer is made of, from the configuration. On one rank, without communication.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "nn/checkpoint/named_tensors.h"
+#include "nn/core/flat_parameters.h"
+#include "nn/core/random.h"
+#include "nn/data/dataset.h"
+#include "nn/data/sampler.h"
+#include "nn/optim/ema.h"
+#include "runtime/comm/communicator.h"
+#include "runtime/parallel/gradient_reducer.h"
+#include "trainers/config.h"
+#include "trainers/machine.h"
+#include "trainers/rank_optimizer.h"
+
+namespace dlaunch {
+
+/// Throws nn::DataError, also if its images do not go with the training images.
+std::unique_ptr<nn::Dataset> open_validation_set(const DataConfig& config,
+                                                 const nn::Dataset& train_set);
+
+/// Throws ConfigError if the configuration asks for more than the hardware has, nn::Error if the
+/// images are too small for the network.
+std::unique_ptr<nn::Module> build_model(const TrainConfig& config, const nn::Dataset& dataset,
+                                        nn::Backend& backend, nn::Generator& generator,
+                                        Communicator& world);
+
+std::vector<GradientRange> gradient_ranges(const nn::FlatParameters& parameters);
+
+/// What a checkpoint holds that all ranks have.
+std::vector<nn::NamedTensor> common_state(const nn::Module& model, const RankOptimizer& optimizer);
+
+/// Rank 0's, if the configuration wants one.
+std::optional<nn::Ema> make_ema(const TrainConfig& config, const nn::Module& model,
+                                const Communicator& world);
+
+GradientReducerOptions reducer_options(const ParallelConfig& config,
+                                       const nn::FlatParameters& parameters);
+
+/// Throws ConfigError if the machine has not the memory for it.
+nn::StepPlan affordable_plan(const TrainConfig& config, const Communicator& world,
+                             const nn::Dataset& dataset, const nn::Module& network,
+                             const nn::Backend& backend, const Machine& machine);
+
+}  // namespace dlaunch
