@@ -1,17 +1,12 @@
 // A fuzz target: one source file that feeds bytes from outside to one piece of code and aborts if
 // that does something wrong. Each is built twice from the same source:
 //
-//   - as an ordinary test (mutation_test.cc), which runs its seeds and random mutations of them for
-//     a bounded time, with any compiler, as part of ctest;
-//   - with -DDLAUNCH_FUZZ=ON as a libFuzzer program (libfuzzer_seeds.cc) that runs until stopped:
+//   - as an ordinary test (mutation_test.cc), which runs its seeds, the corpus that is kept in
+//     corpus/TARGET, and random mutations of both for a bounded time, with any compiler, as part of
+//     ctest;
+//   - as a libFuzzer program (libfuzzer_seeds.cc): tools/fuzz builds and runs them all.
 //
-//       cmake -B build-fuzz -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=Sanitize
-//             -DCMAKE_CXX_FLAGS=-Wno-unknown-warning-option
-//             -DDLAUNCH_SANITIZE=fuzzer-no-link,address,undefined -DDLAUNCH_FUZZ=ON
-//       cmake --build build-fuzz --target fuzzers
-//       build-fuzz/bin/tests/frame_receiver_fuzzer -max_total_time=600
-//
-// An input that a fuzzer found becomes one more seed.
+// An input that a fuzzer found becomes one more seed, or a file of the corpus.
 #pragma once
 
 #include <cstddef>

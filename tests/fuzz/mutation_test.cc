@@ -1,10 +1,13 @@
-// Runs a fuzz target as an ordinary test: on its seeds, and on random mutations of them for a
-// bounded time. If the target aborts, the seed of the mutations is the last thing printed;
-// DLAUNCH_TEST_SEED repeats them.
+// Runs a fuzz target as an ordinary test: on its seeds and its kept corpus, and on random mutations
+// of them for a bounded time. If the target aborts, the seed of the mutations is the last thing
+// printed; DLAUNCH_TEST_SEED repeats them.
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <iostream>
+#include <iterator>
 #include <random>
 
 #include <gtest/gtest.h>
@@ -85,8 +88,22 @@ class Mutator {
   const std::vector<std::string>& seeds_;
 };
 
+// The target's own, and what a fuzzer has found to reach far.
+std::vector<std::string> all_seeds() {
+  std::vector<std::string> seeds = seed_inputs();
+  const std::filesystem::path corpus(DLAUNCH_FUZZ_CORPUS);
+  if (!std::filesystem::exists(corpus)) return seeds;
+  std::vector<std::filesystem::path> files{std::filesystem::directory_iterator(corpus), {}};
+  std::ranges::sort(files);  // DLAUNCH_TEST_SEED counts on an order
+  for (const auto& path : files) {
+    std::ifstream file(path, std::ios::binary);
+    seeds.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+  }
+  return seeds;
+}
+
 TEST(FuzzTarget, KeepsItsPromisesOnItsSeeds) {
-  const std::vector<std::string> seeds = seed_inputs();
+  const std::vector<std::string> seeds = all_seeds();
   ASSERT_FALSE(seeds.empty());
   run("");
   for (const std::string& seed : seeds) run(seed);
@@ -95,7 +112,7 @@ TEST(FuzzTarget, KeepsItsPromisesOnItsSeeds) {
 TEST(FuzzTarget, KeepsItsPromisesOnMutationsOfItsSeeds) {
   const std::uint64_t seed = choose_seed();
   std::cout << "DLAUNCH_TEST_SEED=" << seed << std::endl;
-  const std::vector<std::string> seeds = seed_inputs();
+  const std::vector<std::string> seeds = all_seeds();
   Mutator mutator(seed, seeds);
   const Deadline deadline = Deadline::after(kTime);
   int runs = 0;
