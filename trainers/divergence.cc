@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <ranges>
 #include <span>
 
 #include <spdlog/fmt/fmt.h>
@@ -106,9 +105,10 @@ std::string locate_divergence(Communicator& world, nn::Module& network, std::siz
 }
 
 std::string divergent_gradient(const nn::FlatParameters& parameters) {
-  for (const nn::FlatView& view : std::views::reverse(parameters.views))
-    if (!gradient_is_finite(parameters, view)) return view.name;
-  return "";
+  const auto last =
+      std::find_if(parameters.views.rbegin(), parameters.views.rend(),
+                   [&](const nn::FlatView& view) { return !gradient_is_finite(parameters, view); });
+  return last == parameters.views.rend() ? "" : last->name;
 }
 
 bool small_gradients_are_finite(const nn::FlatParameters& parameters) {

@@ -42,7 +42,7 @@ class TimedCommunicator::TimedWork : public Work::State {
       : inner_(std::move(inner)),
         nanoseconds_(std::move(nanoseconds)),
         observer_(observer),
-        span_(std::move(span)) {}
+        span_(span) {}
   bool done() const override { return inner_.done(); }
   Clock::time_point ended() const override { return inner_.ended(); }
   Status wait(std::chrono::nanoseconds timeout) override {
