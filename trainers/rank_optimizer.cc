@@ -28,10 +28,10 @@ PartOf state_of_parts(const nn::ShardedOptimizer& parts, std::size_t item) {
 
 }  // namespace
 
-RankOptimizer::RankOptimizer(nn::FlatParameters parameters, nn::OptimizerOptions options,
+RankOptimizer::RankOptimizer(nn::FlatParameters parameters, const nn::OptimizerOptions& options,
                              bool sharded, Communicator& world)
     : parameters_(std::move(parameters)),
-      options_(std::move(options)),
+      options_(options),
       world_(world),
       optimizer_(sharded ? nullptr : make_optimizer(parameters_, options_)) {}
 

@@ -22,7 +22,7 @@ namespace dlaunch {
 class RankOptimizer {
  public:
   /// `world` must outlive it.
-  RankOptimizer(nn::FlatParameters parameters, nn::OptimizerOptions options, bool sharded,
+  RankOptimizer(nn::FlatParameters parameters, const nn::OptimizerOptions& options, bool sharded,
                 Communicator& world);
 
   void begin_step(double learning_rate);
