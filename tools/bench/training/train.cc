@@ -14,12 +14,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include "runtime/base/job_environment.h"
 #include "runtime/comm/counting_communicator.h"
 #include "tools/bench/measure/memory.h"
 #include "tools/bench/measure/statistics.h"
 #include "tools/bench/report.h"
 #include "trainers/config.h"
 #include "trainers/datasets.h"
+#include "trainers/machine.h"
 #include "trainers/trainer.h"
 
 namespace dlaunch::bench {
@@ -58,8 +60,9 @@ TrainConfig config_to_measure(const TrainingOptions& options, std::size_t ranks,
   for (const std::string& word :
        {"output.directory=" + folder, std::string("output.metrics=metrics.jsonl"),
         std::string("output.log_every=1"), std::string("output.progress=none"),
-        std::string("train.validate_every=0"), std::string("train.max_seconds=0"),
-        "train.max_steps=" + std::to_string(steps), "train.epochs=" + std::to_string(steps)}) {
+        std::string("output.tensorboard="), std::string("train.validate_every=0"),
+        std::string("train.max_seconds=0"), "train.max_steps=" + std::to_string(steps),
+        "train.epochs=" + std::to_string(steps)}) {
     overrides.push_back(word);
   }
   if (!options.own_data && wanted.data.set != DataSet::kSynthetic) {
@@ -130,7 +133,8 @@ void report(const TrainingOptions& options, const TrainConfig& config,
        {std::pair{"ms_p10", 0.1}, {"ms", 0.5}, {"ms_p90", 0.9}, {"ms_most", 1.0}}) {
     document[name] = quantile(times.seconds, fraction) * kMilli;
   }
-  document["communication_share"] = summary.communication_share();
+  const double waiting = summary.communication_seconds / summary.train_seconds;
+  document["communication_share"] = waiting;
   document["peak_mib"] = figures.peak_mib;
   document["sent_mib_per_step"] = figures.sent_mib_per_step;
   document["tensor_mib"] = static_cast<double>(summary.peak_tensor_bytes) / kMiB;
@@ -142,8 +146,7 @@ void report(const TrainingOptions& options, const TrainConfig& config,
   std::printf("  step           %.2f ms (10 %% %.2f, 90 %% %.2f, longest %.2f)\n",
               document["ms"].get<double>(), document["ms_p10"].get<double>(),
               document["ms_p90"].get<double>(), document["ms_most"].get<double>());
-  std::printf("  communication  %.2f %% of the training time waiting\n",
-              100 * summary.communication_share());
+  std::printf("  communication  %.2f %% of the training time waiting\n", 100 * waiting);
   std::printf("  sent           %.2f MiB per rank and step, by ring algorithms\n",
               figures.sent_mib_per_step);
   std::printf("  peak memory    %.1f MiB per rank, %.1f of it tensors\n", figures.peak_mib,
@@ -158,7 +161,8 @@ void measure_training(Communicator& world, const TrainingOptions& options) {
   const auto ranks = static_cast<std::size_t>(world.size());
   const TrainConfig config = config_to_measure(options, ranks, folder.path());
   CountingCommunicator counted(world);
-  Trainer trainer(config, counted, {.out = std::cout});
+  Trainer trainer(config, counted, {.out = std::cout},
+                  read_machine(read_job_environment().value_or_throw()));
   const dlaunch::Summary summary = trainer.run();
   const auto steps = static_cast<double>(options.warmup_steps + options.steps);
   std::array<double, 2> most{peak_mib(), ring_bytes(counted) / kMiB / steps};
