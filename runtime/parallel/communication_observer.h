@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "runtime/collective/types.h"
+#include "runtime/comm/communicator.h"
 
 namespace dlaunch {
 
