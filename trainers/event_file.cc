@@ -74,7 +74,7 @@ std::string summary_value(const Scalar& scalar) {
 [[noreturn]] void cannot_write(const std::string& path, const std::error_code& error) {
   throw std::runtime_error(
       fmt::format("{}: cannot write TensorBoard's events: {}; set output.directory, or "
-                  "output.tensorboard to false",
+                  "output.tensorboard to \"\"",
                   path, error.message()));
 }
 

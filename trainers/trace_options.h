@@ -12,7 +12,7 @@ struct TraceOptions {
   std::string file;  // from the working directory; empty: no trace
   std::uint64_t first_step = 1;
   std::uint64_t last_step = std::numeric_limits<std::uint64_t>::max();
-  std::size_t most_events = std::size_t{1} << 18U;  // of a rank, 48 bytes each
+  std::size_t most_events = std::size_t{1} << 18U;  // of a rank, 40 bytes each
 };
 
 }  // namespace dlaunch

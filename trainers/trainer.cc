@@ -113,8 +113,11 @@ RunPosition Trainer::resume() {
                    std::move(options));
   const ExchangeMemory memory = compression_memory_.scatter();
   compression_memory_.forget();
-  if (!memory.empty() && world_.size() > 1)
-    throw_if_error(reducer_->remember(memory).within("resume"));
+  if (!memory.empty() && world_.size() > 1) {
+    if (const Status kept = reducer_->remember(memory); !kept.ok())
+      throw TrainingFailure("resume: " + kept.to_string() +
+                            "; take parallel.gradients and parallel.power_sgd_rank as they were");
+  }
   stop_ = config_.max_steps > 0 && from.position.steps_done >= config_.max_steps;
   load_from(from.position.epoch, from.position.step);
   return from.position;
@@ -370,13 +373,13 @@ Summary Trainer::finish() {
   summary.use = gather_use(world_, observation_.clock(), memory_.use());
   reduce_summary(world_, summary);
   reporter_.finish();
-  observation_.finish(world_);
   checkpointing_.finish();
   if (world_.rank() == 0 && config_.checkpoint.enabled()) {
     if (ema_) ema_->swap();
     nn::save_state_dict(config_.output_directory + "/model.safetensors", *model_);
     if (ema_) ema_->swap();
   }
+  observation_.finish(world_);  // last: a trace that cannot be written must not cost the network
   return summary;
 }
 

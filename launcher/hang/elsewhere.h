@@ -15,13 +15,14 @@ namespace dlaunch {
 struct SeenElsewhere {
   int node = 0;
   bool answers = false;  // it did, in time
+  bool ended = false;    // its ranks have
   std::vector<ObservedRank> ranks;
   std::vector<std::string> lines;  // of stacks
 };
 
 /// Asks all of them what their ranks are doing or, if ranks are named, for the stacks of those.
-/// `stalled`: because nothing moves. `take` is called once, later, with a few seconds' delay at
-/// most if one does not answer.
+/// `stalled`: because nothing moves. `take` is called once, later: two
+/// seconds, or for stacks two minutes, at most for each question that has been asked before.
 using Elsewhere = std::function<void(const std::vector<int>& stacks_of, bool stalled,
                                      std::function<void(const std::vector<SeenElsewhere>&)> take)>;
 

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "launcher/hang/activity_board.h"
@@ -18,6 +19,9 @@ struct ObservedRank {
   std::string state;  // see process_state
   ShownRank shown;
 };
+
+/// How the answer of a node begins that has nothing to report.
+inline constexpr std::string_view kNoRanksRun = "no ranks are running";
 
 /// Lines without a prefix. `now` is on the clock of the activities; `world` the number of ranks of
 /// the whole job.

@@ -80,7 +80,7 @@ void JobMonitor::look(bool stalled, const ViewTaker& take) {
 JobMonitor::View JobMonitor::view_with(const std::vector<SeenElsewhere>& elsewhere) const {
   View view;
   if (attempt_ == nullptr) {
-    view.lines = {"no ranks are running; the job is about to be restarted"};
+    view.lines = {std::string(kNoRanksRun) + " here; they have ended, or are about to be started"};
     return view;
   }
   view.world = attempt_->world;
@@ -90,6 +90,8 @@ JobMonitor::View JobMonitor::view_with(const std::vector<SeenElsewhere>& elsewhe
     const auto found = std::ranges::find(elsewhere, other.node, &SeenElsewhere::node);
     if (found == elsewhere.end() || !found->answers) {
       silent.push_back("no answer from " + ranks_of(other));
+    } else if (found->ended) {
+      silent.push_back("has ended: " + ranks_of(other));
     } else if (found->ranks.empty()) {
       silent.push_back("not running yet: " + ranks_of(other));
     } else {
@@ -117,14 +119,33 @@ void JobMonitor::stacks(const View& view, const Inspector::Sink& sink) {
   };
   collect_stacks(ranks, [this, ranks, finish](const std::vector<std::string>& own) {
     if (attempt_ == nullptr || !elsewhere_) return finish(own);
-    elsewhere_(ranks, false, [own, finish](const std::vector<SeenElsewhere>& seen) {
+    elsewhere_(ranks, false, [this, own, ranks, finish](const std::vector<SeenElsewhere>& seen) {
       std::vector<std::string> lines = own;
       for (const SeenElsewhere& node : seen) {
         lines.insert(lines.end(), node.lines.begin(), node.lines.end());
       }
+      const std::vector<std::string> missing = without_stacks(ranks, seen);
+      lines.insert(lines.end(), missing.begin(), missing.end());
       finish(lines);
     });
   });
+}
+
+// A line for each other node that was asked and did not answer.
+std::vector<std::string> JobMonitor::without_stacks(const std::vector<int>& ranks,
+                                                    const std::vector<SeenElsewhere>& seen) const {
+  std::vector<std::string> lines;
+  if (attempt_ == nullptr) return lines;
+  for (const NodePlace& other : attempt_->others) {
+    const bool asked = std::ranges::any_of(ranks, [&](int rank) {
+      return rank >= other.first_rank && rank < other.first_rank + other.ranks;
+    });
+    const auto found = std::ranges::find(seen, other.node, &SeenElsewhere::node);
+    if (asked && (found == seen.end() || !found->answers)) {
+      lines.push_back("no stacks from " + ranks_of(other));
+    }
+  }
+  return lines;
 }
 
 void JobMonitor::collect_stacks(const std::vector<int>& ranks, Inspector::Sink sink) {

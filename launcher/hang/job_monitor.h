@@ -67,6 +67,8 @@ class JobMonitor {
   void look(bool stalled, const ViewTaker& take);
   View view_with(const std::vector<SeenElsewhere>& elsewhere) const;
   void stacks(const View& view, const Inspector::Sink& sink);
+  std::vector<std::string> without_stacks(const std::vector<int>& ranks,
+                                          const std::vector<SeenElsewhere>& seen) const;
   void serve(StatusRequest request, const StatusServer::Answer& answer);
 
   EventLoop& loop_;

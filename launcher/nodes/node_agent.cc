@@ -100,12 +100,16 @@ void NodeAgent::ask(const LookRecord& look, const RoundRecord& round,
     if (other.id != id() && is_asked(look, other)) keys[node] = seen_key(look, other.id);
   }
   if (asker_.joinable()) asker_.join();
-  asker_ = std::thread([this, look, keys, nodes = round.nodes.size(), limit] {
-    NodeAnswers answers{.question = look.question, .seen = {}};
-    answers.seen.resize(nodes);
-    if (!keys.empty()) gather(look, keys, Deadline::after(limit), answers);
-    post(std::move(answers));
-  });
+  NodeAnswers none{.question = look.question, .seen = {}};
+  none.seen.resize(round.nodes.size());
+  try {
+    asker_ = std::thread([this, look, keys, limit, answers = none]() mutable {
+      if (!keys.empty()) gather(look, keys, Deadline::after(limit), answers);
+      post(std::move(answers));
+    });
+  } catch (const std::system_error&) {
+    post(std::move(none));  // no thread is left: a report must not cost the job
+  }
 }
 
 void NodeAgent::gather(const LookRecord& look, const std::map<std::size_t, std::string>& keys,
@@ -121,19 +125,28 @@ void NodeAgent::gather(const LookRecord& look, const std::map<std::size_t, std::
     const auto come = store_.client->get_all(awaited, turn);
     if (come.status().code() != StatusCode::kTimeout) break;
   }
+  const auto come = store_.client->try_get(awaited);
+  if (!come.ok()) return;  // the store does not answer: what follows would wait for it too
+  auto text = come->begin();
   for (const auto& [node, key] : keys) {
-    const auto found = store_.client->try_get({key});
-    if (!found.ok() || !found->front()) continue;
-    if (auto seen = parse_record<SeenRecord>(*found->front()); seen.ok()) {
+    const std::optional<std::string>& record = *text++;
+    if (!record) continue;
+    if (auto seen = parse_record<SeenRecord>(*record); seen.ok()) {
       answers.seen[node] = *std::move(seen);
     }
-    (void)store_.client->remove(key).ok();
+    if (!store_.client->remove(key).ok()) return;
   }
   (void)store_.client->remove(own).ok();
 }
 
 void NodeAgent::answer(const LookRecord& look, const SeenRecord& seen) {
   (void)store_.client->set(seen_key(look, id()), to_text(seen)).ok();
+}
+
+void NodeAgent::answer_ended(const LookRecord& look, const RoundRecord& round) {
+  for (const RoundRecord::Node& node : round.nodes) {
+    if (node.id == id() && is_asked(look, node)) answer(look, {.ended = true});
+  }
 }
 
 std::string NodeAgent::store_address(const RoundRecord& round) const {

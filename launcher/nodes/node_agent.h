@@ -73,6 +73,8 @@ class NodeAgent {
   void ask(const LookRecord& look, const RoundRecord& round, std::chrono::nanoseconds limit);
   /// Answers what another node asked.
   void answer(const LookRecord& look, const SeenRecord& seen);
+  /// The same if this round has ended here, and the question concerns this node.
+  void answer_ended(const LookRecord& look, const RoundRecord& round);
   /// host:port at which the ranks of this node find the store.
   std::string store_address(const RoundRecord& round) const;
 

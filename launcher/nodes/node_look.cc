@@ -17,6 +17,7 @@ constexpr std::chrono::minutes kElsewhereStackLimit{2};
 SeenElsewhere from_record(int node, const std::optional<SeenRecord>& record) {
   SeenElsewhere seen{.node = node, .answers = record.has_value(), .ranks = {}, .lines = {}};
   if (!record) return seen;
+  seen.ended = record->ended;
   seen.lines = record->lines;
   if (record->ranks.empty()) return seen;
   auto ranks = parse_observed(record->ranks, Deadline::Clock::now());

@@ -116,6 +116,7 @@ struct LookRecord {
 struct SeenRecord {
   std::string ranks;               // ObservedRanks, serialized; empty: none are running
   std::vector<std::string> lines;  // of stacks
+  bool ended = false;              // the round has, here
 };
 
 std::string to_text(const MemberRecord& record);

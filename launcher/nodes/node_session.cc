@@ -102,6 +102,7 @@ void NodeSession::end_round(const EndedRecord& ended, const std::string& outcome
   end_ = nullptr;
   if (error_) return;
   const int round = std::exchange(current_, -1);
+  ended_ = round;
   agent_.report(round, ended, outcome);
   bool late = false;
   const auto timer = loop_.call_at(EventLoop::Clock::now() + verdict_limit_, [&] { late = true; });
@@ -162,23 +163,34 @@ void NodeSession::ask(LookRecord look, std::chrono::nanoseconds limit, Take take
   look.question = agent_.id() + "." + std::to_string(++questions_asked_);
   look.round = current_;
   questions_.push_back({std::move(look), limit, std::move(take)});
-  if (questions_.size() == 1) ask_next();
+  ask_next();
 }
 
+// Unless one is being asked. What was to be asked about a round that is over is given up.
 void NodeSession::ask_next() {
-  agent_.ask(questions_.front().look, *round_, questions_.front().limit);
+  while (!asking_ && !questions_.empty()) {
+    if (current_ >= 0 && questions_.front().look.round == current_) {
+      asking_ = true;
+      return agent_.ask(questions_.front().look, *round_, questions_.front().limit);
+    }
+    const Take take = std::move(questions_.front().take);
+    questions_.pop_front();
+    take({});
+  }
 }
 
 void NodeSession::take(const NodeAnswers& answers) {
   if (questions_.empty() || questions_.front().look.question != answers.question) return;
   const Take take = std::move(questions_.front().take);
   questions_.pop_front();
-  if (!questions_.empty()) ask_next();
+  asking_ = false;
+  ask_next();
   take(answers.seen);
 }
 
 void NodeSession::take(const LookRecord& look) {
   if (look.round == current_ && asked_) return asked_(look);
+  if (look.round == ended_) return agent_.answer_ended(look, *round_);
   if (coming_ && look.round == coming_->number) agent_.answer(look, {});  // nothing runs yet
 }
 

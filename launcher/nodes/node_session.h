@@ -81,13 +81,15 @@ class NodeSession {
   std::optional<RoundRecord> coming_;  // not yet taken up
   int current_ = -1;                   // the round whose ranks run
   int stopped_ = -2;                   // the last round that is to end
+  int ended_ = -2;                     // the last round whose ranks have ended here
   std::function<void()> end_;
   struct Question {
     LookRecord look;
     std::chrono::nanoseconds limit;
     Take take;
   };
-  std::deque<Question> questions_;  // the first one has been asked
+  std::deque<Question> questions_;
+  bool asking_ = false;  // the first of them
   std::uint64_t questions_asked_ = 0;
   std::function<void(const LookRecord&)> asked_;
   std::optional<RoundRecord> round_;  // the current one

@@ -27,6 +27,7 @@ Status SpawnCrew::start(const SpawnPlan& plan, const std::vector<RankStart>& sta
                         const Taker& take) {
   const auto most = static_cast<std::size_t>(std::clamp(cores * kThreadsPerCore, 1, kMostThreads));
   const std::size_t hands = std::clamp<std::size_t>(starts.size() / kRanksPerThread, 1, most);
+  threads_.reserve(hands);
   for (std::size_t i = 1; i < hands; ++i) {
     try {
       ++working_;
@@ -36,7 +37,7 @@ Status SpawnCrew::start(const SpawnPlan& plan, const std::vector<RankStart>& sta
         working_.notify_one();
         over_.wait(false);
       });
-    } catch (const std::system_error&) {
+    } catch (const std::exception&) {
       --working_;
       break;  // fewer hands do it too
     }

@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 
+#include "launcher/hang/hang_report.h"
 #include "launcher/status/status_socket.h"
 #include "runtime/base/deadline.h"
 #include "runtime/base/exit_codes.h"
@@ -87,7 +88,7 @@ std::string id_of(const Job& job) {
   return job.summary.substr(0, job.summary.find(' '));
 }
 
-// Several of one id are nodes of one job on this machine: each can tell of all.
+// Several of one id are nodes of one job on this machine: each whose ranks run can tell of all.
 int show_job(const std::vector<Job>& jobs, const std::string& name, StatusRequest request) {
   std::vector<Job> found;
   std::ranges::copy_if(jobs, std::back_inserter(found),
@@ -99,7 +100,11 @@ int show_job(const std::vector<Job>& jobs, const std::string& name, StatusReques
                  found.empty() ? "no running" : "more than one", name.c_str());
     return kExitFailure;
   }
-  const auto answer = ask(found.front().path, request, Deadline::after(kStackLimit));
+  auto answer = ask(found.front().path, request, Deadline::after(kStackLimit));
+  for (std::size_t next = 1; next < found.size(); ++next) {
+    if (answer.ok() && answer->find(kNoRanksRun) == std::string::npos) break;
+    answer = ask(found[next].path, request, Deadline::after(kStackLimit));
+  }
   if (!answer.ok()) {
     std::fprintf(stderr, "dlaunch: %s\n", answer.status().to_string().c_str());
     return kExitFailure;

@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -156,6 +157,41 @@ TEST_F(NodeSessionTest, AnswersWhatTheOtherNodeAsks) {
   const auto answer = store_->get("seen/q/" + options_.self.id, soon());
   ASSERT_TRUE(answer.ok()) << answer.status().to_string();
   EXPECT_EQ(parse_record<SeenRecord>(*answer)->ranks, "[]");
+}
+
+TEST_F(NodeSessionTest, AnswersForRanksThatHaveEnded) {
+  begin_round();
+  std::thread other([&] {
+    // Asked once this node waits for the verdict.
+    EXPECT_TRUE(store_->get(key_of(node_keys::kEnded, "0/" + options_.self.id), soon()).ok());
+    set(key_of(node_keys::kLook, "other"), to_text(LookRecord{.question = "q", .round = 0}));
+    const auto answer = store_->get("seen/q/" + options_.self.id, soon());
+    EXPECT_TRUE(answer.ok()) << answer.status().to_string();
+    if (answer.ok()) {
+      EXPECT_TRUE(parse_record<SeenRecord>(*answer)->ended);
+    }
+    set(node_keys::kVerdict, to_text(VerdictRecord{}));
+  });
+  session_->end_round({});
+  other.join();
+  EXPECT_TRUE(session_->verdict());
+}
+
+TEST_F(NodeSessionTest, GivesUpQuestionsAboutARoundThatIsOver) {
+  begin_round();
+  int answered = 0;
+  session_->ask({}, 50ms, [&](const auto&) { ++answered; });
+  session_->ask({}, 1h, [&](const auto& seen) {
+    EXPECT_TRUE(seen.empty());
+    ++answered;
+  });
+  std::thread coordinator([&] {
+    EXPECT_TRUE(store_->get(key_of(node_keys::kEnded, "0/" + options_.self.id), soon()).ok());
+    set(node_keys::kVerdict, to_text(VerdictRecord{}));
+  });
+  session_->end_round({});
+  coordinator.join();
+  EXPECT_TRUE(comes_true([&] { return answered == 2; }));
 }
 
 TEST(ObservedText, KeepsWhatAHangReportSays) {

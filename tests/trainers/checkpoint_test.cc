@@ -147,6 +147,21 @@ TEST_P(CheckpointsOf, ServeAnotherNumberOfRanksToo) {
   EXPECT_EQ(metrics().back()["images"], 260);
 }
 
+TEST_F(Checkpoints, OfPowerSgdAreRefusedByARunThatCompressesOtherwise) {
+  write("adam.json", kWithAdam);
+  const auto train = [&](const std::string& gradients, const std::string& last) {
+    return dtrain(2,
+                  {"--set", "checkpoint.every_epochs=1", "--set", "parallel.plain_steps=4", "--set",
+                   "parallel.gradients=" + gradients, "--set", last, "--resume", "auto"},
+                  "adam.json");
+  };
+  ASSERT_EQ(train("power_sgd", "train.max_steps=6").exit_code, kExitOk);
+  const CompletedProcess plain = train("all_reduce", "train.max_steps=0");
+  EXPECT_EQ(plain.exit_code, kExitFailure) << plain.error;
+  EXPECT_THAT(plain.error, HasSubstr("take parallel.gradients and parallel.power_sgd_rank as"));
+  EXPECT_EQ(complaints(plain).size(), 1U) << plain.error;
+}
+
 INSTANTIATE_TEST_SUITE_P(Engine, CheckpointsOf, ::testing::Values("shard", "power_sgd"),
                          [](const auto& instance) { return std::string(instance.param); });
 

@@ -60,9 +60,9 @@ TrainConfig config_to_measure(const TrainingOptions& options, std::size_t ranks,
   for (const std::string& word :
        {"output.directory=" + folder, std::string("output.metrics=metrics.jsonl"),
         std::string("output.log_every=1"), std::string("output.progress=none"),
-        std::string("output.tensorboard="), std::string("train.validate_every=0"),
-        std::string("train.max_seconds=0"), "train.max_steps=" + std::to_string(steps),
-        "train.epochs=" + std::to_string(steps)}) {
+        std::string("output.tensorboard="), std::string("output.trace="),
+        std::string("train.validate_every=0"), std::string("train.max_seconds=0"),
+        "train.max_steps=" + std::to_string(steps), "train.epochs=" + std::to_string(steps)}) {
     overrides.push_back(word);
   }
   if (!options.own_data && wanted.data.set != DataSet::kSynthetic) {
