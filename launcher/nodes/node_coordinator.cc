@@ -105,6 +105,7 @@ void NodeCoordinator::member_left(const std::string& id, const std::string& why,
   members_.erase(found);
   last_change_ = now;
   if (phase_ == Phase::kForming) note_waiting();
+  if (gone.in_round && gone.ended) ended_.push_back(gone);
   if (phase_ == Phase::kDone || !gone.in_round || gone.ended) return time_passed(now);
   const std::string text = lost_text(gone, why);
   refuse(id, "this node was taken for lost: " + why);
@@ -159,6 +160,10 @@ void NodeCoordinator::time_passed(Time now) {
 
 void NodeCoordinator::give_up() {
   if (phase_ == Phase::kDone) return;
+  for (const Member* const member : all_that_ended()) {
+    if (ends_the_job(member->ended->how))
+      return announce(ended_by(*member, *member->ended), Time());
+  }
   // Its end may have been noticed as a member's already.
   if (const auto host = members_.find(options_.host_id); host != members_.end()) {
     host_ = host->second;
@@ -282,18 +287,27 @@ bool NodeCoordinator::all_ended() const {
                      [](const auto& each) { return !each.second.in_round || each.second.ended; });
 }
 
+std::vector<const NodeCoordinator::Member*> NodeCoordinator::all_that_ended() const {
+  std::vector<const Member*> all;
+  for (const auto& [id, member] : members_) {
+    if (member.ended) all.push_back(&member);
+  }
+  for (const Member& member : ended_) all.push_back(&member);
+  return all;
+}
+
 // The first of all nodes. What merely followed from the loss of a peer counts only if there is
 // nothing else.
 std::optional<NodeCoordinator::First> NodeCoordinator::first_failure() const {
   std::optional<First> first;
-  for (const auto& [id, member] : members_) {
-    if (!member.ended || member.ended->failure.empty()) continue;
-    auto failure = parse_failure(member.ended->failure);
+  for (const Member* const member : all_that_ended()) {
+    if (member->ended->failure.empty()) continue;
+    auto failure = parse_failure(member->ended->failure);
     if (!failure.ok()) continue;
-    const Time when = member.ended_at - std::chrono::nanoseconds(member.ended->age_ns);
+    const Time when = member->ended_at - std::chrono::nanoseconds(member->ended->age_ns);
     const auto order = std::pair(is_echo(*failure), when);
     if (!first || order < std::pair(is_echo(first->failure), first->when)) {
-      first = First{&member, *std::move(failure), when};
+      first = First{member, *std::move(failure), when};
     }
   }
   return first;
@@ -314,9 +328,8 @@ VerdictRecord NodeCoordinator::ended_by(const Member& member, const EndedRecord&
 
 VerdictRecord NodeCoordinator::judge() const {
   VerdictRecord verdict{.number = round_, .action = VerdictRecord::Action::kFailed};
-  for (const auto& [id, member] : members_) {
-    if (!member.ended) continue;
-    if (ends_the_job(member.ended->how)) return ended_by(member, *member.ended);
+  for (const Member* const member : all_that_ended()) {
+    if (ends_the_job(member->ended->how)) return ended_by(*member, *member->ended);
   }
   return judge_failures(verdict);
 }
@@ -363,6 +376,7 @@ void NodeCoordinator::conclude(Time now) {
 
 void NodeCoordinator::announce(const VerdictRecord& verdict, Time now) {
   write(node_keys::kVerdict, to_text(verdict));
+  ended_.clear();
   if (verdict.action != VerdictRecord::Action::kAgain) {
     phase_ = Phase::kDone;
     return;

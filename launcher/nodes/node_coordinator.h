@@ -93,6 +93,7 @@ class NodeCoordinator {
   std::vector<Member*> by_rank();
   void stop(const std::string& why, Time now);
   bool all_ended() const;
+  std::vector<const Member*> all_that_ended() const;
   std::optional<First> first_failure() const;
   void conclude(Time now);
   VerdictRecord judge() const;
@@ -106,6 +107,7 @@ class NodeCoordinator {
   const Options options_;
   Phase phase_ = Phase::kForming;
   std::map<std::string, Member> members_;
+  std::vector<Member> ended_;   // in this round, and then gone: how they ended still counts
   std::optional<Member> host_;  // the node with the store, once it has gone
   std::vector<std::string> refusals_;
   std::vector<Lost> lost_;  // in this round

@@ -393,5 +393,40 @@ TEST_F(NodeCoordinatorTest, ASignalThatSpeaksOfTheRoundBeforeEndsThisOne) {
   EXPECT_EQ(verdict().exit_code, 130);
 }
 
+// Its dlaunch does not wait for the others when it knows no round that runs.
+TEST_F(NodeCoordinatorTest, ASignalToANodeThatIsGoneWhenTheOthersEndStillEndsTheJob) {
+  start(2, 2, 1);
+  come(member("1"));
+  come(member("2"));
+  end("2", {.how = How::kSignal, .exit_code = 143, .error = "ended by SIGTERM"});
+  leave("2");
+  end("1", stopped());
+  EXPECT_EQ(verdict().action, Action::kFailed);
+  EXPECT_EQ(verdict().exit_code, 143);
+  EXPECT_THAT(verdict().reason, HasSubstr("node 1 (host-2 (pid 7)): ended by SIGTERM"));
+}
+
+TEST_F(NodeCoordinatorTest, ASignalToTheNodeWithTheStoreIsToldByTheLastThatItSays) {
+  start(2, 2, 1);
+  come(member("1"));
+  come(member("2"));
+  end("1", {.how = How::kSignal, .exit_code = 143, .error = "ended by SIGTERM"});
+  coordinator_->give_up();
+  pass(0s);
+  EXPECT_EQ(verdict().exit_code, 143);
+  EXPECT_THAT(verdict().reason, HasSubstr("ended by SIGTERM"));
+}
+
+TEST_F(NodeCoordinatorTest, AFailureOnANodeThatIsGoneWhenTheOthersEndStillCounts) {
+  start(2, 2);
+  come(member("1"));
+  come(member("2"));
+  end("2", failed(1, 9));
+  leave("2");
+  end("1", stopped());
+  EXPECT_EQ(verdict().exit_code, 9);
+  EXPECT_EQ(verdict().node, 1);
+}
+
 }  // namespace
 }  // namespace dlaunch
