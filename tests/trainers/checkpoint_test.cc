@@ -326,7 +326,7 @@ TEST_F(Checkpoints, AJobKilledAtAnyMomentEndsAsOneThatWasNot) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
   constexpr int kKills = 6;
-  const Deadline deadline = Deadline::after(std::chrono::seconds(100));
+  const Deadline deadline = Deadline::after(std::chrono::seconds(200));
   KilledJob job(directory_, kKills);
   // What fails before it ever worked is not restarted, so the first kill waits for a checkpoint.
   while (steps().empty() && !deadline.expired()) std::this_thread::yield();
