@@ -121,12 +121,8 @@ void Checkpointing::check_same_run(const nn::SafetensorsFile& file, const nlohma
 
 Checkpointing::ResumePoint Checkpointing::resume() {
   std::string text = found_ ? training_.dump() : "";
-  std::array<std::int64_t, 1> size{static_cast<std::int64_t>(text.size())};
-  throw_if_error(world_.broadcast(size, 0).within("resume"));
-  if (size[0] == 0) return {};
-  text.resize(static_cast<std::size_t>(size[0]));
-  throw_if_error(
-      world_.broadcast(Buffer(text.data(), text.size(), DType::kU8), 0).within("resume"));
+  throw_if_error(broadcast_text(world_, text, 0).within("resume"));
+  if (text.empty()) return {};
   throw_if_error(broadcast_state(world_, buffers_of(state_)).within("resume"));
 
   const nlohmann::json training = nlohmann::json::parse(text);

@@ -11,12 +11,6 @@ constexpr const char* kErrors = "compression.errors";
 constexpr const char* kFactors = "compression.factors";
 constexpr const char* kRandom = "compression.random";
 
-std::int64_t size_of_file_tensor(const nn::SafetensorsFile& file, const std::string& name) {
-  const auto found = file.tensors().find(name);
-  if (found == file.tensors().end()) file.refuse(name, "not in this file");
-  return found->second.shape.size();
-}
-
 }  // namespace
 
 void CompressionMemory::gather(const ExchangeMemory& own) {
@@ -66,7 +60,7 @@ void CompressionMemory::prepare(const nn::SafetensorsFile& file) {
   if (shape.rank() != 2 || shape.size() == 0)
     file.refuse(kErrors, "its shape is " + shape.to_string() + ", [ranks, gradients] is wanted");
   errors_ = nn::Tensor::empty(backend_, shape);
-  factors_ = nn::Tensor::empty(backend_, {size_of_file_tensor(file, kFactors)});
+  factors_ = nn::Tensor::empty(backend_, {file.entry(kFactors).shape.size()});
   random_ = nn::Tensor::empty(backend_, {1}, DType::kF64);
 }
 

@@ -10,6 +10,7 @@
 
 #include "nn/core/autograd.h"
 #include "runtime/base/half.h"
+#include "runtime/parallel/state_broadcast.h"
 
 namespace dlaunch {
 namespace {
@@ -39,15 +40,6 @@ bool gradient_is_finite(const nn::FlatParameters& parameters, const nn::FlatView
   return std::all_of(first, first + view.count, [](float value) { return is_finite(value); });
 }
 
-/// Everybody gets the text of one rank.
-void share(Communicator& world, std::string& text, int root) {
-  std::array<std::int64_t, 1> size{static_cast<std::int64_t>(text.size())};
-  throw_if_error(world.broadcast(size, root).within("divergence"));
-  text.resize(static_cast<std::size_t>(size[0]));
-  throw_if_error(
-      world.broadcast(Buffer(text.data(), text.size(), DType::kU8), root).within("divergence"));
-}
-
 /// The finding at the earliest place, of the lowest rank that has it.
 std::string agree(Communicator& world, const std::optional<NonFiniteSearch::Finding>& own) {
   constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
@@ -58,7 +50,7 @@ std::string agree(Communicator& world, const std::optional<NonFiniteSearch::Find
   if (*first == kNone) return "every layer's output is finite when the step is repeated";
   const auto rank = static_cast<int>(first - places.begin());
   std::string text = world.rank() == rank ? own->what : "";
-  share(world, text, rank);
+  throw_if_error(broadcast_text(world, text, rank).within("divergence"));
   return fmt::format("it begins on rank {}, {}", rank, text);
 }
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,8 +20,9 @@ struct SeenElsewhere {
 };
 
 /// Asks all of them what their ranks are doing or, if ranks are named, for the stacks of those.
-/// `stalled`: because nothing moves. `take` is called once, later: two
-/// seconds, or for stacks two minutes, at most for each question that has been asked before.
+/// `stalled`: because nothing moves. `take` is called once, later:
+/// after two seconds at most, or two minutes if it is about stacks, and as much for each question
+/// that was asked before it.
 using Elsewhere = std::function<void(const std::vector<int>& stacks_of, bool stalled,
                                      std::function<void(const std::vector<SeenElsewhere>&)> take)>;
 

@@ -160,10 +160,7 @@ void NodeCoordinator::time_passed(Time now) {
 
 void NodeCoordinator::give_up() {
   if (phase_ == Phase::kDone) return;
-  for (const Member* const member : all_that_ended()) {
-    if (ends_the_job(member->ended->how))
-      return announce(ended_by(*member, *member->ended), Time());
-  }
+  if (const auto verdict = ended_by_a_node()) return announce(*verdict, Time());
   // Its end may have been noticed as a member's already.
   if (const auto host = members_.find(options_.host_id); host != members_.end()) {
     host_ = host->second;
@@ -326,12 +323,16 @@ VerdictRecord NodeCoordinator::ended_by(const Member& member, const EndedRecord&
                     "): " + ended.error};
 }
 
-VerdictRecord NodeCoordinator::judge() const {
-  VerdictRecord verdict{.number = round_, .action = VerdictRecord::Action::kFailed};
+std::optional<VerdictRecord> NodeCoordinator::ended_by_a_node() const {
   for (const Member* const member : all_that_ended()) {
     if (ends_the_job(member->ended->how)) return ended_by(*member, *member->ended);
   }
-  return judge_failures(verdict);
+  return std::nullopt;
+}
+
+VerdictRecord NodeCoordinator::judge() const {
+  if (const auto verdict = ended_by_a_node()) return *verdict;
+  return judge_failures({.number = round_, .action = VerdictRecord::Action::kFailed});
 }
 
 VerdictRecord NodeCoordinator::judge_failures(VerdictRecord verdict) const {

@@ -97,6 +97,7 @@ class NodeCoordinator {
   std::optional<First> first_failure() const;
   void conclude(Time now);
   VerdictRecord judge() const;
+  std::optional<VerdictRecord> ended_by_a_node() const;
   VerdictRecord ended_by(const Member& member, const EndedRecord& ended) const;
   VerdictRecord judge_failures(VerdictRecord verdict) const;
   bool elastic() const { return options_.least < options_.most; }

@@ -58,17 +58,15 @@ void* write_pointer(const Tensor& tensor) {
 }
 
 void check_entry(const SafetensorsFile& file, const NamedTensor& wanted) {
-  const auto found = file.tensors().find(wanted.name);
-  if (found == file.tensors().end()) file.refuse(wanted.name, "not in this file");
+  const SafetensorsFile::Entry& entry = file.entry(wanted.name);
   const Tensor& tensor = wanted.tensor;
-  if (found->second.dtype != tensor.dtype())
-    file.refuse(wanted.name,
-                fmt::format("its type is {}, {} is wanted", to_string(found->second.dtype),
-                            to_string(tensor.dtype())));
+  if (entry.dtype != tensor.dtype())
+    file.refuse(wanted.name, fmt::format("its type is {}, {} is wanted", to_string(entry.dtype),
+                                         to_string(tensor.dtype())));
   const Shape shape = file_shape(tensor.shape());
-  if (found->second.shape != shape)
-    file.refuse(wanted.name, fmt::format("its shape is {}, {} is wanted",
-                                         found->second.shape.to_string(), shape.to_string()));
+  if (entry.shape != shape)
+    file.refuse(wanted.name, fmt::format("its shape is {}, {} is wanted", entry.shape.to_string(),
+                                         shape.to_string()));
 }
 
 }  // namespace

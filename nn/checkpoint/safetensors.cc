@@ -211,11 +211,16 @@ void SafetensorsFile::read_header() {
     throw DataError(fmt::format("{}: {} bytes too many", path_, size - data_begin_ - end));
 }
 
-std::vector<std::byte> SafetensorsFile::read(const std::string& name) const {
+const SafetensorsFile::Entry& SafetensorsFile::entry(const std::string& name) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) refuse(name, "not in this file");
-  std::vector<std::byte> bytes(found->second.end - found->second.begin);
-  read_at(data_begin_ + found->second.begin, bytes);
+  return found->second;
+}
+
+std::vector<std::byte> SafetensorsFile::read(const std::string& name) const {
+  const Entry& place = entry(name);
+  std::vector<std::byte> bytes(place.end - place.begin);
+  read_at(data_begin_ + place.begin, bytes);
   if (!digests_.empty()) {
     const auto digest = digests_.find(name);
     if (digest == digests_.end() || digest->second != digest_of(bytes))

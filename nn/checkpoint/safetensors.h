@@ -53,6 +53,8 @@ class SafetensorsFile {
   const std::map<std::string, Entry>& tensors() const { return tensors_; }
   const TensorMetadata& metadata() const { return metadata_; }
 
+  /// DataError with the tensor's name if there is none.
+  const Entry& entry(const std::string& name) const;
   /// The tensor's bytes. DataError with its name if there is none or its checksum is wrong.
   std::vector<std::byte> read(const std::string& name) const;
 
