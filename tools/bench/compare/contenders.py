@@ -2,7 +2,9 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
 
 CORES = os.cpu_count() or 1
@@ -13,16 +15,23 @@ class Failure(Exception):
     """A run that gave no result, and why."""
 
 
+def end_on_signals():
+    """SIGTERM ends this program as SIGINT does: with an exception, so that run_command() takes what it runs with it."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+
+
 def run_command(command, limit_seconds, environment=None):
     """Output of a command that ends in time and well, else a Failure with the last line it wrote."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                           env={**os.environ, **(environment or {})}, start_new_session=True) as process:
         try:
             out, errors = process.communicate(timeout=limit_seconds)
-        except subprocess.TimeoutExpired:
+        except BaseException as reason:
             # SIGTERM, not SIGKILL: launchers then take their ranks with them.
             process.terminate()
-            out, errors = process.communicate()
+            process.communicate()
+            if not isinstance(reason, subprocess.TimeoutExpired):
+                raise
             raise Failure(f"not done after {limit_seconds:.0f} s") from None
     if process.returncode != 0:
         lines = (errors or out).strip().splitlines()
@@ -107,7 +116,8 @@ class Gloo(Contender):
     name = "Gloo"
 
     def __init__(self, python):
-        self.python = python or next(filter(imports_torch, ["/usr/bin/python3", "python3"]), None)
+        """`python`: one with torch; None: whichever there is; empty: there is none."""
+        self.python = next(filter(imports_torch, ["/usr/bin/python3", "python3"]), "") if python is None else python
         self.driver = os.path.join(PEERS_FOLDER, "torch_bench.py")
 
     def missing(self):

@@ -6,7 +6,7 @@ from . import tables
 
 # Okabe and Ito's colours, which colour-blind readers tell apart; markers differ too.
 STYLES = {
-    "dlaunch": ("#D55E00", "o"), "Open MPI": ("#0072B2", "s"), "Open MPI tcp": ("#0072B2", "s"),
+    "dlaunch": ("#D55E00", "o"), "dlaunch ring": ("#E69F00", "v"), "Open MPI": ("#0072B2", "s"), "Open MPI tcp": ("#0072B2", "s"),
     "MPICH": ("#009E73", "^"), "Gloo": ("#CC79A7", "D"), "ring": ("#D55E00", "o"), "butterfly": ("#0072B2", "s"),
 }
 LIMIT_COLOUR = "#666666"
@@ -88,11 +88,12 @@ def by_count(table, ranks):
     return series
 
 
-def all_reduce(runs, names, path, log):
-    """A panel for each number of ranks: time by elements, and the limit of memory."""
+def all_reduce(runs, names, log):
+    """A figure with a panel for each number of ranks: time by elements, and the limit of memory. None, as of the others
+    here, without matplotlib or runs."""
     module, table = pyplot(log), tables.figures(runs, "allreduce")
     if module is None or not table:
-        return
+        return None
     worlds, limit = sorted({ranks for ranks, _ in table}), memory_limit(runs)
     columns = min(2, len(worlds))
     rows = math.ceil(len(worlds) / columns)
@@ -104,7 +105,7 @@ def all_reduce(runs, names, path, log):
         axes.set(xscale="log", yscale="log", title=f"{ranks} ranks")
         labels = lines_of(axes, series, names)
         counts = sorted({count for of_ranks, count in table if of_ranks == ranks})
-        if limit:
+        if limit and ranks > 1:
             bound = [limit(ranks, count * 4) for count in counts]
             axes.plot(counts, bound, color=LIMIT_COLOUR, linestyle=(0, (2, 2)), linewidth=1.2)
             labels.append((counts[-1], bound[-1], "memory's limit", LIMIT_COLOUR))
@@ -117,13 +118,13 @@ def all_reduce(runs, names, path, log):
         axes.set_ylabel("all-reduce, µs")
     figure.suptitle("All-reduce: median time of the slowest rank (bands: 10-90 % of the repetitions)", fontsize=12)
     figure.tight_layout(w_pad=5.5, rect=(0, 0, 0.94, 1))
-    figure.savefig(path, dpi=110)
+    return figure
 
 
-def barrier(runs, names, path, log):
+def barrier(runs, names, log):
     module, table = pyplot(log), tables.figures(runs, "barrier")
     if module is None or not table:
-        return
+        return None
     series = {}
     for (ranks, _), of_cell in table.items():
         for name, cells in of_cell.items():
@@ -134,7 +135,7 @@ def barrier(runs, names, path, log):
     show_whole_numbers(axes, sorted({ranks for ranks, _ in table}))
     label_lines(axes, lines_of(axes, series, names))
     figure.tight_layout(rect=(0, 0, 0.9, 1))
-    figure.savefig(path, dpi=110)
+    return figure
 
 
 def show_whole_numbers(axes, values):
@@ -142,11 +143,12 @@ def show_whole_numbers(axes, values):
     axes.minorticks_off()
 
 
-def course(runs, names, path, log):
-    """Three files: time by workers, peak memory by workers, error by workers; a panel for each number of elements."""
+def course(runs, names, log):
+    """Three figures, "time", "memory" and "error" by workers; a panel for each number of elements."""
     module, table = pyplot(log), tables.figures(runs, "allreduce")
     if module is None or not table:
-        return
+        return {}
+    figures = {}
     shown = {"Gloo": "torch.distributed"}
     measures = [("time", "mean of all workers, µs", lambda cells: tables.median_us(cells), True),
                 ("memory", "peak resident MiB of a worker", lambda cells: max(c["peak_mib"] for _, c in cells), True),
@@ -172,4 +174,5 @@ def course(runs, names, path, log):
         panels[0][0].set_ylabel(title)
         panels[0][0].legend(frameon=False)
         figure.tight_layout()
-        figure.savefig(f"{path}-{measure}.png", dpi=110)
+        figures[measure] = figure
+    return figures

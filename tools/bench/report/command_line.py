@@ -1,0 +1,117 @@
+"""The command line of tools/report, and the way of a run."""
+import argparse
+import os
+import subprocess
+import sys
+import time
+
+from compare.contenders import imports_torch
+
+from . import collectives, context, drawing, infrastructure, launching, machine, printing
+from . import results as result_files
+from .runner import Interrupted, Interruption, Runner, format_minutes
+
+SECTIONS = [infrastructure, printing, collectives, launching]
+PROGRAMS = ["dlaunch", "dbench", "sequential_print", "first_barrier"]
+
+
+def log(text):
+    print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
+
+
+def parse_arguments(description, root, words):
+    parser = argparse.ArgumentParser(prog="report", description=description,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", metavar="OUT_DIR", help="of the report; a run that was interrupted goes on there")
+    names = ", ".join(section.NAME for section in SECTIONS)
+    parser.add_argument("--only", metavar="SECTIONS", help=f"some of: {names}")
+    parser.add_argument("--quick", action="store_true", help="under ten minutes: fewer rounds, shorter, smaller")
+    parser.add_argument("--programs", help="where dlaunch, dbench, ... are; without, they are built as far as needed")
+    parser.add_argument("--torch-python", help="a Python that can import torch")
+    parser.add_argument("--torchrun", help="path of torchrun; without, beside that Python or in PATH")
+    parser.add_argument("--data", default=os.path.join(root, "data", "cifar-100-binary"),
+                        help="folder of CIFAR-100's binary files")
+    parser.add_argument("--draw", action="store_true", help="measure nothing; the page from what has been measured")
+    arguments = parser.parse_args(words)
+    known = {section.NAME: section for section in SECTIONS}
+    chosen = arguments.only.split(",") if arguments.only else list(known)
+    for name in chosen:
+        if name not in known:
+            parser.error(f"--only: no section {name}, there are {names}")
+    arguments.sections = [section for name, section in known.items() if name in chosen]
+    return arguments
+
+
+def built_programs(root, given):
+    """The folder of the programs; builds them if none is given. Raises UnusableFolder."""
+    folder = os.path.abspath(given) if given else os.path.join(root, "build", "bin")
+    absent = [name for name in PROGRAMS if not os.path.exists(os.path.join(folder, name))]
+    if absent and given:
+        raise result_files.UnusableFolder(f"{folder} has no {', '.join(absent)}")
+    if absent:
+        log(f"building {', '.join(absent)}")
+        for command in (["tools/setup"], ["cmake", "--preset", "release"],
+                        ["cmake", "--build", "--preset", "release", "--target", *PROGRAMS]):
+            if subprocess.run(command, cwd=root, stdout=sys.stderr, check=False).returncode != 0:
+                raise result_files.UnusableFolder(f"{' '.join(command)} failed")
+    return folder
+
+
+def plan(results, sections, setting):
+    """All steps. The document says what is planned, also what an earlier run did in other sections."""
+    document, steps = results.document, []
+    for section in sections:
+        of_section, left_out = section.plan(setting)
+        steps += of_section
+        document["left_out"][section.NAME] = left_out
+    kept = [entry for entry in document.get("planned", []) if all(entry["section"] != section.NAME
+                                                                 for section in sections)]
+    document["planned"] = kept + [{"id": step.id, "section": step.section, "about": step.about or step.key}
+                                  for step in steps]
+    return steps
+
+
+def measure(results, sections, setting):
+    """Runs what is missing; returns the exit code."""
+    interruption = Interruption()
+    interruption.catch_signals()
+    steps = plan(results, sections, setting)
+    results.document.pop("ended", None)
+    results.save()
+    log(f"{len(steps)} steps, about {format_minutes(sum(step.seconds for step in steps))}; what is done is kept in "
+        f"{results.folder}: the same command goes on there")
+    try:
+        Runner(results, log, interruption, setting.shown).run(steps)
+        return 0
+    except Interrupted as why:
+        log(f"{why}: the report has what was measured until now")
+        results.document["ended"] = str(why)
+        return 1
+    finally:
+        results.release_reserve()
+
+
+def main(description, root, words):
+    arguments = parse_arguments(description, root, words)
+    try:
+        if arguments.draw:
+            results = result_files.load(arguments.folder)
+            code = 0
+        else:
+            programs = built_programs(root, arguments.programs)
+            torch_python = context.find_torch(arguments.torch_python, imports_torch)
+            setting = context.Context(root, programs, torch_python, context.find_torchrun(arguments.torchrun, torch_python),
+                                      os.path.abspath(arguments.data), arguments.quick)
+            results = result_files.begin(arguments.folder, "quick" if arguments.quick else "full", machine.commit(root))
+            results.reserve()
+            results.document["machine"] = results.document["machine"] or machine.describe(
+                root, programs, torch_python, setting.torchrun)
+            code = measure(results, arguments.sections, setting)
+        drawing.update_figures(results, SECTIONS)
+        results.save()
+        complete = drawing.draw(results, SECTIONS, log)
+    except result_files.UnusableFolder as problem:
+        sys.exit(f"report: {problem}")
+    except (OSError, ValueError) as error:
+        sys.exit(f"report: {error}")
+    return code if complete else 1

@@ -1,0 +1,109 @@
+"""From results.json to report.html and report.pdf."""
+import os
+
+from . import page
+from .blocks import Table, paragraph
+from .runner import format_minutes
+
+STEPS_TITLE = "How it was run"
+
+
+def update_figures(results, sections):
+    """The figures that --compare sets side by side, from what has been measured."""
+    results.document["figures"] = [entry for section in sections
+                                   for entry in section.figures(results.data_of(section.NAME))]
+
+
+def draw(results, sections, log):
+    """Writes both files; returns whether all that was planned is there. Raises OSError if the page cannot be
+    written."""
+    document = results.document
+    missing = document_missing(document, sections)
+    results.write("report.html", render(document, sections, log, missing, for_page=True).encode())
+    log(f"wrote {os.path.join(results.folder, 'report.html')}")
+    try:
+        results.write("report.pdf", page.pdf(lambda: render(document, sections, log, missing, for_page=False)))
+    except (OSError, page.NoPdf) as why:
+        log(f"no PDF: {why}")
+    return not any(lines for _, lines in section_missing(document, sections))
+
+
+def render(document, sections, log, missing, for_page):
+    parts = []
+    for section, (_, lines) in zip(sections, section_missing(document, sections)):
+        entries = [entry for entry in document["figures"] if entry["section"] == section.NAME]
+        parts.append((section.NAME, section.TITLE, lines + notes_of(document, section),
+                      section.blocks(document, entries, log)))
+    parts.append(("steps", STEPS_TITLE, [], step_blocks(document)))
+    machine = document["machine"]
+    subtitle = (f"{machine['cpu']['model']}, {machine['cpu']['cores']} cores, {machine['memory_gib']} GiB · "
+                f"{machine['distribution']} · commit {document['commit']} · {document['begun']} to "
+                f"{document['updated']} · {document['mode']} run")
+    return page.render("dlaunch beside its peers", subtitle, missing, parts, for_page)
+
+
+def document_missing(document, sections):
+    lines = [f"{section.TITLE}: {len(of_section)} of its steps" if any(
+        step["section"] == section.NAME for step in document["steps"].values()) else f"{section.TITLE}: all of it"
+             for section, of_section in section_missing(document, sections) if of_section]
+    if document.get("ended"):
+        lines.insert(0, f"The run did not come to its end: {document['ended']}.")
+    if document["machine"].get("tools", {}).get("matplotlib", "").startswith("missing"):
+        lines.append("All plots: matplotlib is not installed (python3-matplotlib).")
+    return lines
+
+
+def section_missing(document, sections):
+    """[(section, a line for each planned step without a result)]"""
+    found = []
+    for section in sections:
+        lines = []
+        for planned in document["planned"]:
+            if planned["section"] != section.NAME:
+                continue
+            step = document["steps"].get(planned["id"])
+            if step is None:
+                lines.append(f"{planned['about']}: not run")
+            elif step["state"] != "done":
+                lines.append(f"{planned['about']}: {step['reason']}")
+        if not any(planned["section"] == section.NAME for planned in document["planned"]):
+            lines.append("not asked for (--only)")
+        found.append((section, lines))
+    return found
+
+
+def notes_of(document, section):
+    """What was left out of a section, peers that are not there or failed, and steps that other load disturbed."""
+    name, installed = section.NAME, document["machine"]["peers"]
+    lines = [f"{what}: {why}" for what, why in document["left_out"].get(name, {}).items()]
+    lines += [f"{peer}: {installed[peer]}" for peer in section.PEERS if installed[peer].startswith("missing")]
+    failures, disturbed = {}, []
+    for key, step in document["steps"].items():
+        if step["section"] != name or step["state"] != "done":
+            continue
+        for run in step["data"] if isinstance(step["data"], list) else []:
+            if "failure" in run:
+                failures[(run.get("contender"), run.get("ranks"), run["failure"])] = None
+        if step["load"]["disturbed"]:
+            disturbed.append(key.partition("/")[2])
+    lines += [f"{contender}" + (f", {ranks} ranks" if ranks else "") + f": {why}" for contender, ranks, why in failures]
+    if disturbed:
+        lines.append(f"an undisturbed measurement of: {', '.join(disturbed)} (other programs took part of the cores each "
+                     "time, see the last section)")
+    return lines
+
+
+def step_blocks(document):
+    yield paragraph("Contenders take turns within a step, in an order that changes, and warm-up does not count. While a step "
+                    "runs, the processor time that other programs and the hypervisor took is watched; a step during which "
+                    "they took more than 4 % of the cores is run again, up to three times, and the attempt with the "
+                    "least other load is kept. $TORCH_PYTHON stands for a Python that can import torch.")
+    rows = []
+    for key, step in document["steps"].items():
+        load = step.get("load")
+        others = f"{load['others'] + load['steal']:.1%}" if load else "–"
+        state = step["state"] + (", disturbed" if load and load["disturbed"] else "")
+        rows.append([key, state, step["command"], format_minutes(step.get("seconds", 0)), others,
+                     str(len(step["attempts"]))])
+    yield Table("Every step; OUT is a folder to write to", ["step", "state", "command", "time", "other load", "attempts"],
+                rows, "", text_columns=3)

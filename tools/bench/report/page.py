@@ -1,0 +1,88 @@
+"""The report as one HTML page that needs nothing beside it, and the same page as PDF."""
+import base64
+import html
+import os
+import shutil
+import subprocess
+
+from . import plots
+from .blocks import Code, Plot, Table, Text
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+
+
+def text_of(name):
+    with open(os.path.join(FOLDER, name), encoding="utf-8") as file:
+        return file.read()
+
+
+def table(block):
+    def cells(tag, row):
+        return "".join(f'<{tag}{" class=text" if index < block.text_columns else ""}>{html.escape(str(value))}</{tag}>'
+                       for index, value in enumerate(row))
+
+    head = f"<thead><tr>{cells('th', block.head)}</tr></thead>" if any(block.head) else ""
+    rows = "".join(f"<tr>{cells('td', row)}</tr>" for row in block.rows)
+    command = f" <code>{html.escape(block.command)}</code>" if block.command else ""
+    return (f'<div class="scroll"><table><caption>{html.escape(block.caption)}{command}</caption>{head}'
+            f"<tbody>{rows}</tbody></table></div>\n")
+
+
+def picture(block, for_page):
+    drawn = plots.svg(block.figure, for_page)
+    if not for_page:
+        drawn = f'<img class="plot" src="data:image/svg+xml;base64,{base64.b64encode(drawn.encode()).decode()}">'
+    return f"<figure>{drawn}<figcaption>{html.escape(block.caption)}</figcaption></figure>\n"
+
+
+def block_html(block, for_page):
+    if isinstance(block, Table):
+        return table(block)
+    if isinstance(block, Plot):
+        return picture(block, for_page)
+    if isinstance(block, Code):
+        return f"<pre>{html.escape(block.text)}</pre>\n"
+    assert isinstance(block, Text)
+    return block.html + "\n"
+
+
+def missing_html(lines):
+    if not lines:
+        return ""
+    items = "".join(f"<li>{html.escape(line)}</li>" for line in lines)
+    return f'<div class="missing">What is missing here:<ul>{items}</ul></div>\n'
+
+
+def render(title, subtitle, missing, sections, for_page):
+    """`sections`: [(name, title, what is missing in it, its blocks)]"""
+    parts = [f"<h1>{html.escape(title)}</h1>\n<p class=muted>{html.escape(subtitle)}</p>\n", "<nav>"]
+    parts += [f'<a href="#{name}">{html.escape(heading)}</a>' for name, heading, _, _ in sections]
+    parts += ["</nav>\n", missing_html(missing)]
+    for name, heading, lines, blocks in sections:
+        parts.append(f'<section id="{name}"><h2>{html.escape(heading)}</h2>\n{missing_html(lines)}')
+        parts += [block_html(block, for_page) for block in blocks if block is not None]
+        parts.append("</section>\n")
+    script = f"<script>\n{text_of('page.js')}</script>\n" if for_page else ""
+    return (f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>\n'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+            f'<meta name="color-scheme" content="light dark">\n<style>\n{text_of("page.css")}</style></head>\n<body>\n'
+            + "".join(parts) + script + "</body></html>\n")
+
+
+class NoPdf(Exception):
+    """Why there is none."""
+
+
+def pdf(make_page):
+    """The page that make_page() returns, as PDF. Raises NoPdf."""
+    if not shutil.which("weasyprint"):
+        raise NoPdf("weasyprint is not installed")
+    try:
+        done = subprocess.run(["weasyprint", "--quiet", "-", "-"], input=make_page().encode(), capture_output=True,
+                              timeout=300, check=False)
+    except subprocess.TimeoutExpired:
+        raise NoPdf("weasyprint was not done after 300 s") from None
+    if done.returncode != 0 or not done.stdout.startswith(b"%PDF"):
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        raise NoPdf(f"weasyprint: {lines[-1] if lines else 'no message'}")
+    return done.stdout

@@ -1,0 +1,194 @@
+"""Runs the steps of a report one after the other, repeats those that other load disturbed, and keeps what they gave."""
+import dataclasses
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from typing import Callable
+
+from . import results as result_files
+from .load import Watch
+
+ATTEMPTS = 3  # of a step, until one is not disturbed
+GRACE = 10  # seconds from SIGTERM to SIGKILL
+
+
+LEAST_FREE = 1 << 20  # bytes of a disk that is not full
+
+
+class Interrupted(Exception):
+    """Why the run ends here: the user wants it, or the disk is full."""
+
+
+class Interruption:
+    """Turns SIGINT, SIGTERM and SIGHUP into Interrupted, but only while a command runs: nothing that is being written
+    is cut short by them."""
+
+    def __init__(self):
+        self.wanted, self.waiting = None, False
+
+    def catch_signals(self):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self.on_signal)
+
+    def on_signal(self, number, _frame):
+        self.wanted = self.wanted or f"interrupted by {signal.Signals(number).name}"
+        if self.waiting:
+            self.waiting = False
+            raise Interrupted(self.wanted)
+
+    def check(self):
+        if self.wanted:
+            raise Interrupted(self.wanted)
+
+    def __enter__(self):
+        self.waiting = True
+        self.check()
+
+    def __exit__(self, *_):
+        self.waiting = False
+
+
+@dataclasses.dataclass
+class Step:
+    """One command. `{out}` in it stands for a folder of its own, which is removed afterwards."""
+    section: str
+    key: str
+    command: list
+    seconds: float  # that it takes on two cores, about
+    read: Callable  # (folder, stdout) -> the data to keep, which JSON can hold
+    limit: float = 900
+    about: str = ""  # for the progress line
+
+    @property
+    def id(self):
+        return f"{self.section}/{self.key}"
+
+    def shown(self):
+        """As it would be typed."""
+        return shlex.join(self.command).replace("'{out}'", "OUT").replace("{out}", "OUT")
+
+
+class Runner:
+    """`shown`: a command line as the report prints it."""
+
+    def __init__(self, results, log, interruption, shown=lambda text: text, watch=Watch):
+        self.results, self.log, self.interruption, self.shown, self.watch = results, log, interruption, shown, watch
+        self.disk_full = False
+
+    def run(self, steps):
+        """Runs what has no result yet. Raises Interrupted, with the results as they are by then."""
+        todo = [step for step in steps if self.results.steps.get(step.id, {}).get("state") != "done"]
+        done_before, begun, planned = len(steps) - len(todo), time.monotonic(), 0.0
+        if done_before:
+            self.log(f"{done_before} of {len(steps)} steps were done before")
+        for number, step in enumerate(todo):
+            left = sum(other.seconds for other in todo[number:])
+            pace = (time.monotonic() - begun) / planned if planned > 20 else 1
+            self.log(f"[{done_before + number + 1}/{len(steps)}] {step.section}: {step.about or step.key}"
+                     f" (about {format_minutes(left * pace)} left)")
+            self.run_step(step)
+            planned += step.seconds
+            if self.disk_full:
+                raise Interrupted("the disk is full")
+
+    def run_step(self, step):
+        """The first attempt that nothing disturbed counts, else the one that was disturbed least: load decides, never
+        the result."""
+        kept, attempts = None, []
+        try:
+            for attempt in range(ATTEMPTS):
+                record = self.attempt(step)
+                attempts.append(record["load"])
+                if kept is None or strain(record) < strain(kept):
+                    kept = record
+                if record["state"] != "done" or not record["load"]["disturbed"]:
+                    break
+                self.log(f"  other load took {strain(record):.0%} of the cores: "
+                         + ("once more" if attempt + 1 < ATTEMPTS else "kept, and marked"))
+        except Interrupted:
+            # What an earlier attempt gave is not lost.
+            kept = kept or {**self.fresh_record(step), "state": "interrupted", "reason": "interrupted"}
+            self.keep(step, kept, attempts)
+            raise
+        self.keep(step, kept, attempts)
+
+    def keep(self, step, record, attempts):
+        record["attempts"] = attempts
+        self.results.steps[step.id] = record
+        gave_up_reserve = self.results.save()
+        self.disk_full = gave_up_reserve or any(shutil.disk_usage(folder).free < LEAST_FREE
+                                                for folder in (self.results.folder, tempfile.gettempdir()))
+
+    def fresh_record(self, step):
+        return {"section": step.section, "command": self.shown(step.shown()), "begun": result_files.now()}
+
+    def attempt(self, step):
+        record = self.fresh_record(step)
+        watch, begun = self.watch(), time.monotonic()
+        try:
+            # Not in the report's own folder: programs make sockets there, whose paths must be short.
+            with tempfile.TemporaryDirectory(prefix="report-") as folder:
+                command = [word.replace("{out}", folder) for word in step.command]
+                output = run_command(command, step.limit, folder, self.interruption)
+                record.update(state="done", data=step.read(folder, output))
+        except (StepFailure, OSError, ValueError, KeyError, IndexError, TypeError) as failure:
+            record.update(state="failed", reason=one_line(failure))
+            self.log(f"  failed: {record['reason']}")
+        record.update(seconds=round(time.monotonic() - begun, 2), load=watch.report())
+        return record
+
+
+class StepFailure(Exception):
+    """Why a command gave no result."""
+
+
+def one_line(failure):
+    if isinstance(failure, (StepFailure, OSError)):
+        return str(failure)
+    return f"its results cannot be read: {type(failure).__name__}: {failure}"
+
+
+def strain(record):
+    return record["load"]["others"] + record["load"]["steal"]
+
+
+def run_command(command, limit, folder, interruption):
+    """stdout of a command that ends well. Whatever ends it early takes its children with it. Its temporary files go to
+    `folder`, so that nothing stays behind."""
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          errors="replace", env={**os.environ, "TMPDIR": folder}, start_new_session=True) as process:
+        try:
+            with interruption:
+                out, errors = process.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            end(process)
+            raise StepFailure(f"not done after {limit:.0f} s") from None
+        except BaseException:
+            end(process)
+            raise
+    if process.returncode != 0:
+        lines = (errors or out).strip().splitlines()
+        raise StepFailure(f"exit code {process.returncode}: {lines[-1] if lines else 'no message'}")
+    return out
+
+
+def end(process):
+    """Ends a command and all that it started: first kindly, as launchers then take their ranks with them."""
+    for number, patience in ((signal.SIGTERM, GRACE), (signal.SIGKILL, None)):
+        try:
+            os.killpg(process.pid, number)
+        except ProcessLookupError:
+            pass
+        try:
+            process.communicate(timeout=patience)
+            break
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def format_minutes(seconds):
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
