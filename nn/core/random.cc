@@ -22,25 +22,10 @@ constexpr float kUnit = 0x1p-24F;  // a uniform number is one of 2^24 equally sp
 
 }  // namespace
 
-std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
-                                        std::array<std::uint32_t, 2> key) {
-  for (int round = 0; round < kPhiloxRounds; ++round) {
-    const std::uint64_t product0 = std::uint64_t{kPhiloxMultiplier0} * counter[0];
-    const std::uint64_t product1 = std::uint64_t{kPhiloxMultiplier1} * counter[2];
-    counter = {high_word(product1) ^ counter[1] ^ key[0], low_word(product1),
-               high_word(product0) ^ counter[3] ^ key[1], low_word(product0)};
-    key[0] += kPhiloxWeyl0;
-    key[1] += kPhiloxWeyl1;
-  }
-  return counter;
-}
-
 std::uint32_t Generator::operator()() {
   const std::uint64_t index = state_.position / 4;
   if (index != block_index_) {
-    block_ = philox4x32(
-        {low_word(index), high_word(index), low_word(state_.stream), high_word(state_.stream)},
-        {low_word(state_.seed), high_word(state_.seed)});
+    block_ = philox_block(state_.seed, state_.stream, index);
     block_index_ = index;
   }
   return block_[state_.position++ % 4];

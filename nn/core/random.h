@@ -20,9 +20,30 @@ inline constexpr std::uint32_t kPhiloxMultiplier1 = 0xCD9E8D57U;
 inline constexpr std::uint32_t kPhiloxWeyl0 = 0x9E3779B9U;  // added to the key after each round
 inline constexpr std::uint32_t kPhiloxWeyl1 = 0xBB67AE85U;
 
-/// The Philox4x32-10 bijection: four random words for a 128-bit counter under a 64-bit key.
-std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
-                                        std::array<std::uint32_t, 2> key);
+/// The Philox4x32-10 bijection: four random words for a 128-bit counter under a 64-bit key. Usable
+/// from device code, being constexpr.
+constexpr std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
+                                                  std::array<std::uint32_t, 2> key) {
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    const std::uint64_t product0 = std::uint64_t{kPhiloxMultiplier0} * counter[0];
+    const std::uint64_t product1 = std::uint64_t{kPhiloxMultiplier1} * counter[2];
+    counter = {static_cast<std::uint32_t>(product1 >> 32) ^ counter[1] ^ key[0],
+               static_cast<std::uint32_t>(product1),
+               static_cast<std::uint32_t>(product0 >> 32) ^ counter[3] ^ key[1],
+               static_cast<std::uint32_t>(product0)};
+    key[0] += kPhiloxWeyl0;
+    key[1] += kPhiloxWeyl1;
+  }
+  return counter;
+}
+
+/// Words 4 index ... 4 index + 3 of a random sequence.
+constexpr std::array<std::uint32_t, 4> philox_block(std::uint64_t seed, std::uint64_t stream,
+                                                    std::uint64_t index) {
+  return philox4x32({static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
+                     static_cast<std::uint32_t>(stream), static_cast<std::uint32_t>(stream >> 32)},
+                    {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
+}
 
 /// A position in a random sequence, and the whole state of a Generator. Word number p of the
 /// sequence is word p % 4 of philox4x32 with counter = (p / 4, stream) and key = seed, low words

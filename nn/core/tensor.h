@@ -8,8 +8,10 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "nn/core/backend.h"
 #include "nn/core/error.h"
@@ -58,6 +60,12 @@ class Tensor {
   /// The same as a span; only where the backend's memory is host_accessible() (Error).
   template <typename T>
   std::span<T> values() const;
+  /// A copy of the values, from any device; waits for it.
+  template <typename T>
+  std::vector<T> host_values() const;
+  /// Overwrites the values, on any device; Error unless there are size() of them.
+  template <typename T>
+  void set_values(std::span<const T> values) const;
   /// The only element of a tensor with one f32 element, from any device.
   float item() const;
 
@@ -115,6 +123,21 @@ Tensor result_like(Tensor& x);
 template <typename T>
 T* Tensor::data() const {
   return static_cast<T*>(raw(dtype_of<std::remove_const_t<T>>, !std::is_const_v<T>));
+}
+
+template <typename T>
+std::vector<T> Tensor::host_values() const {
+  std::vector<T> values(static_cast<std::size_t>(size()));
+  backend().copy_to_host(values.data(), data<const T>(), values.size() * sizeof(T));
+  return values;
+}
+
+template <typename T>
+void Tensor::set_values(std::span<const T> values) const {
+  if (values.size() != static_cast<std::size_t>(size()))
+    throw Error("set_values: " + std::to_string(values.size()) + " values for " +
+                shape().to_string());
+  backend().copy_from_host(data<T>(), values.data(), values.size_bytes());
 }
 
 template <typename T>

@@ -14,7 +14,7 @@
 #include <unordered_map>
 
 #include "nn/core/backend.h"
-#include "nn/cpu/caching_allocator.h"
+#include "nn/core/caching_allocator.h"
 
 namespace dlaunch::nn::cpu {
 

@@ -2,11 +2,12 @@
 
 #include <cstring>
 
-#include "nn/cpu/caching_allocator.h"
+#include "nn/core/caching_allocator.h"
 #include "nn/cpu/conv2d.h"
 #include "nn/cpu/kernel_groups.h"
 #include "nn/cpu/kernels.h"
 #include "nn/cpu/onednn.h"
+#include "nn/cpu/system_memory.h"
 
 namespace dlaunch::nn {
 namespace {
@@ -123,7 +124,7 @@ class CpuBackend : public Backend {
   OptimizerKernels& optimizer() override { return *optimizer_; }
 
  private:
-  cpu::CachingAllocator allocator_;
+  CachingAllocator allocator_{cpu::make_system_memory()};
   cpu::Convolutions convolutions_;
   std::unique_ptr<NormKernels> norm_ = make_cpu_norm_kernels();
   std::unique_ptr<OptimizerKernels> optimizer_ = make_cpu_optimizer_kernels();

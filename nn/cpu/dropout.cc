@@ -1,6 +1,6 @@
 #include <algorithm>
-#include <cmath>
 
+#include "nn/core/dropout_mask.h"
 #include "nn/cpu/activation.h"
 #include "nn/cpu/kernels.h"
 #include "nn/cpu/parallel.h"
@@ -13,16 +13,10 @@ constexpr std::int64_t kLanes = 16;          // Philox blocks computed side by s
 constexpr std::int64_t kChunk = 4 * kLanes;  // elements that they serve
 constexpr std::int64_t kGrain = 16384;
 
-struct Mask {
-  std::uint64_t seed;
-  std::uint64_t stream;
-  std::uint32_t threshold;  // elements whose word is below are dropped
-  float scale;
-};
-
-// Philox4x32-10 as in nn/core/random.cc, kLanes counters at a time; words[4 * lane + i] is word i
+// Philox4x32-10 as in nn/core/random.h, kLanes counters at a time; words[4 * lane + i] is word i
 // of block first_block + lane.
-inline __attribute__((always_inline)) void philox_words(const Mask& mask, std::uint64_t first_block,
+inline __attribute__((always_inline)) void philox_words(const DropoutMask& mask,
+                                                        std::uint64_t first_block,
                                                         std::uint32_t* words) {
   std::uint32_t c0[kLanes], c1[kLanes], c2[kLanes], c3[kLanes];
   for (std::int64_t lane = 0; lane < kLanes; ++lane) {
@@ -56,7 +50,7 @@ inline __attribute__((always_inline)) void philox_words(const Mask& mask, std::u
 }
 
 template <typename T>
-DLAUNCH_MULTIVERSION void dropout_range(std::int64_t count, const Mask& mask,
+DLAUNCH_MULTIVERSION void dropout_range(std::int64_t count, const DropoutMask& mask,
                                         std::uint64_t first_block, const T* x, T* y) {
   const std::uint32_t threshold = mask.threshold;
   const float scale = mask.scale;
@@ -75,18 +69,13 @@ DLAUNCH_MULTIVERSION void dropout_range(std::int64_t count, const Mask& mask,
 
 void dropout(std::int64_t count, double probability, const RandomState& random, ConstArrayRef x,
              ArrayRef y) {
-  const Mask mask{
-      .seed = random.seed,
-      .stream = random.stream,
-      .threshold = static_cast<std::uint32_t>(std::min(probability * 0x1p32, 0x1p32 - 1)),
-      .scale = static_cast<float>(1.0 / (1.0 - probability))};
+  const DropoutMask mask = dropout_mask(probability, random);
   const std::int64_t chunks = (count + kChunk - 1) / kChunk;
-  const std::uint64_t first_block = random.position / 4;
   visit_activation(y.dtype, [&]<typename T>() {
     parallel_ranges(chunks, kGrain / kChunk, [&](std::int64_t begin, std::int64_t end) {
       const std::int64_t from = begin * kChunk;
       dropout_range(std::min(count, end * kChunk) - from, mask,
-                    first_block + static_cast<std::uint64_t>(begin * kLanes), as<T>(x) + from,
+                    mask.first_block + static_cast<std::uint64_t>(begin * kLanes), as<T>(x) + from,
                     as<T>(y) + from);
     });
   });

@@ -26,19 +26,17 @@ class CpuOptimizerKernels final : public OptimizerKernels {
 
 void CpuOptimizerKernels::sgd_step(std::int64_t count, const SgdArguments& arguments,
                                    const float* gradients, float* velocities, float* parameters) {
-  const auto rate = static_cast<float>(arguments.learning_rate);
-  const auto decay = static_cast<float>(arguments.weight_decay);
-  const auto momentum = static_cast<float>(arguments.momentum);
+  const SgdFactors factors = sgd_factors(arguments);
   cpu::parallel_ranges(count, kGrain, [&](std::int64_t first, std::int64_t end) {
     const std::int64_t size = end - first;
     const float* g = gradients + first;
     float* p = parameters + first;
     if (velocities == nullptr) {
-      cpu::sgd_plain(size, rate, decay, g, p);
+      cpu::sgd_plain(size, factors, g, p);
     } else if (arguments.nesterov) {
-      cpu::sgd_nesterov(size, rate, decay, momentum, g, velocities + first, p);
+      cpu::sgd_nesterov(size, factors, g, velocities + first, p);
     } else {
-      cpu::sgd_momentum(size, rate, decay, momentum, g, velocities + first, p);
+      cpu::sgd_momentum(size, factors, g, velocities + first, p);
     }
   });
 }
@@ -46,16 +44,7 @@ void CpuOptimizerKernels::sgd_step(std::int64_t count, const SgdArguments& argum
 void CpuOptimizerKernels::adam_step(std::int64_t count, const AdamArguments& arguments,
                                     const float* gradients, float* means, float* squares,
                                     float* parameters) {
-  const double decay = arguments.weight_decay;
-  const cpu::AdamFactors factors{
-      .keep =
-          static_cast<float>(arguments.decoupled_decay ? 1 - arguments.learning_rate * decay : 1),
-      .decay = static_cast<float>(arguments.decoupled_decay ? 0 : decay),
-      .beta1 = static_cast<float>(arguments.beta1),
-      .beta2 = static_cast<float>(arguments.beta2),
-      .rate = static_cast<float>(arguments.learning_rate / arguments.correction1),
-      .root_scale = static_cast<float>(1 / std::sqrt(arguments.correction2)),
-      .eps = static_cast<float>(arguments.eps)};
+  const AdamFactors factors = adam_factors(arguments, std::sqrt(arguments.correction2));
   cpu::parallel_ranges(count, kGrain, [&](std::int64_t first, std::int64_t end) {
     cpu::adam(end - first, factors, gradients + first, means + first, squares + first,
               parameters + first);

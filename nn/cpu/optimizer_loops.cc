@@ -6,30 +6,33 @@
 
 namespace dlaunch::nn::cpu {
 
-DLAUNCH_MULTIVERSION void sgd_plain(std::int64_t count, float rate, float decay,
+DLAUNCH_MULTIVERSION void sgd_plain(std::int64_t count, const SgdFactors& factors,
                                     const float* __restrict g, float* __restrict p) {
+  const SgdFactors f = factors;
 #pragma omp simd
-  for (std::int64_t i = 0; i < count; ++i) p[i] -= rate * (g[i] + decay * p[i]);
+  for (std::int64_t i = 0; i < count; ++i) p[i] = nn::sgd_plain(f, g[i], p[i]);
 }
 
-DLAUNCH_MULTIVERSION void sgd_momentum(std::int64_t count, float rate, float decay, float momentum,
+DLAUNCH_MULTIVERSION void sgd_momentum(std::int64_t count, const SgdFactors& factors,
                                        const float* __restrict g, float* __restrict v,
                                        float* __restrict p) {
+  const SgdFactors f = factors;
 #pragma omp simd
   for (std::int64_t i = 0; i < count; ++i) {
-    v[i] = momentum * v[i] + (g[i] + decay * p[i]);
-    p[i] -= rate * v[i];
+    v[i] = sgd_velocity(f, g[i] + f.decay * p[i], v[i]);
+    p[i] -= f.rate * v[i];
   }
 }
 
-DLAUNCH_MULTIVERSION void sgd_nesterov(std::int64_t count, float rate, float decay, float momentum,
+DLAUNCH_MULTIVERSION void sgd_nesterov(std::int64_t count, const SgdFactors& factors,
                                        const float* __restrict g, float* __restrict v,
                                        float* __restrict p) {
+  const SgdFactors f = factors;
 #pragma omp simd
   for (std::int64_t i = 0; i < count; ++i) {
-    const float d = g[i] + decay * p[i];
-    v[i] = momentum * v[i] + d;
-    p[i] -= rate * (d + momentum * v[i]);
+    const float d = g[i] + f.decay * p[i];
+    v[i] = sgd_velocity(f, d, v[i]);
+    p[i] -= f.rate * (d + f.momentum * v[i]);
   }
 }
 
@@ -40,10 +43,8 @@ DLAUNCH_MULTIVERSION void adam(std::int64_t count, const AdamFactors& factors,
 #pragma omp simd
   for (std::int64_t i = 0; i < count; ++i) {
     const float kept = f.keep * p[i];
-    const float d = g[i] + f.decay * kept;
-    m[i] += (1 - f.beta1) * (d - m[i]);
-    s[i] = f.beta2 * s[i] + (1 - f.beta2) * d * d;
-    p[i] = kept - f.rate * m[i] / (f.root_scale * std::sqrt(s[i]) + f.eps);
+    adam_moments(f, g[i] + f.decay * kept, m[i], s[i]);
+    p[i] = adam_parameter(f, kept, m[i], std::sqrt(s[i]));
   }
 }
 

@@ -6,7 +6,7 @@
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "nn/core/backend.h"
-#include "nn/cpu/caching_allocator.h"
+#include "nn/core/caching_allocator.h"
 
 namespace dlaunch::nn::cpu {
 

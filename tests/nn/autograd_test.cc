@@ -20,10 +20,7 @@ class AutogradTest : public OpTest {
     tensor.set_requires_grad(true);
     return tensor;
   }
-  static std::vector<float> values(const Tensor& tensor) {
-    const auto span = tensor.values<const float>();
-    return {span.begin(), span.end()};
-  }
+  static std::vector<float> values(const Tensor& tensor) { return tensor.host_values<float>(); }
 };
 
 // y = x W1^T, z = relu(y) W2^T + y W3^T: y is used twice, with different depths behind it.
@@ -82,7 +79,7 @@ TEST_F(AutogradTest, AccumulatesIntoTheViewThatWasSet) {
   Tensor bias = leaf({4});
   const auto run = [&] {
     const Tensor x = reference::to_tensor(*backend_, Array({1, 5, 5, 2}));
-    x.values<float>()[7] = 3.0F;
+    reference::set_element(x, 7, 3.0F);
     const Tensor y = relu(flatten(conv2d(x, convolution, Tensor())));
     backward(cross_entropy(linear(y, matrix, bias), std::vector<std::int32_t>{1}));
   };
@@ -94,7 +91,7 @@ TEST_F(AutogradTest, AccumulatesIntoTheViewThatWasSet) {
   convolution.set_grad(view);
   bias.set_grad(Tensor::view_of(flat, 90, {4}));
   run();
-  const auto all = flat.values<const float>();
+  const auto all = flat.host_values<float>();
   for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_NEAR(all[16 + i], 10 + plain[i], 1e-5);
   for (std::size_t i = 0; i < plain_bias.size(); ++i) EXPECT_EQ(all[90 + i], plain_bias[i]);
   EXPECT_TRUE(std::all_of(all.begin(), all.begin() + 16, [](float v) { return v == 0.0F; }));

@@ -54,7 +54,7 @@ TEST_F(BagOfTricks, GhostBatchNormNormalisesEachPartByItself) {
   FlatParameters flat = flatten_parameters(layer);
   ASSERT_EQ(flat.views.size(), 1U);
   const auto bias = random_values(kChannels);
-  std::copy(bias.begin(), bias.end(), flat.views[0].parameter.values<float>().begin());
+  flat.views[0].parameter.set_values<float>(bias);
   const Shape shape{kSamples, 2, 3, kChannels};
   const auto values = random_values(shape.size()), slopes = random_values(shape.size());
   Tensor input = Tensor::from<float>(*backend_, shape, values);
@@ -62,6 +62,8 @@ TEST_F(BagOfTricks, GhostBatchNormNormalisesEachPartByItself) {
   const Tensor output = layer.forward(input);
   backward(output, {.gradient = Tensor::from<float>(*backend_, shape, slopes)});
 
+  const auto actual_y = output.host_values<float>();
+  const auto actual_dx = input.grad().host_values<float>();
   std::vector<double> bias_gradient(kChannels);
   for (std::int64_t part = 0; part < kParts; ++part) {
     const std::int64_t row = kPixels * kChannels;
@@ -76,13 +78,13 @@ TEST_F(BagOfTricks, GhostBatchNormNormalisesEachPartByItself) {
     expected.backward(x, dy);
     for (std::size_t i = 0; i < x.size(); ++i) {
       const std::size_t at = static_cast<std::size_t>(begin) + i;
-      EXPECT_NEAR(output.values<const float>()[at], expected.y[i], 1e-4);
-      EXPECT_NEAR(input.grad().values<const float>()[at], expected.dx[i], 1e-4);
+      EXPECT_NEAR(actual_y[at], expected.y[i], 1e-4);
+      EXPECT_NEAR(actual_dx[at], expected.dx[i], 1e-4);
     }
     for (std::size_t c = 0; c < kChannels; ++c) bias_gradient[c] += expected.dbeta[c];
   }
   for (std::size_t c = 0; c < kChannels; ++c)
-    EXPECT_NEAR(flat.gradients.values<const float>()[c], bias_gradient[c], 1e-4);
+    EXPECT_NEAR(flat.gradients.host_values<float>()[c], bias_gradient[c], 1e-4);
 }
 
 TEST_F(BagOfTricks, GhostBatchNormEvaluatesWithStatisticsOfAllParts) {
@@ -94,14 +96,13 @@ TEST_F(BagOfTricks, GhostBatchNormEvaluatesWithStatisticsOfAllParts) {
   layer.forward(input);
   for (const NamedBuffer& buffer : layer.buffers()) {
     const double expected = buffer.name == "running_mean" ? 1.5 : 0.5 + 0.5 * 16.0 / 3;
-    for (const float value : buffer.tensor.values<const float>())
-      EXPECT_NEAR(value, expected, 1e-5);
+    for (const float value : buffer.tensor.host_values<float>()) EXPECT_NEAR(value, expected, 1e-5);
   }
   layer.eval();
   const Tensor output =
       layer.forward(Tensor::from<float>(*backend_, {1, 2}, std::array{1.5F, 3.F}));
-  EXPECT_NEAR(output.values<const float>()[0], 0, 1e-6);
-  EXPECT_NEAR(output.values<const float>()[1], 1.5 / std::sqrt(0.5 + 0.5 * 16.0 / 3), 1e-5);
+  EXPECT_NEAR(output.host_values<float>()[0], 0, 1e-6);
+  EXPECT_NEAR(output.host_values<float>()[1], 1.5 / std::sqrt(0.5 + 0.5 * 16.0 / 3), 1e-5);
   layer.train();
   EXPECT_NO_THROW(layer.forward(Tensor::zeros(*backend_, {2, 4, 4, 2})));  // fewer samples
   EXPECT_NO_THROW(layer.forward(Tensor::zeros(*backend_, {0, 2})));
@@ -133,7 +134,7 @@ TEST_F(BagOfTricks, WhiteningMakesPatchesUncorrelatedAndOfVarianceOne) {
   // Away from the edges, where patches are whole.
   std::vector<double> products(kOut * kOut);
   double count = 0;
-  const auto y = output.values<const float>();
+  const auto y = output.host_values<float>();
   for (std::int64_t n = 0; n < kImages; ++n)
     for (std::int64_t row = 1; row + 1 < kSide; ++row)
       for (std::int64_t column = 1; column + 1 < kSide; ++column) {
@@ -173,7 +174,8 @@ TEST_F(BagOfTricks, TheNetworkRunsForwardAndBackward) {
   EXPECT_TRUE(std::isfinite(loss.item()));
   for (const FlatView& view : flat.views) {
     double squares = 0;
-    for (const float g : Tensor::view_of(flat.gradients, view.offset, {view.count}).values<float>())
+    for (const float g :
+         Tensor::view_of(flat.gradients, view.offset, {view.count}).host_values<float>())
       squares += static_cast<double>(g) * static_cast<double>(g);
     EXPECT_GT(squares, 0) << view.name;
   }

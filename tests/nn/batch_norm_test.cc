@@ -11,8 +11,8 @@
 #include <gtest/gtest.h>
 
 #include "nn/core/autograd.h"
-#include "nn/cpu/cpu_backend.h"
 #include "tests/nn/batch_norm_reference.h"
+#include "tests/nn/test_backend.h"
 
 namespace dlaunch::nn {
 namespace {
@@ -35,7 +35,7 @@ class BatchNormTest : public testing::Test {
     BatchNormReference reference{.channels = static_cast<std::size_t>(channels)};
     for (const NamedParameter& parameter : layer.parameters()) {
       const std::vector<float> values = normal(channels, 0.5);
-      std::copy(values.begin(), values.end(), parameter.tensor.values<float>().begin());
+      parameter.tensor.set_values<float>(values);
       (parameter.name == "weight" ? reference.gamma : reference.beta) = in_double(values);
     }
     return reference;
@@ -48,7 +48,7 @@ class BatchNormTest : public testing::Test {
       ASSERT_NEAR(static_cast<double>(actual[i]), expected[i], tolerance) << what << " at " << i;
     }
   }
-  static std::span<const float> values(const Tensor& t) { return t.values<const float>(); }
+  static std::vector<float> values(const Tensor& t) { return t.host_values<float>(); }
   static Tensor named(const BatchNorm& layer, const std::string& name) {
     for (const NamedParameter& p : layer.parameters()) {
       if (p.name == name) return p.tensor;
@@ -60,7 +60,7 @@ class BatchNormTest : public testing::Test {
     return {};
   }
 
-  std::unique_ptr<Backend> backend_ = make_cpu_backend();
+  std::unique_ptr<Backend> backend_ = make_test_backend();
   std::uint64_t seed_ = std::random_device{}();
   std::mt19937_64 random_{seed_};
   testing::ScopedTrace trace_{__FILE__, __LINE__, "seed " + std::to_string(seed_)};

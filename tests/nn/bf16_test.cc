@@ -33,7 +33,8 @@ Tensor as_f32(const Tensor& x) {
 class Bf16Test : public OpTest {
  protected:
   void SetUp() override {
-    if (!backend_->computes_in(DType::kBF16)) GTEST_SKIP() << "this CPU does not multiply in bf16";
+    if (!backend_->computes_in(DType::kBF16))
+      GTEST_SKIP() << "this device does not multiply in bf16";
   }
   /// Random values that are exact in bf16.
   Array random_bf16(const Shape& shape) {
@@ -48,11 +49,12 @@ class Bf16Test : public OpTest {
 TEST_F(Bf16Test, ConversionRoundsToNearestEvenAndKeepsWhatIsNoNumber) {
   const std::vector<float> x{1.0F, 1.00390625F, 1.01171875F, -3.1415927F, INFINITY, NAN, 0.0F};
   const Tensor rounded = as_bf16(Tensor::from<float>(*backend_, {7}, x));
-  const auto bits = rounded.values<const BFloat16>();
+  const auto bits = rounded.host_values<BFloat16>();
   for (std::size_t i = 0; i < x.size(); ++i) {
+    if (std::isnan(x[i])) continue;  // there are many
     EXPECT_EQ(bits[i].bits, BFloat16::from_float(x[i])) << x[i];
   }
-  EXPECT_TRUE(std::isnan(as_f32(rounded).values<const float>()[5]));
+  EXPECT_TRUE(std::isnan(as_f32(rounded).host_values<float>()[5]));
 }
 
 struct ConvCase {
@@ -144,8 +146,8 @@ TEST_F(Bf16Test, DropoutDropsWhatItDropsInF32) {
   Generator same(seed_);
   const Tensor exact = dropout(reference::to_tensor(*backend_, x), 0.5, generator);
   const Tensor rounded = as_f32(dropout(as_bf16(reference::to_tensor(*backend_, x)), 0.5, same));
-  const auto expected = exact.values<const float>();
-  const auto actual = rounded.values<const float>();
+  const auto expected = exact.host_values<float>();
+  const auto actual = rounded.host_values<float>();
   for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(actual[i], expected[i]);  // doubled
 }
 
@@ -166,15 +168,16 @@ TEST_F(Bf16Test, BatchNormKeepsItsStatisticsInDouble) {
   BatchNormReference expected{.channels = static_cast<std::size_t>(shape[-1])};
   expected.forward(x.values);
   expected.backward(x.values, dy.values);
-  const Tensor y = as_f32(output);
+  const auto y = as_f32(output).host_values<float>();
+  const auto dx = input.grad().host_values<float>();
   for (std::size_t i = 0; i < x.values.size(); ++i) {
-    ASSERT_NEAR(y.values<const float>()[i], expected.y[i], kTolerance * 4);
-    ASSERT_NEAR(input.grad().values<const float>()[i], expected.dx[i], kTolerance);
+    ASSERT_NEAR(y[i], expected.y[i], kTolerance * 4);
+    ASSERT_NEAR(dx[i], expected.dx[i], kTolerance);
   }
   for (const NamedBuffer& buffer : layer.buffers()) {
     if (buffer.name != "running_mean") continue;
     for (std::size_t c = 0; c < expected.mean.size(); ++c) {
-      EXPECT_NEAR(buffer.tensor.values<const float>()[c], 0.1 * expected.mean[c], 1e-5);
+      EXPECT_NEAR(buffer.tensor.host_values<float>()[c], 0.1 * expected.mean[c], 1e-5);
     }
   }
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "nn/core/ops.h"
+#include "nn/cpu/cpu_backend.h"
 #include "tests/nn/op_test.h"
 
 namespace dlaunch::nn {
@@ -76,7 +77,7 @@ double largest_error(Backend& backend, const Array& x, const Array& w, const Arr
   const auto error = [](const Tensor& actual, const Array& expected) {
     double scale = 0;
     double worst = 0;
-    const auto values = actual.values<const float>();
+    const auto values = actual.host_values<float>();
     for (std::size_t i = 0; i < values.size(); ++i) {
       scale = std::max(scale, std::abs(expected.values[i]));
       worst = std::max(worst, std::abs(static_cast<double>(values[i]) - expected.values[i]));
@@ -113,8 +114,8 @@ TEST_F(OpTest, Conv2dSeesWeightsThatChange) {
   weights.move_into(flat, 64);
   reference::expect_close(conv2d(image, weights, Tensor()),
                           reference::conv2d(x, before, nullptr, 1, 0), 1e-5, "before");
-  const auto values = flat.values<float>();
-  std::copy(after.values.begin(), after.values.end(), values.begin() + 64);
+  const std::vector<float> values(after.values.begin(), after.values.end());
+  Tensor::view_of(flat, 64, after.shape).set_values<float>(values);
   reference::expect_close(conv2d(image, weights, Tensor()),
                           reference::conv2d(x, after, nullptr, 1, 0), 1e-5, "after");
 }

@@ -99,19 +99,18 @@ TEST_F(CrossEntropyTest, LabelsOfAllFormsGiveTheSameLoss) {
   EXPECT_EQ(cross_entropy(logits, Tensor::from<std::int64_t>(*backend_, {3}, wide)).item(), loss);
 }
 
-TEST(MixedCrossEntropy, IsTheWeightedSumOfTwoWithItsGradient) {
-  const auto backend = make_cpu_backend();
+TEST_F(OpTest, MixedCrossEntropyIsTheWeightedSumOfTwoWithItsGradient) {
   const std::vector<float> values{0.5F, -1, 2, 0, 1, 0.25F};
   const std::vector<std::int32_t> labels{2, 0}, partners{1, 0};
   const CrossEntropyOptions options{.label_smoothing = 0.1};
   const auto run = [&](const auto& loss_of) {
-    Tensor logits = Tensor::from<float>(*backend, {2, 3}, values);
+    Tensor logits = Tensor::from<float>(*backend_, {2, 3}, values);
     logits.set_requires_grad(true);
     const Tensor loss = loss_of(logits);
     const float value = loss.item();
     backward(loss);
     std::vector<double> all{static_cast<double>(value)};
-    for (const float g : logits.grad().values<const float>()) all.push_back(static_cast<double>(g));
+    for (const float g : logits.grad().host_values<float>()) all.push_back(static_cast<double>(g));
     return all;
   };
   const auto own = run([&](const Tensor& logits) {

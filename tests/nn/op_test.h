@@ -9,8 +9,8 @@
 
 #include <gtest/gtest.h>
 
-#include "nn/cpu/cpu_backend.h"
 #include "tests/nn/reference.h"
+#include "tests/nn/test_backend.h"
 
 namespace dlaunch::nn {
 
@@ -26,7 +26,7 @@ class OpTest : public testing::Test {
 
   std::uint64_t seed_ = std::random_device{}();
   std::mt19937_64 random_{seed_};
-  std::unique_ptr<Backend> backend_ = make_cpu_backend();
+  std::unique_ptr<Backend> backend_ = make_test_backend();
 };
 
 }  // namespace dlaunch::nn

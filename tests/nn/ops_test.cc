@@ -31,9 +31,9 @@ TEST_F(OpTest, ReluGradientsAreThoseOfFiniteDifferences) {
 TEST_F(OpTest, ReluKeepsNaN) {
   const Tensor x = Tensor::from<float>(*backend_, {3}, std::vector<float>{-1.0F, NAN, 2.0F});
   const Tensor y = relu(x);
-  EXPECT_EQ(y.values<const float>()[0], 0.0F);
-  EXPECT_TRUE(std::isnan(y.values<const float>()[1]));
-  EXPECT_EQ(y.values<const float>()[2], 2.0F);
+  EXPECT_EQ(y.host_values<float>()[0], 0.0F);
+  EXPECT_TRUE(std::isnan(y.host_values<float>()[1]));
+  EXPECT_EQ(y.host_values<float>()[2], 2.0F);
 }
 
 TEST_F(OpTest, ReluOverwritesOnlyWhatWasGivenAway) {
@@ -147,7 +147,7 @@ TEST_F(OpTest, DropoutDropsTheShareAskedFor) {
   backend_->fill(kCount, 1.0F, ones.data<float>());
   Generator generator(seed_);
   const Tensor y = dropout(ones, 0.25, generator);
-  const auto values = y.values<const float>();
+  const auto values = y.host_values<float>();
   const auto zeros = static_cast<double>(std::count(values.begin(), values.end(), 0.0F));
   // Six standard deviations of a binomial count: wrong once in 10^9 runs.
   EXPECT_NEAR(zeros, 0.25 * kCount, 6 * std::sqrt(kCount * 0.25 * 0.75));

@@ -2,6 +2,7 @@
 // learning rate folded out, and PyTorch's documentation of torch.optim.SGD, transcribed line by
 // line.
 #include "nn/optim/sgd.h"
+#include "tests/nn/test_backend.h"
 
 #include <cmath>
 #include <memory>
@@ -13,8 +14,6 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-
-#include "nn/cpu/cpu_backend.h"
 
 namespace dlaunch::nn {
 namespace {
@@ -53,14 +52,16 @@ class SgdTest : public testing::Test {
 
   void fill(std::int64_t offset, std::int64_t count, const Tensor& tensor) {
     std::normal_distribution<float> normal;
-    for (std::int64_t i = 0; i < count; ++i) at(tensor, offset + i) = normal(random_);
+    std::vector<float> values(static_cast<std::size_t>(count));
+    for (float& value : values) value = normal(random_);
+    Tensor::view_of(tensor, offset, {count}).set_values<float>(values);
   }
 
-  static float& at(const Tensor& tensor, std::int64_t i) {
-    return tensor.values<float>()[static_cast<std::size_t>(i)];
+  static float at(const Tensor& tensor, std::int64_t i) {
+    return Tensor::view_of(tensor, i, {}).item();
   }
 
-  std::unique_ptr<Backend> backend_ = make_cpu_backend();
+  std::unique_ptr<Backend> backend_ = make_test_backend();
   Bag bag_;
   FlatParameters flat_;
   std::uint64_t seed_ = std::random_device{}();
@@ -158,11 +159,10 @@ TEST_F(SgdTest, HeavyBallEqualsTheTextbookTwoTermRecurrence) {
 TEST_F(SgdTest, LeavesGradientsAndPaddingAlone) {
   Sgd sgd(flat_, {.momentum = 0.9, .nesterov = true, .weight_decay = WeightDecay::uniform(0.1)});
   new_gradients();
-  const auto gradients = flat_.gradients.values<const float>();
-  const std::vector<float> before(gradients.begin(), gradients.end());
+  const auto before = flat_.gradients.host_values<float>();
   sgd.step(0.1);
   sgd.step(0.1);
-  EXPECT_EQ(before, std::vector<float>(gradients.begin(), gradients.end()));
+  EXPECT_EQ(before, flat_.gradients.host_values<float>());
   std::int64_t end = 0;
   for (const FlatView& view : flat_.views) {
     for (; end < view.offset; ++end) EXPECT_EQ(at(flat_.values, end), 0.0F);
@@ -181,15 +181,15 @@ TEST_F(SgdTest, RefusesImpossibleOptions) {
 TEST_F(SgdTest, ClippingKeepsTheDirectionAndBoundsTheNorm) {
   SCOPED_TRACE("seed " + std::to_string(seed_));
   new_gradients();
-  const auto gradients = flat_.gradients.values<const float>();
-  const std::vector<float> before(gradients.begin(), gradients.end());
+  const auto before = flat_.gradients.host_values<float>();
   double squares = 0;
   for (const float g : before) squares += static_cast<double>(g) * static_cast<double>(g);
   const double norm = std::sqrt(squares);
 
   EXPECT_NEAR(clip_gradient_norm(flat_, 2 * norm), norm, 1e-9 * norm);
-  EXPECT_EQ(before, std::vector<float>(gradients.begin(), gradients.end()));
+  EXPECT_EQ(before, flat_.gradients.host_values<float>());
   EXPECT_NEAR(clip_gradient_norm(flat_, 0.5), norm, 1e-9 * norm);
+  const auto gradients = flat_.gradients.host_values<float>();
   for (std::size_t i = 0; i < before.size(); ++i) {
     ASSERT_NEAR(gradients[i], static_cast<double>(before[i]) * 0.5 / norm, 1e-6);
   }

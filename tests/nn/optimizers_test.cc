@@ -8,9 +8,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "nn/cpu/cpu_backend.h"
 #include "nn/optim/ema.h"
 #include "nn/optim/make_optimizer.h"
+#include "tests/nn/test_backend.h"
 
 namespace dlaunch::nn {
 namespace {
@@ -41,10 +41,12 @@ class OptimizerTest : public ::testing::Test {
   /// As in the script; the classifier gets what the bias gets.
   template <typename Formula>
   void set(const Tensor& flat, Formula formula, double weight_phase, double bias_phase) {
+    auto values = flat.host_values<float>();
     for (const FlatView& view : flat_.views)
       for (std::int64_t i = 0; i < view.count; ++i)
-        flat.values<float>()[static_cast<std::size_t>(view.offset + i)] = static_cast<float>(
+        values[static_cast<std::size_t>(view.offset + i)] = static_cast<float>(
             formula(static_cast<double>(i), view.name == "weight" ? weight_phase : bias_phase));
+    flat.set_values<float>(values);
   }
   void set_gradients(int step) {
     set(
@@ -59,12 +61,9 @@ class OptimizerTest : public ::testing::Test {
       optimizer.step(rate(step));
     }
   }
-  std::vector<float> values() const {
-    const auto all = flat_.values.values<const float>();
-    return {all.begin(), all.end()};
-  }
+  std::vector<float> values() const { return flat_.values.host_values<float>(); }
 
-  std::unique_ptr<Backend> backend_ = make_cpu_backend();
+  std::unique_ptr<Backend> backend_ = make_test_backend();
   Network network_;
   FlatParameters flat_;
 };
@@ -154,7 +153,7 @@ TEST_P(AgainstTorch, GoesOnFromItsStateAsIfItHadNotStopped) {
   run(*first);
   const std::vector<float> expected = values();
 
-  std::copy(between.begin(), between.end(), flat_.values.values<float>().begin());
+  flat_.values.set_values<float>(between);
   const auto second = make_optimizer(flat_, GetParam().options);
   // A run like the first one has the state that is to be copied.
   set(
@@ -166,8 +165,7 @@ TEST_P(AgainstTorch, GoesOnFromItsStateAsIfItHadNotStopped) {
   ASSERT_EQ(from.size(), to.size());
   for (std::size_t i = 0; i < from.size(); ++i) {
     EXPECT_EQ(from[i].name, to[i].name);
-    const auto source = from[i].tensor.values<const float>();
-    std::copy(source.begin(), source.end(), to[i].tensor.values<float>().begin());
+    to[i].tensor.set_values<float>(from[i].tensor.host_values<float>());
   }
   EXPECT_EQ(values(), between);
   run(*second);
@@ -180,7 +178,7 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, AgainstTorch, ::testing::ValuesIn(torch_cas
 class OrthogonaliseTest : public ::testing::TestWithParam<Shape> {};
 
 TEST_P(OrthogonaliseTest, BringsSingularValuesNearOne) {
-  const auto backend = make_cpu_backend();
+  const auto backend = make_test_backend();
   const Shape shape = GetParam();
   std::mt19937 random(7);
   std::normal_distribution<float> normal;
@@ -191,7 +189,7 @@ TEST_P(OrthogonaliseTest, BringsSingularValuesNearOne) {
   ASSERT_EQ(result.shape(), (Shape{rows, columns}));
   // |x| for unit vectors x of the shorter side: between the smallest and largest singular value.
   const bool wide = rows <= columns;
-  const auto matrix = result.values<const float>();
+  const auto matrix = result.host_values<float>();
   for (int trial = 0; trial < 20; ++trial) {
     std::vector<double> unit(static_cast<std::size_t>(std::min(rows, columns)));
     double squares = 0;
@@ -240,7 +238,8 @@ TEST_F(OptimizerTest, EmaFollowsWithItsDecayAndCanBeExchanged) {
   Ema ema(state_of(network_), 0.75);
   double average = values()[0];
   for (int step = 0; step < 5; ++step) {
-    flat_.values.values<float>()[0] = static_cast<float>(step);
+    flat_.values.backend().copy_from_host(
+        flat_.values.data<float>(), std::array{static_cast<float>(step)}.data(), sizeof(float));
     ema.update();
     average = 0.75 * average + 0.25 * step;
   }

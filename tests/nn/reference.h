@@ -187,6 +187,11 @@ inline Tensor to_tensor(Backend& backend, const Array& array) {
   return Tensor::from<float>(backend, array.shape, values);
 }
 
+/// Overwrites one element, on any device.
+inline void set_element(const Tensor& tensor, std::int64_t i, float value) {
+  tensor.backend().copy_from_host(tensor.data<float>() + i, &value, sizeof value);
+}
+
 /// Normal values that are exact in float, so that both sides compute with the same numbers.
 inline Array random_array(const Shape& shape, std::mt19937_64& random) {
   std::normal_distribution<float> normal;
@@ -203,7 +208,7 @@ inline void expect_close(const Tensor& actual, const Array& expected, double tol
       << what << ": " << actual.shape().to_string() << " for " << expected.shape.to_string();
   double scale = 1.0;
   for (const double value : expected.values) scale = std::max(scale, std::abs(value));
-  const auto values = actual.values<const float>();
+  const auto values = actual.host_values<float>();
   for (std::size_t i = 0; i < values.size(); ++i) {
     ASSERT_NEAR(values[i], expected.values[i], tolerance * scale) << what << ", element " << i;
   }
@@ -239,7 +244,7 @@ inline void expect_gradient(const Tensor& gradient,
   const std::string what = "gradient of input " + std::to_string(which);
   ASSERT_TRUE(gradient.defined()) << what;
   ASSERT_EQ(gradient.shape(), inputs[which].shape) << what;
-  const auto values = gradient.values<const float>();
+  const auto values = gradient.host_values<float>();
   std::vector<std::size_t> elements(values.size());
   std::iota(elements.begin(), elements.end(), 0U);
   std::shuffle(elements.begin(), elements.end(), random);

@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "nn/cpu/caching_allocator.h"
 #include "tests/nn/op_test.h"
 
 namespace dlaunch::nn {
@@ -55,11 +54,11 @@ TEST_F(TensorTest, MemoryIsAlignedToCacheLines) {
 TEST_F(TensorTest, ViewsShareMemory) {
   const Tensor flat = Tensor::zeros(*backend_, {10});
   const Tensor view = Tensor::view_of(flat, 4, {2, 3});
-  view.values<float>()[5] = 9.0F;
-  EXPECT_EQ(flat.values<const float>()[9], 9.0F);
+  reference::set_element(view, 5, 9.0F);
+  EXPECT_EQ(flat.host_values<float>()[9], 9.0F);
   const Tensor inner = Tensor::view_of(view, 3, {3});
-  EXPECT_EQ(inner.values<const float>()[2], 9.0F);
-  EXPECT_EQ(view.view({6}).values<const float>()[5], 9.0F);
+  EXPECT_EQ(inner.host_values<float>()[2], 9.0F);
+  EXPECT_EQ(view.view({6}).host_values<float>()[5], 9.0F);
   EXPECT_THROW(Tensor::view_of(flat, 5, {2, 3}), Error);
   EXPECT_THROW(Tensor::view_of(flat, -1, {1}), Error);
   EXPECT_THROW(flat.view({11}), Error);
@@ -70,9 +69,9 @@ TEST_F(TensorTest, MovesIntoAFlatTensorWithAllItsHandles) {
   const Tensor handle = tensor;
   const Tensor flat = Tensor::zeros(*backend_, {8});
   tensor.move_into(flat, 3);
-  EXPECT_EQ(flat.values<const float>()[4], 2.0F);
-  flat.values<float>()[3] = 5.0F;
-  EXPECT_EQ(handle.values<const float>()[0], 5.0F);
+  EXPECT_EQ(flat.host_values<float>()[4], 2.0F);
+  reference::set_element(flat, 3, 5.0F);
+  EXPECT_EQ(handle.host_values<float>()[0], 5.0F);
 }
 
 TEST_F(TensorTest, KnowsItsSoleOwner) {
@@ -90,64 +89,6 @@ TEST_F(TensorTest, KnowsItsSoleOwner) {
 TEST_F(TensorTest, OnlyFloatingTensorsHaveGradients) {
   Tensor labels = Tensor::zeros(*backend_, {4}, DType::kI32);
   EXPECT_THROW(labels.set_requires_grad(true), Error);
-}
-
-TEST(CachingAllocatorTest, ReusesWhatWasGivenBack) {
-  cpu::CachingAllocator allocator;
-  void* a = allocator.allocate(1000);
-  void* b = allocator.allocate(5000);
-  EXPECT_EQ(allocator.stats().in_use, 1024U + 5056U);
-  allocator.deallocate(a, 1000);
-  EXPECT_EQ(allocator.allocate(900), a);
-  allocator.deallocate(a, 900);
-  allocator.deallocate(b, 5000);
-  EXPECT_EQ(allocator.stats().in_use, 0U);
-  EXPECT_EQ(allocator.stats().peak, 1024U + 5056U);
-  EXPECT_EQ(allocator.stats().allocations, 1U);
-  allocator.reset_peak();
-  EXPECT_EQ(allocator.stats().peak, 0U);
-  EXPECT_EQ(allocator.allocate(0), nullptr);
-}
-
-// Random allocations, each filled with its own byte, against a plain record of what is held.
-TEST(CachingAllocatorTest, NeverHandsOutTheSameBytesTwice) {
-  const auto seed = std::random_device{}();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937_64 random(seed);
-  struct Held {
-    unsigned char* memory;
-    std::size_t bytes;
-    unsigned char mark;
-  };
-  std::vector<Held> held;
-  cpu::CachingAllocator allocator;
-  for (int i = 0; i < 3000; ++i) {
-    if (held.size() > 40 || (!held.empty() && random() % 2 == 0)) {
-      std::swap(held[random() % held.size()], held.back());
-      const Held last = held.back();
-      held.pop_back();
-      for (std::size_t k = 0; k < last.bytes; k += 61) ASSERT_EQ(last.memory[k], last.mark);
-      allocator.deallocate(last.memory, last.bytes);
-    } else {
-      const std::size_t bytes = 1 + random() % (std::size_t{1} << (random() % 19));
-      auto* memory = static_cast<unsigned char*>(allocator.allocate(bytes));
-      const auto mark = static_cast<unsigned char>(i);
-      std::memset(memory, mark, bytes);
-      held.push_back({memory, bytes, mark});
-    }
-  }
-  for (const Held& last : held) allocator.deallocate(last.memory, last.bytes);
-  EXPECT_EQ(allocator.stats().in_use, 0U);
-  // All is one block again: as much as the first segment holds can be had without the system.
-  const auto before = allocator.stats().allocations;
-  allocator.deallocate(allocator.allocate(std::size_t{8} << 20), std::size_t{8} << 20);
-  EXPECT_EQ(allocator.stats().allocations, before);
-}
-
-TEST(CachingAllocatorTest, SaysWhenThereIsNoMemory) {
-  cpu::CachingAllocator allocator;
-  EXPECT_THROW(allocator.allocate(std::size_t{1} << 60), Error);
-  EXPECT_EQ(allocator.stats().in_use, 0U);
 }
 
 }  // namespace

@@ -1,8 +1,16 @@
-# What the CUDA parts need, all of it or a clear error. Makes CUDA::*, cuDNN::cuDNN and NCCL::NCCL.
+# What the CUDA parts need, all of it or a clear error: the CUDA language, CUDA::*, cuDNN::cuDNN and NCCL::NCCL.
+# dlaunch_cuda_library(NAME SOURCES...) makes a library of *.cu and *.cc files.
 set(missing "")
+
+# nvcc need not be in PATH.
+find_program(DLAUNCH_NVCC nvcc HINTS "${CUDAToolkit_ROOT}/bin" ENV CUDA_PATH ENV CUDA_HOME PATHS /usr/local/cuda
+             PATH_SUFFIXES bin)
+if(DLAUNCH_NVCC AND NOT CMAKE_CUDA_COMPILER)
+  set(CMAKE_CUDA_COMPILER "${DLAUNCH_NVCC}")
+endif()
 find_package(CUDAToolkit 12 QUIET)
-if(NOT CUDAToolkit_FOUND)
-  string(APPEND missing "\n  CUDA Toolkit 12 or newer (nvcc in PATH, or -DCUDAToolkit_ROOT=DIR)")
+if(NOT DLAUNCH_NVCC OR NOT CUDAToolkit_FOUND)
+  string(APPEND missing "\n  CUDA Toolkit 12 or newer (nvcc in PATH or /usr/local/cuda/bin, or -DCUDAToolkit_ROOT=DIR)")
 endif()
 
 # find_cuda_library(NAME HEADER LIBRARY) -> NAME::NAME, or a line in `missing`
@@ -24,5 +32,32 @@ if(missing)
   message(FATAL_ERROR "DLAUNCH_CUDA is ON, but this was not found:${missing}\n"
                       "Install it, or configure without the CUDA parts: -DDLAUNCH_CUDA=OFF")
 endif()
-message(STATUS "CUDA: toolkit ${CUDAToolkit_VERSION}, cuDNN ${cuDNN_LIBRARY}, NCCL ${NCCL_LIBRARY}")
-message(WARNING "There is no CUDA code in this version yet: the build runs on CPU only.")
+
+# Machine code for Ampere, Hopper and Blackwell, and for what comes after them PTX that the driver compiles.
+if(NOT CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real)
+  if(CUDAToolkit_VERSION VERSION_GREATER_EQUAL 12.8)
+    list(APPEND CMAKE_CUDA_ARCHITECTURES 100)
+  else()
+    list(APPEND CMAKE_CUDA_ARCHITECTURES 90-virtual)
+  endif()
+endif()
+set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # as cuDNN and cuBLAS use it
+if(DLAUNCH_CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER AND PROJECT_IS_TOP_LEVEL)
+  set(CMAKE_CUDA_COMPILER_LAUNCHER "${DLAUNCH_CCACHE}")
+endif()
+enable_language(CUDA)
+message(STATUS "CUDA: toolkit ${CUDAToolkit_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}, cuDNN ${cuDNN_LIBRARY}, "
+               "NCCL ${NCCL_LIBRARY}")
+
+# dlaunch_cuda_library(NAME SOURCES...): as dlaunch_library(), with CUDA sources. Functions that are constexpr may be
+# called from device code. (CMake 3.25 does not know that nvcc knows C++20.) A source at a time: nvcc gains nothing
+# from joined ones.
+function(dlaunch_cuda_library name)
+  dlaunch_library(${name} ${ARGN})
+  target_compile_options(dlaunch_${name} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:
+    -std=c++20 --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra
+    $<$<BOOL:${PROJECT_IS_TOP_LEVEL}>:-Werror=all-warnings>>)
+  target_link_libraries(dlaunch_${name} PUBLIC CUDA::cudart)
+  set_target_properties(dlaunch_${name} PROPERTIES UNITY_BUILD OFF CUDA_EXTENSIONS OFF)
+endfunction()

@@ -14,20 +14,20 @@ endif()
 
 add_library(dlaunch_settings INTERFACE)
 target_compile_features(dlaunch_settings INTERFACE cxx_std_20)
-target_compile_options(dlaunch_settings INTERFACE
+target_compile_options(dlaunch_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:
   -Wall -Wextra -Wpedantic -Wshadow=local -Wnon-virtual-dtor -Woverloaded-virtual -Wimplicit-fallthrough
   -Wno-missing-field-initializers
-  $<$<BOOL:${PROJECT_IS_TOP_LEVEL}>:-Werror>)
+  $<$<BOOL:${PROJECT_IS_TOP_LEVEL}>:-Werror>>)
 if(CMAKE_UNITY_BUILD)
   # A source with anonymous types is then "included", by a file that nobody else includes.
-  target_compile_options(dlaunch_settings INTERFACE -Wno-subobject-linkage)
+  target_compile_options(dlaunch_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
 endif()
 if(DLAUNCH_SANITIZE)
-  target_compile_options(dlaunch_settings INTERFACE -fsanitize=${DLAUNCH_SANITIZE}
-    -Wno-maybe-uninitialized)  # GCC gives false alarms in instrumented code
+  target_compile_options(dlaunch_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${DLAUNCH_SANITIZE}
+    -Wno-maybe-uninitialized>)  # GCC gives false alarms in instrumented code
   target_link_options(dlaunch_settings INTERFACE -fsanitize=${DLAUNCH_SANITIZE})
   if(DLAUNCH_SANITIZE MATCHES "undefined")
-    target_compile_options(dlaunch_settings INTERFACE -fno-sanitize-recover=undefined)
+    target_compile_options(dlaunch_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=undefined>)
   endif()
   if(DLAUNCH_SANITIZE MATCHES "thread")
     # ThreadSanitizer knows no fences (-Werror=tsan); Asio does without them where it locks anyway.

@@ -1,36 +1,22 @@
-#include "nn/cpu/caching_allocator.h"
-
-#include <sanitizer/asan_interface.h>
-#include <sys/mman.h>
+#include "nn/core/caching_allocator.h"
 
 #include <algorithm>
 #include <cstdlib>
 #include <iterator>
-#include <memory>
 #include <string>
 
 #include "nn/core/error.h"
 #include "runtime/base/round_up.h"
 
-namespace dlaunch::nn::cpu {
-namespace {
-
-constexpr std::size_t kAlignment = 64;  // a cache line, an AVX-512 register
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
-constexpr std::size_t kSegment = std::size_t{8} << 20;  // smallest request to the system
-
-}  // namespace
+namespace dlaunch::nn {
 
 CachingAllocator::~CachingAllocator() {
-  for (const auto& [mapping, size] : mappings_) {
-    ASAN_UNPOISON_MEMORY_REGION(mapping, size);
-    munmap(mapping, size);
-  }
+  for (const auto& [segment, size] : segments_) source_->give_back(segment, size);
 }
 
 void* CachingAllocator::allocate(std::size_t bytes) {
   if (bytes == 0) return nullptr;
-  const std::size_t size = round_up(bytes, kAlignment);
+  const std::size_t size = round_up(bytes, source_->alignment());
   const std::lock_guard lock(mutex_);
   auto fit = free_.lower_bound({size, nullptr});
   if (fit == free_.end()) {
@@ -38,7 +24,7 @@ void* CachingAllocator::allocate(std::size_t bytes) {
     fit = free_.lower_bound({size, nullptr});
   }
   void* memory = take(blocks_.find(fit->second), size);
-  ASAN_UNPOISON_MEMORY_REGION(memory, bytes);
+  source_->mark_used(memory, bytes);
   stats_.in_use += size;
   stats_.peak = std::max(stats_.peak, stats_.in_use);
   return memory;
@@ -46,12 +32,12 @@ void* CachingAllocator::allocate(std::size_t bytes) {
 
 void CachingAllocator::deallocate(void* memory, std::size_t bytes) noexcept {
   if (memory == nullptr) return;
-  const std::size_t size = round_up(bytes, kAlignment);
+  const std::size_t size = round_up(bytes, source_->alignment());
   const std::lock_guard lock(mutex_);
   auto block = blocks_.find(static_cast<std::byte*>(memory));
   if (block == blocks_.end() || block->second.free || block->second.size != size) std::abort();
   stats_.in_use -= size;
-  ASAN_POISON_MEMORY_REGION(memory, size);
+  source_->mark_free(memory, size);
   const auto next = std::next(block);
   if (next != blocks_.end() && next->second.free && !next->second.begins_segment) {
     erase_free(next);
@@ -81,24 +67,41 @@ void CachingAllocator::reset_peak() {
 }
 
 void CachingAllocator::add_segment(std::size_t at_least) {
-  const std::size_t size = std::max(round_up(at_least, kHugePage), kSegment);
-  // Mapped a huge page longer, so that a part of the size wanted begins at a huge page; what is
-  // left over is never touched.
-  const std::size_t mapped = size + kHugePage;
-  void* mapping = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mapping == MAP_FAILED) {
-    throw Error("out of memory: " + std::to_string(size >> 20) + " MiB wanted, " +
-                std::to_string(stats_.in_use >> 20) + " MiB in use");
+  const std::size_t size =
+      std::max(round_up(at_least, source_->granularity()), source_->smallest_segment());
+  void* memory = source_->obtain(size);
+  if (memory == nullptr) {
+    give_back_unused();
+    memory = source_->obtain(size);
   }
-  mappings_.emplace_back(mapping, mapped);
-  void* aligned = mapping;
-  std::size_t space = mapped;
-  auto* segment = static_cast<std::byte*>(std::align(kHugePage, size, aligned, space));
-  madvise(segment, size, MADV_HUGEPAGE);  // a wish: fewer page faults at the first touch
-  ASAN_POISON_MEMORY_REGION(segment, size);
+  if (memory == nullptr) {
+    throw Error(source_->exhausted() + ": " + std::to_string(size >> 20) + " MiB wanted, " +
+                std::to_string(stats_.in_use >> 20) + " MiB in use, " +
+                std::to_string(stats_.reserved >> 20) + " MiB held");
+  }
+  auto* segment = static_cast<std::byte*>(memory);
+  segments_.emplace(segment, size);
+  source_->mark_free(segment, size);
   insert_free(blocks_.emplace(segment, Block{size, false, true}).first);
   stats_.reserved += size;
   ++stats_.allocations;
+}
+
+/// The segments that are one free block.
+void CachingAllocator::give_back_unused() noexcept {
+  for (auto at = segments_.begin(); at != segments_.end();) {
+    const auto [segment, size] = *at;
+    const auto block = blocks_.find(segment);
+    if (!block->second.free || block->second.size != size) {
+      ++at;
+      continue;
+    }
+    erase_free(block);
+    blocks_.erase(block);
+    source_->give_back(segment, size);
+    stats_.reserved -= size;
+    at = segments_.erase(at);
+  }
 }
 
 void* CachingAllocator::take(Blocks::iterator block, std::size_t size) {
@@ -121,4 +124,4 @@ void CachingAllocator::insert_free(Blocks::iterator block) {
   block->second.free = true;
 }
 
-}  // namespace dlaunch::nn::cpu
+}  // namespace dlaunch::nn

@@ -1,29 +1,36 @@
-// CachingAllocator: memory that is taken from the system in large segments and never given back
-// before the allocator dies, so that a training step that repeats makes no system call and touches
-// no fresh page. Within the segments: best fit, blocks are split and merged with free neighbours.
+// CachingAllocator: memory that is taken from its source in large segments and kept, so that a
+// training step that repeats asks the system for nothing and touches no fresh page. Within the
+// segments: best fit, blocks are split and merged with free neighbours. Segments without a used
+// block are given back only if the source has no memory left.
 //
-// May be called from any thread. Freed memory is poisoned under AddressSanitizer.
+// It only keeps accounts: the memory itself is never touched, so it may be a GPU's. There the order
+// of a stream makes reuse right: what was freed is handed out at once, and the kernels of the next
+// user come after those of the last one.
+//
+// May be called from any thread.
 #pragma once
 
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <utility>
-#include <vector>
 
 #include "nn/core/backend.h"
+#include "nn/core/memory_source.h"
 
-namespace dlaunch::nn::cpu {
+namespace dlaunch::nn {
 
 class CachingAllocator {
  public:
-  CachingAllocator() = default;
+  explicit CachingAllocator(std::unique_ptr<MemorySource> source) : source_(std::move(source)) {}
   ~CachingAllocator();  // everything must have been deallocated
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
 
-  /// Aligned to 64 bytes, uninitialised; nullptr for 0 bytes. Throws Error if there is no memory.
+  /// Aligned as the source says, uninitialised; nullptr for 0 bytes. Throws Error if there is no
+  /// memory.
   void* allocate(std::size_t bytes);
   void deallocate(void* memory, std::size_t bytes) noexcept;
   MemoryStats stats() const;
@@ -38,14 +45,16 @@ class CachingAllocator {
   using Blocks = std::map<std::byte*, Block>;
 
   void add_segment(std::size_t at_least);
+  void give_back_unused() noexcept;
   void* take(Blocks::iterator block, std::size_t size);
   void erase_free(Blocks::iterator block);
   void insert_free(Blocks::iterator block);
 
   mutable std::mutex mutex_;
-  std::vector<std::pair<void*, std::size_t>> mappings_;  // as mmap gave them
-  Blocks blocks_;                                        // all, by address
-  std::set<std::pair<std::size_t, std::byte*>> free_;    // by size
+  std::unique_ptr<MemorySource> source_;
+  std::map<std::byte*, std::size_t> segments_;         // sizes
+  Blocks blocks_;                                      // all, by address
+  std::set<std::pair<std::size_t, std::byte*>> free_;  // by size
   MemoryStats stats_;
 };
 
@@ -66,4 +75,4 @@ class ScratchMemory {
   void* memory_;
 };
 
-}  // namespace dlaunch::nn::cpu
+}  // namespace dlaunch::nn

@@ -1,0 +1,65 @@
+// What optimizers do to one parameter, as kernels on any device compute it. Plain functions of
+// floats; constexpr, so usable from device code.
+#pragma once
+
+#include "nn/core/optimizer_kernels.h"
+
+namespace dlaunch::nn {
+
+struct SgdFactors {
+  float rate = 0;
+  float decay = 0;
+  float momentum = 0;
+};
+
+constexpr SgdFactors sgd_factors(const SgdArguments& arguments) {
+  return {.rate = static_cast<float>(arguments.learning_rate),
+          .decay = static_cast<float>(arguments.weight_decay),
+          .momentum = static_cast<float>(arguments.momentum)};
+}
+
+/// p after a step without momentum.
+constexpr float sgd_plain(const SgdFactors& f, float g, float p) {
+  return p - f.rate * (g + f.decay * p);
+}
+
+/// v after a step; `d` is g + decay p.
+constexpr float sgd_velocity(const SgdFactors& f, float d, float v) {
+  return f.momentum * v + d;
+}
+
+struct AdamFactors {
+  float keep = 1;   // of the parameter
+  float decay = 0;  // of the parameter, in the gradient
+  float beta1 = 0;
+  float beta2 = 0;
+  float rate = 0;        // corrected
+  float root_scale = 1;  // of sqrt(s)
+  float eps = 0;
+};
+
+/// `root` is sqrt(arguments.correction2), which no constexpr function computes.
+constexpr AdamFactors adam_factors(const AdamArguments& arguments, double root) {
+  const double decay = arguments.weight_decay;
+  return {.keep = static_cast<float>(arguments.decoupled_decay ? 1 - arguments.learning_rate * decay
+                                                               : 1),
+          .decay = static_cast<float>(arguments.decoupled_decay ? 0 : decay),
+          .beta1 = static_cast<float>(arguments.beta1),
+          .beta2 = static_cast<float>(arguments.beta2),
+          .rate = static_cast<float>(arguments.learning_rate / arguments.correction1),
+          .root_scale = static_cast<float>(1 / root),
+          .eps = static_cast<float>(arguments.eps)};
+}
+
+/// Moves m and s; `d` is g + decay kept, with kept = keep p.
+constexpr void adam_moments(const AdamFactors& f, float d, float& m, float& s) {
+  m += (1 - f.beta1) * (d - m);
+  s = f.beta2 * s + (1 - f.beta2) * d * d;
+}
+
+/// p after a step; `root` is sqrt(s).
+constexpr float adam_parameter(const AdamFactors& f, float kept, float m, float root) {
+  return kept - f.rate * m / (f.root_scale * root + f.eps);
+}
+
+}  // namespace dlaunch::nn

@@ -1,0 +1,129 @@
+#include "nn/cuda/conv2d.h"
+
+#include <array>
+#include <optional>
+#include <string>
+
+#include "nn/core/error.h"
+#include "nn/cuda/check.h"
+#include "nn/cuda/convolution_plan.h"
+#include "nn/cuda/kernels.h"
+
+namespace dlaunch::nn::cuda {
+namespace {
+
+// More geometries than any network has; reached only by programs that go through many shapes.
+constexpr std::size_t kMostPlans = 512;
+
+std::int64_t weight_count(const Conv2dGeometry& g) {
+  return g.out * g.kernel_h * g.kernel_w * g.in;
+}
+
+// Weights in bf16, as they were at `version`.
+struct ConvertedWeights final : DerivedData {
+  ConvertedWeights(CachingAllocator& memory, std::size_t bytes) : values(memory, bytes) {}
+  ScratchMemory values;
+  std::optional<std::uint64_t> version;
+};
+
+}  // namespace
+
+// What cuDNN made for one geometry, each pass when it was first needed.
+struct Convolutions::Plan {
+  explicit Plan(const Key& key) : shapes(key.geometry, key.dtype) {}
+  ConvolutionShapes shapes;
+  std::optional<ForwardPass> forward;
+  std::optional<BackwardDataPass> backward_data;
+  std::optional<BackwardWeightsPass> backward_weights;
+};
+
+Convolutions::Convolutions(Device& device, bool tf32) : device_(device), tf32_(tf32) {
+  check(cudnnCreate(&handle_), "cudnnCreate");
+  if (const cudnnStatus_t status = cudnnSetStream(handle_, device_.stream());
+      status != CUDNN_STATUS_SUCCESS) {
+    ignore(cudnnDestroy(handle_));
+    check(status, "cudnnSetStream");
+  }
+}
+
+Convolutions::~Convolutions() {
+  plans_.clear();
+  ignore(cudnnDestroy(handle_));
+}
+
+std::size_t Convolutions::KeyHash::operator()(const Key& key) const {
+  const Conv2dGeometry& g = key.geometry;
+  auto hash = static_cast<std::size_t>(key.dtype);
+  for (const std::int64_t value : {g.n, g.height, g.width, g.in, g.out, g.kernel_h, g.kernel_w,
+                                   g.stride_h, g.stride_w, g.pad_h, g.pad_w}) {
+    hash = hash * 0x9E3779B97F4A7C15U + static_cast<std::size_t>(value);
+  }
+  return hash ^ (hash >> 29);
+}
+
+Convolutions::Plan& Convolutions::plan(const Conv2dGeometry& geometry, DType dtype) {
+  if (plans_.size() >= kMostPlans) plans_.clear();
+  const Key key{geometry, dtype};
+  std::unique_ptr<Plan>& plan = plans_[key];
+  if (!plan) plan = std::make_unique<Plan>(key);
+  return *plan;
+}
+
+/// The weights in the type that activations have.
+const void* Convolutions::weights_in(DType dtype, const Conv2dGeometry& geometry,
+                                     const WeightsRef& weights) {
+  if (dtype == DType::kF32) return weights.data;
+  const std::int64_t count = weight_count(geometry);
+  if (!*weights.derived)
+    *weights.derived = std::make_unique<ConvertedWeights>(
+        device_.memory(), static_cast<std::size_t>(count) * size_of(dtype));
+  auto& converted = static_cast<ConvertedWeights&>(**weights.derived);
+  if (converted.version != weights.version) {
+    convert(device_, count, {weights.data, DType::kF32}, {converted.values.get(), dtype});
+    converted.version = weights.version;
+  }
+  return converted.values.get();
+}
+
+void Convolutions::forward(const Conv2dGeometry& geometry, ConstArrayRef x,
+                           const WeightsRef& weights, const float* bias_or_null, ArrayRef y) {
+  if (geometry.n == 0) return;
+  Plan& made = plan(geometry, x.dtype);
+  if (!made.forward) made.forward.emplace(handle_, made.shapes, tf32_);
+  made.forward->run(handle_, device_, made.shapes, x.data, weights_in(x.dtype, geometry, weights),
+                    y.data);
+  if (bias_or_null != nullptr)
+    add_to_rows(device_, geometry.n * geometry.out_height() * geometry.out_width(), geometry.out,
+                bias_or_null, y);
+}
+
+void Convolutions::backward_data(const Conv2dGeometry& geometry, ConstArrayRef dy,
+                                 const WeightsRef& weights, ArrayRef dx) {
+  if (geometry.n == 0) return;
+  Plan& made = plan(geometry, dy.dtype);
+  if (!made.backward_data) made.backward_data.emplace(handle_, made.shapes, tf32_);
+  made.backward_data->run(handle_, device_, made.shapes, weights_in(dy.dtype, geometry, weights),
+                          dy.data, dx.data);
+}
+
+void Convolutions::backward_weights(const Conv2dGeometry& geometry, ConstArrayRef x,
+                                    ConstArrayRef dy, float* dw, float* db_or_null) {
+  if (geometry.n == 0) return;
+  Plan& made = plan(geometry, x.dtype);
+  if (!made.backward_weights) made.backward_weights.emplace(handle_, made.shapes, tf32_);
+  if (x.dtype == DType::kF32) {
+    made.backward_weights->run(handle_, device_, made.shapes, x.data, dy.data, 1.0F, dw);
+  } else {
+    const std::int64_t count = weight_count(geometry);
+    const ScratchMemory gradient(device_.memory(),
+                                 static_cast<std::size_t>(count) * size_of(x.dtype));
+    made.backward_weights->run(handle_, device_, made.shapes, x.data, dy.data, 0.0F,
+                               gradient.get());
+    accumulate(device_, count, {gradient.get(), x.dtype}, dw);
+  }
+  if (db_or_null != nullptr)
+    accumulate_column_sums(device_, geometry.n * geometry.out_height() * geometry.out_width(),
+                           geometry.out, dy, db_or_null);
+}
+
+}  // namespace dlaunch::nn::cuda

@@ -1,0 +1,56 @@
+#include "nn/cuda/device.h"
+
+#include <utility>
+
+#include "nn/core/error.h"
+#include "nn/cuda/check.h"
+#include "nn/cuda/device_memory.h"
+
+namespace dlaunch::nn::cuda {
+namespace {
+
+const char* describe(int fault) {
+  switch (fault) {
+    case kSingleRow:
+      return "batch normalisation: a batch has a single value per channel, training needs more";
+    case kLabelOutOfRange:
+      return "cross_entropy: a label is out of range";
+    default:
+      return "a kernel found something wrong that has no name";
+  }
+}
+
+}  // namespace
+
+Device::Device(int number) : number_(number), memory_(make_device_memory(number)) {
+  check(cudaSetDevice(number_), "device");
+  int minor = 0;
+  check(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, number_),
+        "device");
+  check(cudaDeviceGetAttribute(&capability_, cudaDevAttrComputeCapabilityMajor, number_), "device");
+  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, number_), "device");
+  capability_ = 10 * capability_ + minor;
+  void* fault = nullptr;
+  check(cudaHostAlloc(&fault, sizeof(int), cudaHostAllocMapped), "device");
+  fault_ = static_cast<int*>(fault);
+  *fault_ = kNoFault;
+  if (const cudaError_t status = cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
+      status != cudaSuccess) {
+    ignore(cudaFreeHost(fault_));
+    check(status, "device");
+  }
+}
+
+Device::~Device() {
+  ignore(cudaSetDevice(number_));
+  ignore(cudaStreamSynchronize(stream_));
+  ignore(cudaStreamDestroy(stream_));
+  ignore(cudaFreeHost(fault_));
+}
+
+void Device::synchronize() {
+  check(cudaStreamSynchronize(stream_), "kernels");
+  if (*fault_ != kNoFault) throw Error(describe(std::exchange(*fault_, kNoFault)));
+}
+
+}  // namespace dlaunch::nn::cuda

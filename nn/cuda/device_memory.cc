@@ -1,0 +1,55 @@
+#include "nn/cuda/device_memory.h"
+
+#include <cuda_runtime_api.h>
+
+#include "nn/cuda/check.h"
+
+namespace dlaunch::nn::cuda {
+namespace {
+
+class DeviceMemory final : public MemorySource {
+ public:
+  explicit DeviceMemory(int device) : device_(device) {}
+
+  std::size_t alignment() const override { return 256; }  // as cudaMalloc
+  std::size_t granularity() const override { return std::size_t{2} << 20; }
+  std::size_t smallest_segment() const override { return std::size_t{32} << 20; }
+
+  void* obtain(std::size_t bytes) override {
+    check(cudaSetDevice(device_), "device memory");  // any thread may allocate
+    void* segment = nullptr;
+    const cudaError_t status = cudaMalloc(&segment, bytes);
+    if (status == cudaErrorMemoryAllocation) {
+      ignore(cudaGetLastError());  // it is dealt with
+      return nullptr;
+    }
+    check(status, "device memory");
+    return segment;
+  }
+
+  // Waits for the device, so kernels still at work are done.
+  void give_back(void* segment, std::size_t /*bytes*/) noexcept override {
+    ignore(cudaSetDevice(device_));
+    ignore(cudaFree(segment));
+  }
+
+  std::string exhausted() const override {
+    std::size_t free = 0;
+    std::size_t total = 0;
+    ignore(cudaMemGetInfo(&free, &total));
+    return "out of device memory (device " + std::to_string(device_) + ": " +
+           std::to_string(free >> 20) + " of " + std::to_string(total >> 20) +
+           " MiB free; take smaller batches and more train.accumulation_steps)";
+  }
+
+ private:
+  int device_;
+};
+
+}  // namespace
+
+std::unique_ptr<MemorySource> make_device_memory(int device) {
+  return std::make_unique<DeviceMemory>(device);
+}
+
+}  // namespace dlaunch::nn::cuda

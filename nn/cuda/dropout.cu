@@ -1,0 +1,36 @@
+#include "nn/core/dropout_mask.h"
+#include "nn/cuda/check.h"
+#include "nn/cuda/kernels.h"
+#include "nn/cuda/launch.cuh"
+
+namespace dlaunch::nn::cuda {
+namespace {
+
+// A thread for each four elements, which one block of random words serves.
+template <typename T>
+__global__ void dropout_all(std::int64_t count, DropoutMask mask, const T* x, T* y) {
+  for (std::int64_t i = global_thread(); 4 * i < count; i += all_threads()) {
+    const auto words =
+        philox_block(mask.seed, mask.stream, mask.first_block + static_cast<std::uint64_t>(i));
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const std::int64_t at = 4 * i + k;
+      if (at < count) store(y[at], words[k] >= mask.threshold ? load(x[at]) * mask.scale : 0.0F);
+    }
+  }
+}
+
+}  // namespace
+
+void dropout(Device& device, std::int64_t count, double probability, const RandomState& random,
+             ConstArrayRef x, ArrayRef y) {
+  if (count == 0) return;
+  const DropoutMask mask = dropout_mask(probability, random);
+  visit_activation(y.dtype, [&]<typename T>() {
+    dropout_all<<<blocks_for(device, divide_up(count, 4)), kThreads, 0, device.stream()>>>(
+        count, mask, as<T>(x), as<T>(y));
+  });
+  check_launch("dropout");
+}
+
+}  // namespace dlaunch::nn::cuda

@@ -1,0 +1,172 @@
+// One thread per pack of elements, in loops through the whole grid. A thread has read all it needs
+// before it writes, so results may lie where the arguments do.
+#include "nn/cuda/check.h"
+#include "nn/cuda/kernels.h"
+#include "nn/cuda/launch.cuh"
+
+namespace dlaunch::nn::cuda {
+namespace {
+
+// y = operation(a)
+template <int kWidth, typename A, typename Y, typename Operation>
+__global__ void map_one(std::int64_t packs, Operation operation, const A* a, Y* y) {
+  for (std::int64_t i = global_thread(); i < packs; i += all_threads()) {
+    float values[kWidth];
+    load_pack(a + i * kWidth, values);
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) values[k] = operation(values[k]);
+    store_pack(y + i * kWidth, values);
+  }
+}
+
+// y = operation(a, b)
+template <int kWidth, typename A, typename B, typename Y, typename Operation>
+__global__ void map_two(std::int64_t packs, Operation operation, const A* a, const B* b, Y* y) {
+  for (std::int64_t i = global_thread(); i < packs; i += all_threads()) {
+    float left[kWidth];
+    float right[kWidth];
+    load_pack(a + i * kWidth, left);
+    load_pack(b + i * kWidth, right);
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) left[k] = operation(left[k], right[k]);
+    store_pack(y + i * kWidth, left);
+  }
+}
+
+// Elements that every array may be read by at once.
+template <typename... T>
+constexpr int kWidthOf = kPackBytes / static_cast<int>(std::max({sizeof(T)...}));
+
+// What is left over by packs, or everything if they cannot be read, goes element by element.
+template <typename A, typename Y, typename Operation>
+void start_one(Device& device, const char* name, std::int64_t count, Operation operation,
+               const A* a, Y* y) {
+  constexpr int kWidth = kWidthOf<A, Y>;
+  const std::int64_t packs = aligned(a, y) ? count / kWidth : 0;
+  if (packs > 0) {
+    map_one<kWidth>
+        <<<blocks_for(device, packs), kThreads, 0, device.stream()>>>(packs, operation, a, y);
+    check_launch(name);
+  }
+  const std::int64_t begin = packs * kWidth;
+  if (begin == count) return;
+  map_one<1><<<blocks_for(device, count - begin), kThreads, 0, device.stream()>>>(
+      count - begin, operation, a + begin, y + begin);
+  check_launch(name);
+}
+
+template <typename A, typename B, typename Y, typename Operation>
+void start_two(Device& device, const char* name, std::int64_t count, Operation operation,
+               const A* a, const B* b, Y* y) {
+  constexpr int kWidth = kWidthOf<A, B, Y>;
+  const std::int64_t packs = aligned(a, b, y) ? count / kWidth : 0;
+  if (packs > 0) {
+    map_two<kWidth>
+        <<<blocks_for(device, packs), kThreads, 0, device.stream()>>>(packs, operation, a, b, y);
+    check_launch(name);
+  }
+  const std::int64_t begin = packs * kWidth;
+  if (begin == count) return;
+  map_two<1><<<blocks_for(device, count - begin), kThreads, 0, device.stream()>>>(
+      count - begin, operation, a + begin, b + begin, y + begin);
+  check_launch(name);
+}
+
+__global__ void fill_all(std::int64_t count, float value, float* y) {
+  for (std::int64_t i = global_thread(); i < count; i += all_threads()) y[i] = value;
+}
+
+struct Same {
+  __device__ float operator()(float value) const { return value; }
+};
+struct Sum {
+  __device__ float operator()(float a, float b) const { return a + b; }
+};
+struct Axpy {
+  float alpha;
+  __device__ float operator()(float x, float y) const { return y + alpha * x; }
+};
+struct Scale {
+  float factor;
+  const float* scale_or_null;
+  __device__ float operator()(float x) const {
+    return (scale_or_null == nullptr ? factor : factor * *scale_or_null) * x;
+  }
+};
+// Written so that a NaN stays one.
+struct Relu {
+  __device__ float operator()(float x) const { return x < 0.0F ? 0.0F : x; }
+};
+struct ReluBackward {
+  __device__ float operator()(float y, float dy) const { return y > 0.0F ? dy : 0.0F; }
+};
+struct Celu {
+  float alpha;
+  __device__ float operator()(float x) const { return x < 0.0F ? alpha * expm1f(x / alpha) : x; }
+};
+struct CeluBackward {
+  float alpha;
+  __device__ float operator()(float y, float dy) const {
+    return y > 0.0F ? dy : dy * (y / alpha + 1.0F);
+  }
+};
+
+}  // namespace
+
+void fill(Device& device, std::int64_t count, float value, float* y) {
+  if (count == 0) return;
+  fill_all<<<blocks_for(device, count), kThreads, 0, device.stream()>>>(count, value, y);
+  check_launch("fill");
+}
+
+void convert(Device& device, std::int64_t count, ConstArrayRef from, ArrayRef to) {
+  visit_activation(from.dtype, [&]<typename From>() {
+    visit_activation(to.dtype, [&]<typename To>() {
+      start_one(device, "convert", count, Same{}, as<From>(from), as<To>(to));
+    });
+  });
+}
+
+void add(Device& device, std::int64_t count, ConstArrayRef a, ConstArrayRef b, ArrayRef y) {
+  visit_activation(y.dtype, [&]<typename T>() {
+    start_two(device, "add", count, Sum{}, as<T>(a), as<T>(b), as<T>(y));
+  });
+}
+
+void axpy(Device& device, std::int64_t count, float alpha, const float* x, float* y) {
+  start_two(device, "axpy", count, Axpy{alpha}, x, y, y);
+}
+
+void scale(Device& device, std::int64_t count, float factor, const float* scale_or_null,
+           const float* x, float* y) {
+  start_one(device, "scale", count, Scale{factor, scale_or_null}, x, y);
+}
+
+void relu(Device& device, std::int64_t count, ConstArrayRef x, ArrayRef y) {
+  visit_activation(
+      y.dtype, [&]<typename T>() { start_one(device, "relu", count, Relu{}, as<T>(x), as<T>(y)); });
+}
+
+void relu_backward(Device& device, std::int64_t count, ConstArrayRef y, ConstArrayRef dy,
+                   ArrayRef dx) {
+  visit_activation(dx.dtype, [&]<typename T>() {
+    start_two(device, "relu backward", count, ReluBackward{}, as<T>(y), as<T>(dy), as<T>(dx));
+  });
+}
+
+void celu(Device& device, std::int64_t count, float alpha, const float* x, float* y) {
+  start_one(device, "celu", count, Celu{alpha}, x, y);
+}
+
+void celu_backward(Device& device, std::int64_t count, float alpha, const float* y, const float* dy,
+                   float* dx) {
+  start_two(device, "celu backward", count, CeluBackward{alpha}, y, dy, dx);
+}
+
+void accumulate(Device& device, std::int64_t count, ConstArrayRef x, float* y) {
+  visit_activation(x.dtype, [&]<typename T>() {
+    start_two(device, "accumulate", count, Sum{}, as<T>(x), y, y);
+  });
+}
+
+}  // namespace dlaunch::nn::cuda

@@ -1,0 +1,55 @@
+// The CUDA backend's own kernels. What they compute is written in nn/core/backend.h; names and
+// arguments are the same. They are started on the device's stream and return at once.
+#pragma once
+
+#include <cstdint>
+
+#include "nn/core/backend.h"
+#include "nn/cuda/device.h"
+
+namespace dlaunch::nn::cuda {
+
+// elementwise.cu
+void fill(Device& device, std::int64_t count, float value, float* y);
+void convert(Device& device, std::int64_t count, ConstArrayRef from, ArrayRef to);
+void add(Device& device, std::int64_t count, ConstArrayRef a, ConstArrayRef b, ArrayRef y);
+void axpy(Device& device, std::int64_t count, float alpha, const float* x, float* y);
+void scale(Device& device, std::int64_t count, float factor, const float* scale_or_null,
+           const float* x, float* y);
+void relu(Device& device, std::int64_t count, ConstArrayRef x, ArrayRef y);
+void relu_backward(Device& device, std::int64_t count, ConstArrayRef y, ConstArrayRef dy,
+                   ArrayRef dx);
+void celu(Device& device, std::int64_t count, float alpha, const float* x, float* y);
+void celu_backward(Device& device, std::int64_t count, float alpha, const float* y, const float* dy,
+                   float* dx);
+/// y += x, of any types.
+void accumulate(Device& device, std::int64_t count, ConstArrayRef x, float* y);
+
+// dropout.cu
+void dropout(Device& device, std::int64_t count, double probability, const RandomState& random,
+             ConstArrayRef x, ArrayRef y);
+
+// rows.cu
+void broadcast_rows(Device& device, std::int64_t rows, std::int64_t columns, const float* row,
+                    float* y);
+/// y[r][c] += row[c].
+void add_to_rows(Device& device, std::int64_t rows, std::int64_t columns, const float* row,
+                 ArrayRef y);
+void accumulate_column_sums(Device& device, std::int64_t rows, std::int64_t columns,
+                            ConstArrayRef x, float* sums);
+
+// pooling.cu
+void max_pool2d(Device& device, const PoolGeometry& geometry, ConstArrayRef x, ArrayRef y,
+                std::uint8_t* argmax);
+void max_pool2d_backward(Device& device, const PoolGeometry& geometry, ConstArrayRef dy,
+                         const std::uint8_t* argmax, ArrayRef dx);
+void global_avg_pool(Device& device, std::int64_t n, std::int64_t pixels, std::int64_t channels,
+                     ConstArrayRef x, float* y);
+void global_avg_pool_backward(Device& device, std::int64_t n, std::int64_t pixels,
+                              std::int64_t channels, const float* dy, ArrayRef dx);
+
+// cross_entropy.cu
+void cross_entropy(Device& device, std::int64_t n, std::int64_t classes, const float* logits,
+                   const std::int32_t* labels, float smoothing, float* loss, float* gradient);
+
+}  // namespace dlaunch::nn::cuda

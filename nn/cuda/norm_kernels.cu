@@ -1,0 +1,240 @@
+// NormKernels on CUDA. A thread that sums the moments of some rows takes the first of them as its
+// shift: however odd that row is, it is one of those that are summed, so that what is lost is small
+// against their own second moment. The threads' moments are then packed, in double, and add up like
+// those of ranks (nn/core/batch_statistics.h).
+#include "nn/core/batch_statistics.h"
+#include "nn/core/norm_coefficients.h"
+#include "nn/cuda/kernel_groups.h"
+#include "nn/cuda/norm_rows.h"
+#include "nn/cuda/row_sums.cuh"
+
+namespace dlaunch::nn::cuda {
+namespace {
+
+template <typename T>
+struct MomentTerms {
+  static constexpr int kSums = 2;
+  template <int kWidth>
+  struct State {
+    float shift[kWidth];
+  };
+
+  const T* x;
+
+  template <int kWidth>
+  __device__ State<kWidth> begin(std::int64_t /*channel*/, std::int64_t offset) const {
+    State<kWidth> state;
+    load_pack(x + offset, state.shift);
+    return state;
+  }
+  template <int kWidth>
+  __device__ void add(std::int64_t offset, const State<kWidth>& state,
+                      float (&sums)[kSums][kWidth]) const {
+    float values[kWidth];
+    load_pack(x + offset, values);
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) {
+      const float d = values[k] - state.shift[k];
+      sums[0][k] += d;
+      sums[1][k] += d * d;
+    }
+  }
+  template <int kWidth>
+  __device__ void finish(std::int64_t /*channel*/, double count, const State<kWidth>& state,
+                         double (&sums)[kSums][kWidth]) const {
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) {
+      const auto shift = static_cast<double>(state.shift[k]);
+      const PackedMoments packed = pack(count, moments_about(shift, count, sums[0][k], sums[1][k]));
+      sums[0][k] = packed.sum;
+      sums[1][k] = packed.square_sum;
+    }
+  }
+};
+
+// Sums of dy and dy xhat; behind a ReLU also the masked gradient.
+template <typename T, bool kMasked>
+struct GradientTerms {
+  static constexpr int kSums = 2;
+  template <int kWidth>
+  struct State {
+    float shift[kWidth];
+  };
+
+  const T* dy;
+  const T* x;
+  const T* y;
+  T* masked;
+  const double* means;
+  const double* inv_stds;
+
+  template <int kWidth>
+  __device__ State<kWidth> begin(std::int64_t channel, std::int64_t /*offset*/) const {
+    State<kWidth> state;
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) state.shift[k] = split(means[channel + k]).shift;
+    return state;
+  }
+  template <int kWidth>
+  __device__ void add(std::int64_t offset, const State<kWidth>& state,
+                      float (&sums)[kSums][kWidth]) const {
+    float gradients[kWidth];
+    float values[kWidth];
+    load_pack(dy + offset, gradients);
+    load_pack(x + offset, values);
+    if constexpr (kMasked) {
+      float outputs[kWidth];
+      load_pack(y + offset, outputs);
+#pragma unroll
+      for (int k = 0; k < kWidth; ++k) gradients[k] = outputs[k] > 0.0F ? gradients[k] : 0.0F;
+      store_pack(masked + offset, gradients);
+    }
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) {
+      sums[0][k] += gradients[k];
+      sums[1][k] += gradients[k] * (values[k] - state.shift[k]);
+    }
+  }
+  template <int kWidth>
+  __device__ void finish(std::int64_t channel, double /*count*/, const State<kWidth>& /*state*/,
+                         double (&sums)[kSums][kWidth]) const {
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k)
+      sums[1][k] =
+          sum_with_xhat(split(means[channel + k]), inv_stds[channel + k], sums[0][k], sums[1][k]);
+  }
+};
+
+// Packed statistics: the sums, and the number of rows before them.
+struct StoreStatistics {
+  double rows;
+  double* statistics;
+  __device__ void operator()(std::int64_t column, double sum) const {
+    if (column == 0) statistics[0] = rows;
+    statistics[1 + column] = sum;
+  }
+};
+
+__global__ void finish_all(std::int64_t channels, double eps, double momentum,
+                           RunningStatistics running, double* statistics, int* fault) {
+  const double count = statistics[0];
+  if (count == 1) {
+    *fault = kSingleRow;
+    return;
+  }
+  double* const first = statistics + 1;
+  double* const second = first + channels;
+  for (std::int64_t c = global_thread(); c < channels; c += all_threads()) {
+    const Moments moments = unpack(count, {.sum = first[c], .square_sum = second[c]});
+    first[c] = moments.mean;
+    second[c] = 1 / sqrt(biased_variance(count, moments.m2) + eps);
+    if (running.mean == nullptr || count == 0) continue;
+    running.mean[c] = moved_towards(running.mean[c], moments.mean, momentum);
+    running.variance[c] =
+        moved_towards(running.variance[c], unbiased_variance(count, moments.m2), momentum);
+  }
+}
+
+__global__ void finish_from_running(std::int64_t channels, double eps, const float* running_mean,
+                                    const float* running_variance, double* statistics) {
+  if (global_thread() == 0) statistics[0] = 0;
+  for (std::int64_t c = global_thread(); c < channels; c += all_threads()) {
+    statistics[1 + c] = static_cast<double>(running_mean[c]);
+    statistics[1 + channels + c] = 1 / sqrt(static_cast<double>(running_variance[c]) + eps);
+  }
+}
+
+__global__ void accumulate_affine(std::int64_t channels, const double* sums, float* dgamma,
+                                  float* dbeta) {
+  for (std::int64_t c = global_thread(); c < channels; c += all_threads()) {
+    if (dbeta != nullptr) dbeta[c] += static_cast<float>(sums[c]);
+    if (dgamma != nullptr) dgamma[c] += static_cast<float>(sums[channels + c]);
+  }
+}
+
+class CudaNormKernels final : public NormKernels {
+ public:
+  explicit CudaNormKernels(Device& device) : device_(device) {}
+
+  void batch_statistics(NormExtent extent, ConstArrayRef x, double* statistics) override {
+    visit_activation(x.dtype, [&]<typename T>() {
+      const MomentTerms<T> terms{as<T>(x)};
+      const StoreStatistics write{static_cast<double>(extent.rows), statistics};
+      start<T>("batch statistics", extent, terms, write, terms.x);
+    });
+  }
+
+  bool finish_statistics(std::int64_t channels, double eps, double momentum,
+                         RunningStatistics running, double* statistics) override {
+    finish_all<<<blocks_for(device_, channels), kThreads, 0, device_.stream()>>>(
+        channels, eps, momentum, running, statistics, device_.fault());
+    check_launch("finish statistics");
+    return true;
+  }
+
+  void statistics_from_running(std::int64_t channels, double eps, const float* running_mean,
+                               const float* running_variance, double* statistics) override {
+    finish_from_running<<<blocks_for(device_, channels), kThreads, 0, device_.stream()>>>(
+        channels, eps, running_mean, running_variance, statistics);
+    check_launch("running statistics");
+  }
+
+  void normalise(NormExtent extent, ConstArrayRef x, const double* statistics, const float* gamma,
+                 const float* beta, const NormEpilogue& epilogue, ArrayRef y) override {
+    cuda::normalise(device_, extent, x, statistics, gamma, beta, epilogue, y);
+  }
+
+  void backward_sums(NormExtent extent, ConstArrayRef dy, ConstArrayRef x, const double* statistics,
+                     double* sums) override {
+    visit_activation(x.dtype, [&]<typename T>() {
+      const GradientTerms<T, false> terms{
+          as<T>(dy), as<T>(x), nullptr, nullptr, statistics + 1, statistics + 1 + extent.channels};
+      start<T>("batch norm backward sums", extent, terms, StoreSum{sums}, terms.dy, terms.x);
+    });
+  }
+
+  void masked_backward_sums(NormExtent extent, ConstArrayRef dy, ConstArrayRef x, ConstArrayRef y,
+                            const double* statistics, double* sums, ArrayRef masked) override {
+    visit_activation(x.dtype, [&]<typename T>() {
+      const GradientTerms<T, true> terms{as<T>(dy),      as<T>(x),
+                                         as<T>(y),       as<T>(masked),
+                                         statistics + 1, statistics + 1 + extent.channels};
+      start<T>("batch norm backward sums", extent, terms, StoreSum{sums}, terms.dy, terms.x,
+               terms.y, terms.masked);
+    });
+  }
+
+  void accumulate_affine_gradients(std::int64_t channels, const double* sums, float* dgamma,
+                                   float* dbeta) override {
+    if (dgamma == nullptr && dbeta == nullptr) return;
+    accumulate_affine<<<blocks_for(device_, channels), kThreads, 0, device_.stream()>>>(
+        channels, sums, dgamma, dbeta);
+    check_launch("affine gradients");
+  }
+
+  void backward_data(NormExtent extent, ConstArrayRef dy, ConstArrayRef x, const double* statistics,
+                     const float* gamma, const double* sums, ArrayRef dx) override {
+    normalise_backward(device_, extent, dy, x, statistics, gamma, sums, dx);
+  }
+
+ private:
+  template <typename T, typename Terms, typename Write, typename... Memory>
+  void start(const char* name, NormExtent extent, const Terms& terms, const Write& write,
+             const Memory*... memory) {
+    if (packs_fit<T>(extent.channels, memory...)) {
+      start_row_sums<kPackOf<T>>(device_, name, extent.rows, extent.channels, terms, write);
+    } else {
+      start_row_sums<1>(device_, name, extent.rows, extent.channels, terms, write);
+    }
+  }
+
+  Device& device_;
+};
+
+}  // namespace
+
+std::unique_ptr<NormKernels> make_norm_kernels(Device& device) {
+  return std::make_unique<CudaNormKernels>(device);
+}
+
+}  // namespace dlaunch::nn::cuda

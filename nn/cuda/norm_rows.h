@@ -1,0 +1,16 @@
+// The passes over rows of batch normalisation that write them (nn/core/norm_kernels.h).
+#pragma once
+
+#include "nn/core/norm_kernels.h"
+#include "nn/cuda/device.h"
+
+namespace dlaunch::nn::cuda {
+
+void normalise(Device& device, NormExtent extent, ConstArrayRef x, const double* statistics,
+               const float* gamma, const float* beta, const NormEpilogue& epilogue, ArrayRef y);
+
+void normalise_backward(Device& device, NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
+                        const double* statistics, const float* gamma, const double* sums,
+                        ArrayRef dx);
+
+}  // namespace dlaunch::nn::cuda

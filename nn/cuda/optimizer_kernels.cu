@@ -1,0 +1,169 @@
+// OptimizerKernels on CUDA: one launch for all parameters that are alike, a thread for each four.
+#include <cmath>
+
+#include "nn/core/optimizer_formulas.h"
+#include "nn/cuda/check.h"
+#include "nn/cuda/kernel_groups.h"
+#include "nn/cuda/launch.cuh"
+
+namespace dlaunch::nn::cuda {
+namespace {
+
+enum class Momentum { kNone, kPlain, kNesterov };
+
+template <int kWidth, Momentum kMomentum>
+__global__ void sgd_all(std::int64_t packs, SgdFactors f, const float* gradients, float* velocities,
+                        float* parameters) {
+  for (std::int64_t i = global_thread(); i < packs; i += all_threads()) {
+    float g[kWidth];
+    float p[kWidth];
+    float v[kWidth] = {};
+    load_pack(gradients + i * kWidth, g);
+    load_pack(parameters + i * kWidth, p);
+    if constexpr (kMomentum != Momentum::kNone) load_pack(velocities + i * kWidth, v);
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) {
+      if constexpr (kMomentum == Momentum::kNone) {
+        p[k] = sgd_plain(f, g[k], p[k]);
+      } else {
+        const float d = g[k] + f.decay * p[k];
+        v[k] = sgd_velocity(f, d, v[k]);
+        p[k] -= f.rate * (kMomentum == Momentum::kNesterov ? d + f.momentum * v[k] : v[k]);
+      }
+    }
+    if constexpr (kMomentum != Momentum::kNone) store_pack(velocities + i * kWidth, v);
+    store_pack(parameters + i * kWidth, p);
+  }
+}
+
+template <int kWidth>
+__global__ void adam_all(std::int64_t packs, AdamFactors f, const float* gradients, float* means,
+                         float* squares, float* parameters) {
+  for (std::int64_t i = global_thread(); i < packs; i += all_threads()) {
+    float g[kWidth];
+    float m[kWidth];
+    float s[kWidth];
+    float p[kWidth];
+    load_pack(gradients + i * kWidth, g);
+    load_pack(means + i * kWidth, m);
+    load_pack(squares + i * kWidth, s);
+    load_pack(parameters + i * kWidth, p);
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) {
+      const float kept = f.keep * p[k];
+      adam_moments(f, g[k] + f.decay * kept, m[k], s[k]);
+      p[k] = adam_parameter(f, kept, m[k], sqrtf(s[k]));
+    }
+    store_pack(means + i * kWidth, m);
+    store_pack(squares + i * kWidth, s);
+    store_pack(parameters + i * kWidth, p);
+  }
+}
+
+// The sum of the values of a block's threads, in the first of them; always in the same order.
+__device__ double sum_over_block(double value) {
+  __shared__ double shared[kThreads];
+  shared[threadIdx.x] = value;
+  for (unsigned half = kThreads / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x < half) shared[threadIdx.x] += shared[threadIdx.x + half];
+  }
+  return shared[0];
+}
+
+__global__ void sum_squares(std::int64_t count, const float* values, double* sums) {
+  double sum = 0;
+  for (std::int64_t i = global_thread(); i < count; i += all_threads()) {
+    const auto value = static_cast<double>(values[i]);
+    sum += value * value;
+  }
+  sum = sum_over_block(sum);
+  if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+}
+
+__global__ void sum_blocks(unsigned blocks, const double* sums, double* total) {
+  double sum = 0;
+  for (unsigned i = threadIdx.x; i < blocks; i += kThreads) sum += sums[i];
+  sum = sum_over_block(sum);
+  if (threadIdx.x == 0) *total = sum;
+}
+
+constexpr int kWidth = kPackBytes / static_cast<int>(sizeof(float));
+
+class CudaOptimizerKernels final : public OptimizerKernels {
+ public:
+  CudaOptimizerKernels(Device& device, Staging& staging) : device_(device), staging_(staging) {}
+
+  void sgd_step(std::int64_t count, const SgdArguments& arguments, const float* gradients,
+                float* velocities, float* parameters) override {
+    const SgdFactors factors = sgd_factors(arguments);
+    in_packs(count, aligned(gradients, velocities, parameters),
+             [&]<int kSize>(std::int64_t begin, std::int64_t packs) {
+               const float* g = gradients + begin;
+               float* v = velocities == nullptr ? nullptr : velocities + begin;
+               float* p = parameters + begin;
+               const unsigned blocks = blocks_for(device_, packs);
+               if (velocities == nullptr) {
+                 sgd_all<kSize, Momentum::kNone>
+                     <<<blocks, kThreads, 0, device_.stream()>>>(packs, factors, g, v, p);
+               } else if (arguments.nesterov) {
+                 sgd_all<kSize, Momentum::kNesterov>
+                     <<<blocks, kThreads, 0, device_.stream()>>>(packs, factors, g, v, p);
+               } else {
+                 sgd_all<kSize, Momentum::kPlain>
+                     <<<blocks, kThreads, 0, device_.stream()>>>(packs, factors, g, v, p);
+               }
+               check_launch("sgd");
+             });
+  }
+
+  void adam_step(std::int64_t count, const AdamArguments& arguments, const float* gradients,
+                 float* means, float* squares, float* parameters) override {
+    const AdamFactors factors = adam_factors(arguments, std::sqrt(arguments.correction2));
+    in_packs(count, aligned(gradients, means, squares, parameters),
+             [&]<int kSize>(std::int64_t begin, std::int64_t packs) {
+               adam_all<kSize><<<blocks_for(device_, packs), kThreads, 0, device_.stream()>>>(
+                   packs, factors, gradients + begin, means + begin, squares + begin,
+                   parameters + begin);
+               check_launch("adam");
+             });
+  }
+
+  double sum_of_squares(std::int64_t count, const float* values) override {
+    if (count == 0) return 0;
+    // By the count alone, so that the sum does not depend on the device.
+    const auto blocks =
+        static_cast<unsigned>(std::clamp<std::int64_t>(divide_up(count, 16 * kThreads), 1, 1024));
+    const ScratchMemory scratch(device_.memory(), (blocks + 1) * sizeof(double));
+    auto* const sums = static_cast<double*>(scratch.get());
+    sum_squares<<<blocks, kThreads, 0, device_.stream()>>>(count, values, sums + 1);
+    check_launch("sum of squares");
+    sum_blocks<<<1, kThreads, 0, device_.stream()>>>(blocks, sums + 1, sums);
+    check_launch("sum of squares");
+    double total = 0;
+    staging_.to_host(&total, sums, sizeof total);
+    return total;
+  }
+
+ private:
+  // Calls function.operator()<elements at once>(first element, packs) for what can be read in packs
+  // and for what is left over.
+  template <typename Function>
+  static void in_packs(std::int64_t count, bool is_aligned, const Function& function) {
+    const std::int64_t packs = is_aligned ? count / kWidth : 0;
+    if (packs > 0) function.template operator()<kWidth>(0, packs);
+    const std::int64_t begin = packs * kWidth;
+    if (begin < count) function.template operator()<1>(begin, count - begin);
+  }
+
+  Device& device_;
+  Staging& staging_;
+};
+
+}  // namespace
+
+std::unique_ptr<OptimizerKernels> make_optimizer_kernels(Device& device, Staging& staging) {
+  return std::make_unique<CudaOptimizerKernels>(device, staging);
+}
+
+}  // namespace dlaunch::nn::cuda

@@ -1,0 +1,151 @@
+// Pooling of NHWC images: rows are pixels. Backward gathers: each input pixel asks the windows that
+// it lies in, always in the same order, so nothing is cleared and nothing is added at random.
+#include <cmath>
+
+#include "nn/cuda/check.h"
+#include "nn/cuda/kernels.h"
+#include "nn/cuda/row_tiles.cuh"
+
+namespace dlaunch::nn::cuda {
+namespace {
+
+struct Pixel {
+  std::int64_t image, row, column;
+};
+
+__device__ Pixel pixel_at(std::int64_t index, std::int64_t height, std::int64_t width) {
+  const std::int64_t line = index / width;
+  return {line / height, line % height, index % width};
+}
+
+template <typename T>
+__global__ void max_pool(PoolGeometry g, std::int64_t out_height, std::int64_t out_width,
+                         const T* x, T* y, std::uint8_t* argmax) {
+  const std::int64_t channel = first_channel<1>();
+  if (channel >= g.channels) return;
+  const std::int64_t pixels = g.n * out_height * out_width;
+  for (std::int64_t index = first_row(); index < pixels; index += row_step()) {
+    const Pixel at = pixel_at(index, out_height, out_width);
+    const std::int64_t top = at.row * g.stride - g.pad;
+    const std::int64_t left = at.column * g.stride - g.pad;
+    float best = -INFINITY;
+    std::int64_t where = -1;
+    for (std::int64_t r = 0; r < g.kernel; ++r) {
+      for (std::int64_t c = 0; c < g.kernel; ++c) {
+        const std::int64_t row = top + r;
+        const std::int64_t column = left + c;
+        if (row < 0 || row >= g.height || column < 0 || column >= g.width) continue;
+        const float value =
+            load(x[((at.image * g.height + row) * g.width + column) * g.channels + channel]);
+        // The first of all if none is larger than minus infinity; a NaN wins.
+        if (where >= 0 && !(value > best) && !isnan(value)) continue;
+        best = value;
+        where = r * g.kernel + c;
+      }
+    }
+    store(y[index * g.channels + channel], best);
+    if (argmax != nullptr) argmax[index * g.channels + channel] = static_cast<std::uint8_t>(where);
+  }
+}
+
+// The first window, along one axis, that reaches to `position` in the padded image.
+__device__ std::int64_t first_window(const PoolGeometry& g, std::int64_t position) {
+  return position < g.kernel ? 0 : (position - g.kernel) / g.stride + 1;
+}
+
+template <typename T>
+__global__ void max_pool_backward(PoolGeometry g, std::int64_t out_height, std::int64_t out_width,
+                                  const T* dy, const std::uint8_t* argmax, T* dx) {
+  const std::int64_t channel = first_channel<1>();
+  if (channel >= g.channels) return;
+  const std::int64_t pixels = g.n * g.height * g.width;
+  for (std::int64_t index = first_row(); index < pixels; index += row_step()) {
+    const Pixel at = pixel_at(index, g.height, g.width);
+    const std::int64_t row = at.row + g.pad;
+    const std::int64_t column = at.column + g.pad;
+    float sum = 0;
+    for (std::int64_t r = first_window(g, row); r < out_height && r * g.stride <= row; ++r) {
+      for (std::int64_t c = first_window(g, column); c < out_width && c * g.stride <= column; ++c) {
+        const std::int64_t offset =
+            ((at.image * out_height + r) * out_width + c) * g.channels + channel;
+        const std::int64_t own = (row - r * g.stride) * g.kernel + column - c * g.stride;
+        if (argmax[offset] == own) sum += load(dy[offset]);
+      }
+    }
+    store(dx[index * g.channels + channel], sum);
+  }
+}
+
+// Rows are images.
+template <typename T>
+__global__ void mean_of_images(std::int64_t n, std::int64_t pixels, std::int64_t channels,
+                               const T* x, float* y) {
+  const std::int64_t channel = first_channel<1>();
+  if (channel >= channels) return;
+  for (std::int64_t image = first_row(); image < n; image += row_step()) {
+    const T* const first = x + image * pixels * channels + channel;
+    float sum = 0;
+    for (std::int64_t p = 0; p < pixels; ++p) sum += load(first[p * channels]);
+    y[image * channels + channel] = sum / static_cast<float>(pixels);
+  }
+}
+
+template <typename T>
+__global__ void mean_of_images_backward(std::int64_t n, std::int64_t pixels, std::int64_t channels,
+                                        const float* dy, T* dx) {
+  const std::int64_t channel = first_channel<1>();
+  if (channel >= channels) return;
+  const float scale = 1.0F / static_cast<float>(pixels);
+  for (std::int64_t row = first_row(); row < n * pixels; row += row_step())
+    store(dx[row * channels + channel], dy[row / pixels * channels + channel] * scale);
+}
+
+}  // namespace
+
+void max_pool2d(Device& device, const PoolGeometry& geometry, ConstArrayRef x, ArrayRef y,
+                std::uint8_t* argmax) {
+  const std::int64_t height = geometry.out_height();
+  const std::int64_t width = geometry.out_width();
+  if (geometry.n * height * width * geometry.channels == 0) return;
+  const auto [grid, block] = row_tiles(geometry.n * height * width, geometry.channels);
+  visit_activation(y.dtype, [&, grid = grid, block = block]<typename T>() {
+    max_pool<<<grid, block, 0, device.stream()>>>(geometry, height, width, as<T>(x), as<T>(y),
+                                                  argmax);
+  });
+  check_launch("max_pool2d");
+}
+
+void max_pool2d_backward(Device& device, const PoolGeometry& geometry, ConstArrayRef dy,
+                         const std::uint8_t* argmax, ArrayRef dx) {
+  const std::int64_t pixels = geometry.n * geometry.height * geometry.width;
+  if (pixels * geometry.channels == 0) return;
+  const auto [grid, block] = row_tiles(pixels, geometry.channels);
+  visit_activation(dx.dtype, [&, grid = grid, block = block]<typename T>() {
+    max_pool_backward<<<grid, block, 0, device.stream()>>>(
+        geometry, geometry.out_height(), geometry.out_width(), as<T>(dy), argmax, as<T>(dx));
+  });
+  check_launch("max_pool2d backward");
+}
+
+void global_avg_pool(Device& device, std::int64_t n, std::int64_t pixels, std::int64_t channels,
+                     ConstArrayRef x, float* y) {
+  if (n * channels == 0) return;
+  const auto [grid, block] = row_tiles(n, channels);
+  visit_activation(x.dtype, [&, grid = grid, block = block]<typename T>() {
+    mean_of_images<<<grid, block, 0, device.stream()>>>(n, pixels, channels, as<T>(x), y);
+  });
+  check_launch("global_avg_pool");
+}
+
+void global_avg_pool_backward(Device& device, std::int64_t n, std::int64_t pixels,
+                              std::int64_t channels, const float* dy, ArrayRef dx) {
+  if (n * pixels * channels == 0) return;
+  const auto [grid, block] = row_tiles(n * pixels, channels);
+  visit_activation(dx.dtype, [&, grid = grid, block = block]<typename T>() {
+    mean_of_images_backward<<<grid, block, 0, device.stream()>>>(n, pixels, channels, dy,
+                                                                 as<T>(dx));
+  });
+  check_launch("global_avg_pool backward");
+}
+
+}  // namespace dlaunch::nn::cuda

@@ -1,0 +1,126 @@
+// Sums over rows, per channel, always in the same order: each thread adds its rows in float in
+// short runs and these in double, a block its threads, and a second kernel the blocks.
+//
+// What is summed is said by `Terms`, a kernel's argument, which has kSums sums per channel and
+//   template <int kWidth> struct State;                  // what a thread keeps of its channels
+//   State<kWidth> begin<kWidth>(channel, offset)         // offset of the thread's first row's pack
+//   void add(offset, const State&, float (&sums)[kSums][kWidth])
+//   void finish(channel, count, const State&, double (&sums)[kSums][kWidth])   // of `count` rows
+// The finished sums of all threads add up to the result.
+#pragma once
+
+#include "nn/cuda/check.h"
+#include "nn/cuda/row_tiles.cuh"
+
+namespace dlaunch::nn::cuda {
+
+constexpr int kRunRows = 64;              // added in float
+constexpr std::int64_t kMostParts = 512;  // of the rows
+constexpr std::int64_t kRowsToSum = 4;    // per thread at least, before there are more parts
+constexpr int kPartThreads = 8;           // that share the parts of a channel in the second kernel
+
+// The sums of `values` over the block's threads below each other, for kSums sums. All threads of
+// the block take part; those without channels have zeros.
+template <int kSums, int kWidth>
+__device__ void write_block_sums(const double (&values)[kSums][kWidth], std::int64_t channels,
+                                 double* sums) {
+  __shared__ double shared[kThreads * kWidth];
+  const int columns = static_cast<int>(blockDim.x) * kWidth;
+  const int thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
+  for (int s = 0; s < kSums; ++s) {
+    __syncthreads();  // the sums before have been read
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k)
+      shared[threadIdx.y * columns + threadIdx.x * kWidth + k] = values[s][k];
+    __syncthreads();
+    const std::int64_t channel = std::int64_t{blockIdx.x} * columns + thread;
+    if (thread >= columns || channel >= channels) continue;
+    double sum = 0;
+    for (int down = 0; down < static_cast<int>(blockDim.y); ++down)
+      sum += shared[down * columns + thread];
+    sums[(std::int64_t{blockIdx.y} * kSums + s) * channels + channel] = sum;
+  }
+}
+
+/// sums [gridDim.y][kSums][channels]
+template <int kWidth, typename Terms>
+__global__ void sum_rows(std::int64_t rows, std::int64_t channels, Terms terms, double* sums) {
+  const std::int64_t channel = first_channel<kWidth>();
+  const std::int64_t step = row_step();
+  double totals[Terms::kSums][kWidth] = {};
+  std::int64_t row = first_row();
+  if (channel < channels && row < rows) {
+    const std::int64_t count = (rows - row + step - 1) / step;
+    const auto state = terms.template begin<kWidth>(channel, row * channels + channel);
+    for (std::int64_t done = 0; done < count; done += kRunRows) {
+      const std::int64_t here = count - done < kRunRows ? count - done : kRunRows;
+      float run[Terms::kSums][kWidth] = {};
+#pragma unroll 4
+      for (std::int64_t i = 0; i < here; ++i, row += step)
+        terms.add(row * channels + channel, state, run);
+#pragma unroll
+      for (int s = 0; s < Terms::kSums; ++s)
+#pragma unroll
+        for (int k = 0; k < kWidth; ++k) totals[s][k] += static_cast<double>(run[s][k]);
+    }
+    terms.finish(channel, static_cast<double>(count), state, totals);
+  }
+  write_block_sums(totals, channels, sums);
+}
+
+/// Adds [parts][width] up and hands each column's sum to `write(column, sum)`.
+template <typename Write>
+__global__ void sum_parts(int parts, std::int64_t width, const double* sums, Write write) {
+  __shared__ double shared[kPartThreads][32];
+  const std::int64_t column = std::int64_t{blockIdx.x} * 32 + threadIdx.x;
+  double sum = 0;
+  if (column < width) {
+#pragma unroll 4
+    for (int part = static_cast<int>(threadIdx.y); part < parts; part += kPartThreads)
+      sum += sums[part * width + column];
+  }
+  shared[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y != 0 || column >= width) return;
+  sum = 0;
+  for (int i = 0; i < kPartThreads; ++i) sum += shared[i][threadIdx.x];
+  write(column, sum);
+}
+
+struct StoreSum {
+  double* to;
+  __device__ void operator()(std::int64_t column, double sum) const { to[column] = sum; }
+};
+struct AccumulateSum {
+  float* to;
+  __device__ void operator()(std::int64_t column, double sum) const {
+    to[column] += static_cast<float>(sum);
+  }
+};
+
+/// For `Terms` over rows of `channels`, in packs of kWidth.
+template <int kWidth, typename Terms, typename Write>
+void start_row_sums(Device& device, const char* name, std::int64_t rows, std::int64_t channels,
+                    const Terms& terms, const Write& write) {
+  if (channels == 0) return;
+  const std::int64_t packs = divide_up(channels, kWidth);
+  const unsigned lanes = lanes_for(packs);
+  const unsigned down = kThreads / lanes;
+  const std::int64_t across = divide_up(packs, lanes);
+  const auto parts = static_cast<unsigned>(
+      std::clamp<std::int64_t>(divide_up(rows, down * kRowsToSum), 1,
+                               std::min(kMostParts, divide_up(kBlocksWanted, across))));
+  const std::int64_t width = Terms::kSums * channels;
+  const ScratchMemory scratch(device.memory(),
+                              static_cast<std::size_t>(parts * width) * sizeof(double));
+  auto* const sums = static_cast<double*>(scratch.get());
+  sum_rows<kWidth>
+      <<<dim3(static_cast<unsigned>(across), parts), dim3(lanes, down), 0, device.stream()>>>(
+          rows, channels, terms, sums);
+  check_launch(name);
+  sum_parts<<<static_cast<unsigned>(divide_up(width, 32)), dim3(32, kPartThreads), 0,
+              device.stream()>>>(static_cast<int>(parts), width, sums, write);
+  check_launch(name);
+}
+
+}  // namespace dlaunch::nn::cuda

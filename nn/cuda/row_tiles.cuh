@@ -1,0 +1,60 @@
+// Kernels over rows of channels, channels innermost: a block has `lanes` threads side by side, each
+// with a pack of channels, and the others below them on other rows; the grid's x goes over
+// channels, its y over rows. So a thread keeps its channels, and what it computed for them, from
+// row to row.
+#pragma once
+
+#include "nn/cuda/launch.cuh"
+
+namespace dlaunch::nn::cuda {
+
+struct RowTiles {
+  dim3 grid;
+  dim3 block;
+};
+
+// Both constant, so that sums do not depend on the device: enough blocks for any.
+constexpr std::int64_t kBlocksWanted = 1024;
+constexpr std::int64_t kMostBlocksDown = 65535;
+
+/// Threads side by side for so many packs of channels: a power of two.
+constexpr unsigned lanes_for(std::int64_t packs) {
+  unsigned lanes = 1;
+  while (lanes < 32 && lanes < packs) lanes *= 2;
+  return lanes;
+}
+
+/// For kernels that write every row: at most `most_rows` of them to a thread if there are many.
+inline RowTiles row_tiles(std::int64_t rows, std::int64_t packs, std::int64_t most_rows = 16) {
+  const unsigned lanes = lanes_for(packs);
+  const unsigned down = kThreads / lanes;
+  const std::int64_t across = divide_up(packs, lanes);
+  const std::int64_t wanted =
+      std::max(divide_up(kBlocksWanted, across), divide_up(rows, down * most_rows));
+  const std::int64_t parts =
+      std::clamp<std::int64_t>(divide_up(rows, down), 1, std::min(wanted, kMostBlocksDown));
+  return {dim3(static_cast<unsigned>(across), static_cast<unsigned>(parts)), dim3(lanes, down)};
+}
+
+/// Elements of a type that are loaded at once, if the rows and all arrays are aligned for it.
+template <typename T>
+constexpr int kPackOf = kPackBytes / static_cast<int>(sizeof(T));
+
+template <typename T, typename... Memory>
+bool packs_fit(std::int64_t channels, const Memory*... memory) {
+  return channels % kPackOf<T> == 0 && aligned(memory...);
+}
+
+__device__ inline std::int64_t first_row() {
+  return std::int64_t{blockIdx.y} * blockDim.y + threadIdx.y;
+}
+__device__ inline std::int64_t row_step() {
+  return std::int64_t{gridDim.y} * blockDim.y;
+}
+/// Of the pack that this thread has, the first channel.
+template <int kWidth>
+__device__ std::int64_t first_channel() {
+  return global_thread() * kWidth;
+}
+
+}  // namespace dlaunch::nn::cuda

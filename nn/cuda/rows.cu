@@ -1,0 +1,84 @@
+// Kernels over matrices: a row to all rows, and sums of columns.
+#include "nn/cuda/kernels.h"
+#include "nn/cuda/row_sums.cuh"
+
+namespace dlaunch::nn::cuda {
+namespace {
+
+__global__ void broadcast_row(std::int64_t rows, std::int64_t columns, const float* row, float* y) {
+  const std::int64_t column = first_channel<1>();
+  if (column >= columns) return;
+  const float value = row[column];
+  for (std::int64_t r = first_row(); r < rows; r += row_step()) y[r * columns + column] = value;
+}
+
+template <typename T>
+__global__ void add_row(std::int64_t rows, std::int64_t columns, const float* row, T* y) {
+  const std::int64_t column = first_channel<1>();
+  if (column >= columns) return;
+  const float value = row[column];
+  for (std::int64_t r = first_row(); r < rows; r += row_step()) {
+    T& element = y[r * columns + column];
+    store(element, load(element) + value);
+  }
+}
+
+template <typename T>
+struct Values {
+  static constexpr int kSums = 1;
+  template <int kWidth>
+  struct State {};
+
+  const T* x;
+
+  template <int kWidth>
+  __device__ State<kWidth> begin(std::int64_t /*channel*/, std::int64_t /*offset*/) const {
+    return {};
+  }
+  template <int kWidth>
+  __device__ void add(std::int64_t offset, const State<kWidth>& /*state*/,
+                      float (&sums)[kSums][kWidth]) const {
+    float values[kWidth];
+    load_pack(x + offset, values);
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) sums[0][k] += values[k];
+  }
+  template <int kWidth>
+  __device__ void finish(std::int64_t /*channel*/, double /*count*/, const State<kWidth>& /*state*/,
+                         double (&/*sums*/)[kSums][kWidth]) const {}
+};
+
+}  // namespace
+
+void broadcast_rows(Device& device, std::int64_t rows, std::int64_t columns, const float* row,
+                    float* y) {
+  if (rows == 0 || columns == 0) return;
+  const auto [grid, block] = row_tiles(rows, columns);
+  broadcast_row<<<grid, block, 0, device.stream()>>>(rows, columns, row, y);
+  check_launch("broadcast_rows");
+}
+
+void add_to_rows(Device& device, std::int64_t rows, std::int64_t columns, const float* row,
+                 ArrayRef y) {
+  if (rows == 0 || columns == 0) return;
+  const auto [grid, block] = row_tiles(rows, columns);
+  visit_activation(y.dtype, [&, grid = grid, block = block]<typename T>() {
+    add_row<<<grid, block, 0, device.stream()>>>(rows, columns, row, as<T>(y));
+  });
+  check_launch("add_to_rows");
+}
+
+void accumulate_column_sums(Device& device, std::int64_t rows, std::int64_t columns,
+                            ConstArrayRef x, float* sums) {
+  if (rows == 0) return;
+  visit_activation(x.dtype, [&]<typename T>() {
+    const Values<T> values{as<T>(x)};
+    if (packs_fit<T>(columns, values.x)) {
+      start_row_sums<kPackOf<T>>(device, "column sums", rows, columns, values, AccumulateSum{sums});
+    } else {
+      start_row_sums<1>(device, "column sums", rows, columns, values, AccumulateSum{sums});
+    }
+  });
+}
+
+}  // namespace dlaunch::nn::cuda

@@ -1,0 +1,107 @@
+// The formulas that kernels of every device share: what they say is checked here, on the host.
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "nn/core/batch_statistics.h"
+#include "nn/core/dropout_mask.h"
+#include "nn/core/norm_coefficients.h"
+#include "nn/core/optimizer_formulas.h"
+
+namespace dlaunch::nn {
+namespace {
+
+// They can be used where only constants can: so in device code too.
+static_assert(split(0.5).rest == 0);
+static_assert(philox_block(1, 2, 3)[0] != philox_block(1, 2, 4)[0]);
+static_assert(dropout_mask(0.5, {.position = 8}).first_block == 2);
+static_assert(sgd_plain({.rate = 0.5F, .decay = 1}, 2, 4) == 1);
+
+TEST(Formulas, PhiloxBlocksAreTheWordsOfAGenerator) {
+  const RandomState start{.seed = 0x123456789abcdefU, .stream = 77, .position = 4000};
+  Generator generator(start);
+  for (std::uint64_t block = 1000; block < 1003; ++block)
+    for (const std::uint32_t word : philox_block(start.seed, start.stream, block))
+      EXPECT_EQ(word, generator());
+}
+
+TEST(Formulas, DropoutKeepsTheMeanAndDropsItsShare) {
+  const DropoutMask mask = dropout_mask(0.25, {});
+  EXPECT_EQ(mask.threshold, 1U << 30);
+  EXPECT_NEAR(mask.scale, 1 / 0.75, 1e-6);
+}
+
+// The moments of parts, each about its first value, as the threads of a GPU compute them in float.
+TEST(Formulas, MomentsOfManyPartsAreThoseOfTheWholeFarFromZero) {
+  std::mt19937_64 random(5);
+  std::normal_distribution<double> normal(1000, 1);
+  std::vector<float> values(100000);
+  for (float& value : values) value = static_cast<float>(normal(random));
+  PackedMoments total;
+  constexpr std::size_t kPart = 64;
+  for (std::size_t begin = 0; begin < values.size(); begin += kPart) {
+    const std::size_t end = std::min(begin + kPart, values.size());
+    const float shift = values[begin];
+    float sum = 0;
+    float squares = 0;
+    for (std::size_t i = begin; i < end; ++i) {
+      sum += values[i] - shift;
+      squares += (values[i] - shift) * (values[i] - shift);
+    }
+    const auto count = static_cast<double>(end - begin);
+    const PackedMoments part =
+        pack(count, moments_about(shift, count, static_cast<double>(sum), squares));
+    total.sum += part.sum;
+    total.square_sum += part.square_sum;
+  }
+  const auto count = static_cast<double>(values.size());
+  double mean = 0;
+  for (const float value : values) mean += value / count;
+  double m2 = 0;
+  for (const float value : values) m2 += (value - mean) * (value - mean);
+  const Moments whole = unpack(count, total);
+  EXPECT_NEAR(whole.mean, mean, 1e-7);
+  EXPECT_NEAR(whole.m2 / m2, 1, 1e-6);
+}
+
+TEST(Formulas, NormalisingLosesNothingWhereTheMeanIsLarge) {
+  const double mean = 1000.123456789, inv_std = 0.7, gamma = -1.5, beta = 0.25;
+  const NormaliseCoefficients of = normalise_coefficients(mean, inv_std, gamma, beta);
+  for (const float x : {999.0F, 1000.0F, 1002.5F}) {
+    const double expected = gamma * (static_cast<double>(x) - mean) * inv_std + beta;
+    EXPECT_NEAR((x - of.shift) * of.scale + of.offset, expected, 1e-6);
+  }
+}
+
+TEST(Formulas, BackwardIsTheDerivativeWrittenOut) {
+  const double mean = 300.4, inv_std = 1.3, gamma = 0.8, count = 12, s1 = 3.5, s2 = -2.25;
+  const BackwardCoefficients of = backward_coefficients(mean, inv_std, gamma, count, s1, s2);
+  const BackwardCoefficients fixed = backward_coefficients(mean, inv_std, gamma);
+  for (const float x : {299.0F, 300.0F, 301.5F}) {
+    const float dy = 0.75F;
+    const double xhat = (static_cast<double>(x) - mean) * inv_std;
+    const double expected =
+        gamma * inv_std * (static_cast<double>(dy) - s1 / count - xhat * s2 / count);
+    EXPECT_NEAR(dy * of.scale + (x - of.shift) * of.slope + of.offset, expected, 1e-6);
+    EXPECT_NEAR(dy * fixed.scale + (x - fixed.shift) * fixed.slope + fixed.offset,
+                gamma * inv_std * static_cast<double>(dy), 1e-6);
+  }
+}
+
+TEST(Formulas, SumsWithXhatFollowFromSumsAboutTheShift) {
+  const std::vector<double> x{1000.1, 1001.7, 998.2}, dy{0.5, -1, 2};
+  const double mean = 1000.01, inv_std = 0.6;
+  const SplitMean parts = split(mean);
+  double sum = 0, shifted = 0, expected = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    sum += dy[i];
+    shifted += dy[i] * (x[i] - static_cast<double>(parts.shift));
+    expected += dy[i] * (x[i] - mean) * inv_std;
+  }
+  EXPECT_NEAR(sum_with_xhat(parts, inv_std, sum, shifted), expected, 1e-9);
+}
+
+}  // namespace
+}  // namespace dlaunch::nn
