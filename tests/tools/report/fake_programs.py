@@ -38,7 +38,8 @@ NOTHING = "#!/bin/sh\n"
 
 def write(folder, **others):
     """Makes the programs in `folder`; `others`: texts of programs instead of these."""
-    programs = {"dbench": DBENCH, "dlaunch": DLAUNCH, "sequential_print": PRINTS, "first_barrier": NOTHING, **others}
+    programs = {"dbench": DBENCH, "dlaunch": DLAUNCH, "sequential_print": PRINTS, "first_barrier": NOTHING, "dtrain": NOTHING,
+                "dbench_training": NOTHING, **others}
     os.makedirs(folder, exist_ok=True)
     for name, text in programs.items():
         path = os.path.join(folder, name)

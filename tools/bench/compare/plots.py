@@ -91,8 +91,9 @@ def by_count(table, ranks):
 def all_reduce(runs, names, log):
     """A figure with a panel for each number of ranks: time by elements, and the limit of memory. None, as of the others
     here, without matplotlib or runs."""
-    module, table = pyplot(log), tables.figures(runs, "allreduce")
-    if module is None or not table:
+    table = tables.figures(runs, "allreduce")
+    module = pyplot(log) if table else None
+    if module is None:
         return None
     worlds, limit = sorted({ranks for ranks, _ in table}), memory_limit(runs)
     columns = min(2, len(worlds))
@@ -122,8 +123,9 @@ def all_reduce(runs, names, log):
 
 
 def barrier(runs, names, log):
-    module, table = pyplot(log), tables.figures(runs, "barrier")
-    if module is None or not table:
+    table = tables.figures(runs, "barrier")
+    module = pyplot(log) if table else None
+    if module is None:
         return None
     series = {}
     for (ranks, _), of_cell in table.items():
@@ -145,8 +147,9 @@ def show_whole_numbers(axes, values):
 
 def course(runs, names, log):
     """Three figures, "time", "memory" and "error" by workers; a panel for each number of elements."""
-    module, table = pyplot(log), tables.figures(runs, "allreduce")
-    if module is None or not table:
+    table = tables.figures(runs, "allreduce")
+    module = pyplot(log) if table else None
+    if module is None:
         return {}
     figures = {}
     shown = {"Gloo": "torch.distributed"}

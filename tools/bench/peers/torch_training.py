@@ -48,12 +48,14 @@ def make_network(torch, name):
         return nn.Sequential(nn.Conv2d(3, 32, 3), nn.ReLU(True), nn.Conv2d(32, 32, 3), nn.ReLU(True), nn.MaxPool2d(2),
                              nn.Dropout(0.25), nn.Flatten(), nn.Linear(6272, 128), nn.BatchNorm1d(128, affine=False),
                              nn.ReLU(True), nn.Dropout(0.5), nn.Linear(128, 100))
-    layers = [nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU(True)]
-    inputs = 64
-    for outputs, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
-        layers += [Block(inputs, outputs, stride), Block(outputs, outputs, 1)]
+    stages, blocks = {"resnet18": ((64, 128, 256, 512), 2), "resnet20": ((16, 32, 64), 3)}[name]
+    inputs = stages[0]
+    layers = [nn.Conv2d(3, inputs, 3, 1, 1, bias=False), nn.BatchNorm2d(inputs), nn.ReLU(True)]
+    for outputs in stages:
+        stride = 1 if outputs == stages[0] else 2
+        layers += [Block(inputs, outputs, stride), *(Block(outputs, outputs, 1) for _ in range(blocks - 1))]
         inputs = outputs
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 100))
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, 100))
 
 
 class Step:
@@ -183,10 +185,15 @@ def measure_sync_batch_norm(torch, distributed, arguments, rank):
             def run_own():
                 own(x).backward(gradient)
 
+            reset_peak()
             together = repeat(distributed, torch, arguments.seconds, prepare, run_synchronised)
+            peak = torch.tensor([peak_mib()], dtype=torch.float64)
+            distributed.all_reduce(peak, op=distributed.ReduceOp.MAX)
             alone = repeat(distributed, torch, arguments.seconds, prepare, run_own)
             cells.append({"rows": batch, "channels": channels, "us": quantile(together, 0.5) * 1e6,
-                          "batch_norm_us": quantile(alone, 0.5) * 1e6, "repetitions": len(together)})
+                          "us_p10": quantile(together, 0.1) * 1e6, "us_p90": quantile(together, 0.9) * 1e6,
+                          "batch_norm_us": quantile(alone, 0.5) * 1e6, "peak_mib": peak.item(),
+                          "repetitions": len(together)})
     if rank == 0:
         print(json.dumps({"ranks": arguments.ranks, "cells": cells, "torch": torch.__version__}), flush=True)
 
@@ -209,7 +216,7 @@ def parse_arguments():
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("subject", choices=["train", "syncbn"])
-    parser.add_argument("network", nargs="?", choices=["resnet18", "small_cnn"], default="resnet18")
+    parser.add_argument("network", nargs="?", choices=["resnet18", "resnet20", "small_cnn"], default="resnet18")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--batch", type=int, default=64, help="of a rank's micro-batch")

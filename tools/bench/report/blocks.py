@@ -102,5 +102,10 @@ def ratio(of_case, ours=OURS):
     return of_case[ours]["value"] / best if best else None
 
 
+def command_of(document, section):
+    """What measures a section again, and draws its tables."""
+    return f"tools/report OUT_DIR --only {section}" + (" --quick" if document["mode"] == "quick" else "")
+
+
 def ratio_text(value):
     return "–" if value is None else f"{value:.2f}"

@@ -2,11 +2,12 @@
 from compare import plots as bench_plots
 from compare import tables
 
-from .blocks import Plot, figure, paragraph, table_of
+from .blocks import Plot, command_of, figure, paragraph, table_of
 from .context import read_lines
 from .runner import Step
 
 NAME, TITLE, PEERS = "collectives", "Collectives", ["Open MPI", "MPICH", "PyTorch"]
+ALWAYS = False
 COURSE_RANKS, GRID_RANKS = [1, 2, 4, 8, 16, 32], [1, 2, 4, 8, 16]
 COURSE_NAMES = ["ring", "butterfly", "Gloo"]
 GRID_NAMES = ["dlaunch", "dlaunch ring", "Open MPI", "MPICH", "Gloo"]
@@ -56,9 +57,9 @@ def figures(data):
 def blocks(document, entries, log):
     data = {key: step["data"] for key, step in document["steps"].items()
             if step["section"] == NAME and step["state"] == "done"}
-    keys = {"ranks": "ranks", "elements": "elements"}
-    yield paragraph("Ring against butterfly, both by messages, and torch.distributed over Gloo: the mean of float32 vectors "
-                    "over all workers. Times are of the slowest worker, from a barrier, on fresh values.")
+    keys, command = {"ranks": "ranks", "elements": "elements"}, command_of(document, NAME)
+    yield paragraph("Ring against butterfly, both by messages, and torch.distributed over Gloo: the mean of float32 "
+                    "vectors over all workers. Times are of the slowest worker, from a barrier, on fresh values.")
     drawn = bench_plots.course(runs_of(data, "course"), COURSE_NAMES, log)
     captions = {"time": "Time by workers. Beyond the number of cores workers wait for each other's turn.",
                 "memory": "Peak resident set of the largest worker, libraries included.",
@@ -67,7 +68,7 @@ def blocks(document, entries, log):
         if measure in drawn:
             yield Plot(caption, drawn[measure])
         yield table_of(entries, "mean: " + measure, keys, f"Ring and butterfly: {measure}",
-                       "tools/bench/compare_collectives course", ours="dlaunch ring")
+                       command, ours="dlaunch ring")
     yield paragraph("All-reduce through shared memory beside the peers: what is chosen by default and the ring, both of "
                     "ours, Open MPI, MPICH and torch.distributed, each with its best known setting, in turns.")
     all_reduce = bench_plots.all_reduce(runs_of(data, "peers"), GRID_NAMES, log)
@@ -75,5 +76,4 @@ def blocks(document, entries, log):
         yield Plot("Time by elements. Memory's limit: every rank's buffer read and written once by all cores together.",
                    all_reduce)
     for measure in captions:
-        yield table_of(entries, "sum: " + measure, keys, f"All-reduce: {measure}",
-                       "tools/bench/compare_collectives allreduce --ring --ranks 1,2,4,8,16")
+        yield table_of(entries, "sum: " + measure, keys, f"All-reduce: {measure}", command)

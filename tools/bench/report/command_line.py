@@ -7,12 +7,13 @@ import time
 
 from compare.contenders import imports_torch
 
-from . import collectives, context, drawing, infrastructure, launching, machine, printing
+from . import batch_norm, collectives, context, drawing, infrastructure, launching, machine, printing, training
 from . import results as result_files
 from .runner import Interrupted, Interruption, Runner, format_minutes
 
-SECTIONS = [infrastructure, printing, collectives, launching]
-PROGRAMS = ["dlaunch", "dbench", "sequential_print", "first_barrier"]
+SECTIONS = [infrastructure, printing, collectives, batch_norm, training, launching]
+PROGRAMS = ["dlaunch", "dtrain", "dbench", "dbench_training", "sequential_print", "first_barrier"]
+TEST = "sync_batch_norm_test"  # whose absence only leaves something out
 
 
 def log(text):
@@ -51,7 +52,7 @@ def built_programs(root, given):
     if absent:
         log(f"building {', '.join(absent)}")
         for command in (["tools/setup"], ["cmake", "--preset", "release"],
-                        ["cmake", "--build", "--preset", "release", "--target", *PROGRAMS]):
+                        ["cmake", "--build", "--preset", "release", "--target", *PROGRAMS, TEST]):
             if subprocess.run(command, cwd=root, stdout=sys.stderr, check=False).returncode != 0:
                 raise result_files.UnusableFolder(f"{' '.join(command)} failed")
     return folder
@@ -100,12 +101,13 @@ def main(description, root, words):
         else:
             programs = built_programs(root, arguments.programs)
             torch_python = context.find_torch(arguments.torch_python, imports_torch)
-            setting = context.Context(root, programs, torch_python, context.find_torchrun(arguments.torchrun, torch_python),
-                                      os.path.abspath(arguments.data), arguments.quick)
+            torchrun = context.find_torchrun(arguments.torchrun, torch_python)
+            setting = context.Context(root, programs, torch_python, torchrun, os.path.abspath(arguments.data),
+                                      arguments.quick, bool(machine.gpus()))
             results = result_files.begin(arguments.folder, "quick" if arguments.quick else "full", machine.commit(root))
             results.reserve()
             results.document["machine"] = results.document["machine"] or machine.describe(
-                root, programs, torch_python, setting.torchrun)
+                root, programs, torch_python, torchrun)
             code = measure(results, arguments.sections, setting)
         drawing.update_figures(results, SECTIONS)
         results.save()

@@ -14,6 +14,7 @@ class Context:
     torchrun: str  # or empty
     data: str  # folder of CIFAR-100's binary files
     quick: bool
+    has_gpu: bool
 
     def tool(self, name, *words):
         """A command line of one of tools/bench."""

@@ -32,8 +32,9 @@ def render(document, sections, log, missing, for_page):
     parts = []
     for section, (_, lines) in zip(sections, section_missing(document, sections)):
         entries = [entry for entry in document["figures"] if entry["section"] == section.NAME]
+        measured = any(step["section"] == section.NAME and step["state"] == "done" for step in document["steps"].values())
         parts.append((section.NAME, section.TITLE, lines + notes_of(document, section),
-                      section.blocks(document, entries, log)))
+                      section.blocks(document, entries, log) if measured or section.ALWAYS else []))
     parts.append(("steps", STEPS_TITLE, [], step_blocks(document)))
     machine = document["machine"]
     subtitle = (f"{machine['cpu']['model']}, {machine['cpu']['cores']} cores, {machine['memory_gib']} GiB · "
@@ -94,8 +95,8 @@ def notes_of(document, section):
 
 
 def step_blocks(document):
-    yield paragraph("Contenders take turns within a step, in an order that changes, and warm-up does not count. While a step "
-                    "runs, the processor time that other programs and the hypervisor took is watched; a step during which "
+    yield paragraph("Contenders take turns within a step, in an order that changes, and warm-up does not count. While a "
+                    "step runs, the processor time that other programs and the hypervisor took is watched; a step during which "
                     "they took more than 4 % of the cores is run again, up to three times, and the attempt with the "
                     "least other load is kept. $TORCH_PYTHON stands for a Python that can import torch.")
     rows = []

@@ -2,11 +2,12 @@
 from compare import launchers
 
 from . import plots
-from .blocks import Plot, figure, paragraph, quantile, table_of
+from .blocks import Plot, command_of, figure, paragraph, quantile, table_of
 from .context import read_lines
 from .runner import Step
 
 NAME, TITLE, PEERS = "launchers", "Launchers", ["Open MPI", "MPICH", "torchrun"]
+ALWAYS = False
 RANKS = {"true": [1, 16, 64], "barrier": [1, 4, 16], "kill": [4], "restart": [4]}
 
 
@@ -14,7 +15,7 @@ def plan(context):
     steps = []
     for what, worlds in RANKS.items():
         for ranks in worlds:
-            rounds = 5 if context.quick else 9
+            rounds = 3 if context.quick else 9
             command = context.tool("compare_launchers", what, "--ranks", str(ranks), "--rounds", str(rounds))
             if context.torchrun:
                 command += ["--torchrun", context.torchrun]
@@ -35,7 +36,7 @@ def figures(data):
     return found
 
 
-def blocks(_document, entries, log):
+def blocks(document, entries, log):
     yield paragraph("Whole jobs. dlaunch, Open MPI's mpirun, MPICH's Hydra and torchrun take turns.")
     drawn = plots.launchers(entries, log)
     if drawn:
@@ -43,4 +44,4 @@ def blocks(_document, entries, log):
                    "to 90 % of the rounds.", drawn)
     for what, about in launchers.SUBJECTS.items():
         yield table_of(entries, what, {"ranks": "ranks"}, about[0].upper() + about[1:],
-                       f"tools/bench/compare_launchers {what}")
+                       command_of(document, NAME))

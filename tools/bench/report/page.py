@@ -32,7 +32,9 @@ def picture(block, for_page):
     drawn = plots.svg(block.figure, for_page)
     if not for_page:
         drawn = f'<img class="plot" src="data:image/svg+xml;base64,{base64.b64encode(drawn.encode()).decode()}">'
-    return f"<figure>{drawn}<figcaption>{html.escape(block.caption)}</figcaption></figure>\n"
+    width = block.figure.get_figwidth()
+    return (f'<figure style="max-width: {width * 5.6:.0f}rem">{drawn}'
+            f"<figcaption>{html.escape(block.caption)}</figcaption></figure>\n")
 
 
 def block_html(block, for_page):

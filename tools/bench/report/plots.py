@@ -39,8 +39,8 @@ def label(value):
 
 def launchers(entries, log):
     """Start-up by number of ranks, and what follows the death of a rank."""
-    module = bench_plots.pyplot(log)
-    if module is None or not entries:
+    module = bench_plots.pyplot(log) if entries else None
+    if module is None:
         return None
     names = [name for name in COLOURS if any(entry["contender"] == name for entry in entries)]
     panels = [("true", "/bin/true, start to end"), ("barrier", "connect, barrier, end"), ("death", "after a rank's death")]

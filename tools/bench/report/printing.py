@@ -3,6 +3,7 @@ from .blocks import Code, paragraph
 from .runner import Step
 
 NAME, TITLE, PEERS = "printing", "Sequential printing", []
+ALWAYS = False
 
 
 def plan(context):

@@ -1,5 +1,6 @@
 #include "tools/bench/training/sync_batch_norm.h"
 
+#include <array>
 #include <cstdint>
 #include <cstdio>
 
@@ -9,6 +10,7 @@
 #include "nn/core/random.h"
 #include "nn/cpu/cpu_backend.h"
 #include "nn/layers/sync_batch_norm.h"
+#include "tools/bench/measure/memory.h"
 #include "tools/bench/measure/repeat.h"
 #include "tools/bench/measure/statistics.h"
 #include "tools/bench/report.h"
@@ -44,14 +46,18 @@ void measure_sync_batch_norm(Communicator& world, const TrainingOptions& options
   document["ranks"] = world.size();
   if (world.rank() == 0) {
     std::printf("# forward + backward, us: the slowest rank's after a barrier (median)\n");
-    std::printf("%6s %9s %14s %11s\n", "rows", "channels", "SyncBatchNorm", "BatchNorm");
+    std::printf("%6s %9s %14s %11s %9s\n", "rows", "channels", "SyncBatchNorm", "BatchNorm",
+                "peak/MiB");
   }
   for (const int channels : options.channels) {
     for (const int batch : options.batches) {
       const nn::Shape shape{batch, channels};
       nn::SyncBatchNorm synchronised(*backend, channels, world);
       nn::BatchNorm local(*backend, channels);
+      reset_peak();
       const Summary together = measure_layer(ranks, *backend, synchronised, shape, options.limits);
+      std::array<double, 1> peak{peak_mib()};
+      ranks.maximum(peak);
       const Summary alone = measure_layer(ranks, *backend, local, shape, options.limits);
       document["cells"].push_back({{"rows", batch},
                                    {"channels", channels},
@@ -59,10 +65,11 @@ void measure_sync_batch_norm(Communicator& world, const TrainingOptions& options
                                    {"us_p10", together.p10 * kMicro},
                                    {"us_p90", together.p90 * kMicro},
                                    {"batch_norm_us", alone.median * kMicro},
+                                   {"peak_mib", peak[0]},
                                    {"repetitions", together.repetitions}});
       if (world.rank() != 0) continue;
-      std::printf("%6d %9d %14.2f %11.2f\n", batch, channels, together.median * kMicro,
-                  alone.median * kMicro);
+      std::printf("%6d %9d %14.2f %11.2f %9.1f\n", batch, channels, together.median * kMicro,
+                  alone.median * kMicro, peak[0]);
       std::fflush(stdout);
     }
   }
