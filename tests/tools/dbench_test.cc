@@ -72,6 +72,18 @@ TEST_F(Dbench, TimesAndVerifiesEveryCollectiveOnEveryType) {
   }
 }
 
+TEST_F(Dbench, MeasuresWhatTheMachineDoesAtBest) {
+  const json document = results({"machine", "--nproc", "2"});
+  EXPECT_EQ(document["ranks"], 2);
+  std::vector<std::string> measured;
+  for (const json& cell : document["cells"]) {
+    measured.push_back(cell["what"]);
+    EXPECT_GT(cell["rate"], 0);
+    EXPECT_LE(cell["rate_p10"], cell["rate_p90"]);
+  }
+  EXPECT_THAT(measured, ::testing::IsSupersetOf({"read", "copy"}));
+}
+
 TEST_F(Dbench, ComparesAlgorithms) {
   const json document = results({"allreduce", "--nproc", "3", "--counts", "1000", "--algorithm",
                                  "ring,butterfly", "--op", "avg", "--rank-order"});

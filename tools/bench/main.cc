@@ -13,6 +13,7 @@
 #include "runtime/base/status.h"
 #include "runtime/comm/communicator.h"
 #include "tools/bench/explain.h"
+#include "tools/bench/machine.h"
 #include "tools/bench/options.h"
 #include "tools/bench/pair.h"
 #include "tools/bench/relaunch.h"
@@ -44,6 +45,10 @@ int measure(const Options& options, const JobEnvironment& job) {
   const auto world = connect_world().value_or_throw();
   if (options.subject == Subject::kPointToPoint) {
     run_pair(*world, options);
+    return kExitOk;
+  }
+  if (options.subject == Subject::kMachine) {
+    measure_machine(*world, options);
     return kExitOk;
   }
   if (options.subject == Subject::kTune) {

@@ -169,6 +169,13 @@ void add_pair(CLI::App& app, Options& options) {
   sub->add_flag("--references", options.only_references, "Only sockets and memory");
 }
 
+void add_machine(CLI::App& app, Options& options) {
+  CLI::App* sub = app.add_subcommand(
+      "machine", "What cores do at best, all ranks at the same time: multiply, read, copy");
+  sub->callback([&options] { options.subject = Subject::kMachine; });
+  add_common(*sub, options);
+}
+
 void add_explain(CLI::App& app, Options& options) {
   CLI::App* sub = app.add_subcommand(
       "explain", "Which algorithm is chosen, what the cost model predicts, and of what terms");
@@ -255,6 +262,7 @@ Options parse_command_line(int argc, char** argv, std::string& help) {
   app.ignore_underscore();
   for (const Command& command : kCollectives) add_collective(app, command, options);
   add_pair(app, options);
+  add_machine(app, options);
   add_explain(app, options);
   add_tune(app, options);
   add_training(app);

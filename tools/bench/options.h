@@ -12,7 +12,7 @@
 
 namespace dlaunch::bench {
 
-enum class Subject { kCollective, kPointToPoint, kExplain, kTune };
+enum class Subject { kCollective, kPointToPoint, kMachine, kExplain, kTune };
 
 struct Options {
   Subject subject = Subject::kCollective;

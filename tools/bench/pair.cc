@@ -65,8 +65,13 @@ void write_json(const Options& options, const std::vector<PairCell>& cells) {
   nlohmann::ordered_json document{{"operation", "p2p"}, {"ranks", 2}};
   for (const PairCell& cell : cells) {
     nlohmann::ordered_json line{{"way", cell.way}, {"bytes", cell.bytes}};
-    if (cell.round_trip) line["round_trip_us"] = cell.round_trip->median * 1e6;
-    line["one_way_us"] = cell.one_way.median * 1e6;
+    const auto add = [&line](const std::string& name, const Summary& summary) {
+      line[name] = summary.median * 1e6;
+      line[name + "_p10"] = summary.p10 * 1e6;
+      line[name + "_p90"] = summary.p90 * 1e6;
+    };
+    if (cell.round_trip) add("round_trip_us", *cell.round_trip);
+    add("one_way_us", cell.one_way);
     document["cells"].push_back(line);
   }
   write_document(options.json_path, document);

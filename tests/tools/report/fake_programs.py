@@ -10,8 +10,13 @@ value = lambda name, default="": words[words.index(name) + 1] if name in words e
 counts, subject = [int(count) for count in value("--counts", "0").split(",")], words[0]
 if subject == "p2p":
     ways = ["memcpy", "memcpy_both", "shared_flag", "socket_spinning", "socket_blocking"]
-    document = {"cells": [{"way": way, "bytes": count, "round_trip_us": 0.1, "one_way_us": 0.05 + count * 1e-4}
+    document = {"operation": "p2p", "ranks": 2, "cells": [{"way": way, "bytes": count, "one_way_us": 0.05 + count * 1e-4,
+                           "one_way_us_p10": 0.04 + count * 1e-4, "one_way_us_p90": 0.06 + count * 1e-4,
+                           "round_trip_us": 0.1, "round_trip_us_p10": 0.1, "round_trip_us_p90": 0.2}
                           for way in ways for count in counts]}
+elif subject == "machine":
+    document = {"operation": "machine", "ranks": int(value("--nproc")), "cells": [
+        {"what": what, "how": "somehow", "unit": "GB/s", "rate": 20, "rate_p10": 19, "rate_p90": 21} for what in ("fp32", "copy")]}
 else:
     scale = 2 if value("--algorithm") == "ring" else 1
     document = {"cells": [{"count": count, "bytes": 4 * count, "us": count * 0.01 * scale, "us_p10": count * 0.009 * scale,

@@ -130,7 +130,7 @@ class ReportTest(unittest.TestCase):
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertIn("The run did not come to its end: the disk is full.", self.page().missing)
         self.assertEqual(self.results()["steps"]["printing/run"]["state"], "done")
-        self.assertIn("all-reduce beside the peers, 2 ranks: not run", self.page().missing)
+        self.assertIn("all-reduce beside the peers, ranks: 2: not run", self.page().missing)
 
     def test_without_matplotlib_there_are_tables(self):
         self.run_report("--only", "collectives", script=WITHOUT_MATPLOTLIB)

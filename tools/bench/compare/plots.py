@@ -103,7 +103,7 @@ def all_reduce(runs, names, log):
         panel.set_visible(False)
     for axes, ranks in zip(panels.flat, worlds):
         series = by_count(table, ranks)
-        axes.set(xscale="log", yscale="log", title=f"{ranks} ranks")
+        axes.set(xscale="log", yscale="log", title=f"{ranks} rank{'s' * (ranks > 1)}")
         labels = lines_of(axes, series, names)
         counts = sorted({count for of_ranks, count in table if of_ranks == ranks})
         if limit and ranks > 1:
@@ -114,7 +114,7 @@ def all_reduce(runs, names, log):
         ratios = [tables.ratio_to_best(of_cell)[0] for (of_ranks, _), of_cell in table.items() if of_ranks == ranks]
         ratios = [ratio for ratio in ratios if ratio]
         if ratios:
-            axes.set_title(f"{ranks} ranks: {tables.geometric_mean(ratios):.2f} of the best peer's time", fontsize=11)
+            axes.set_title(f"{ranks} rank{'s' * (ranks > 1)}: {tables.geometric_mean(ratios):.2f} of the best peer's time", fontsize=11)
         axes.set_xlabel("float32 elements")
         axes.set_ylabel("all-reduce, µs")
     figure.suptitle("All-reduce: median time of the slowest rank (bands: 10-90 % of the repetitions)", fontsize=12)

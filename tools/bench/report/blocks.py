@@ -89,7 +89,9 @@ def table_of(figures, measure, keys, caption, command, ours=OURS):
             row.append(ratio_text(ratio(of_case, ours)))
         rows.append(row)
     head = [*keys.values(), *names] + (["ours / best peer"] if compared else [])
-    return Table(f"{caption} ({here[0]['unit']}; median and spread)" if here[0]["unit"] else caption, head, rows, command,
+    units = {entry["unit"] for entry in here}
+    unit = f"{units.pop()}; " if len(units) == 1 and "" not in units else ""
+    return Table(f"{caption} ({unit}median and spread)", head, rows, command,
                  text_columns=sum(isinstance(value, str) for value in next(iter(cells))))
 
 
@@ -108,4 +110,7 @@ def command_of(document, section):
 
 
 def ratio_text(value):
-    return "–" if value is None else f"{value:.2f}"
+    """Two digits of a ratio, as people read them."""
+    if value is None:
+        return "–"
+    return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"

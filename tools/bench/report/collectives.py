@@ -23,13 +23,13 @@ def plan(context):
         command = context.tool("compare_collectives", "course", "--ranks", str(ranks), *common)
         steps.append(Step(NAME, f"course-{ranks}", command, (8 if context.quick else 20) + ranks / 2,
                           lambda folder, _: read_lines(folder, "course.jsonl"),
-                          about=f"ring against butterfly, {ranks} workers"))
+                          about=f"ring against butterfly, workers: {ranks}"))
     for ranks in GRID_RANKS:
         command = context.tool("compare_collectives", "allreduce", "--ring", "--ranks", str(ranks), "--counts", counts,
                                *common)
         steps.append(Step(NAME, f"peers-{ranks}", command, (12 if context.quick else 40) + 3 * ranks,
                           lambda folder, _: read_lines(folder, "allreduce.jsonl"),
-                          about=f"all-reduce beside the peers, {ranks} ranks"))
+                          about=f"all-reduce beside the peers, ranks: {ranks}"))
     return steps, {}
 
 

@@ -7,7 +7,7 @@ import time
 
 from compare.contenders import imports_torch
 
-from . import batch_norm, collectives, context, drawing, infrastructure, launching, machine, printing, training
+from . import batch_norm, collectives, comparison, context, drawing, infrastructure, launching, machine, printing, training
 from . import results as result_files
 from .runner import Interrupted, Interruption, Runner, format_minutes
 
@@ -23,7 +23,8 @@ def log(text):
 def parse_arguments(description, root, words):
     parser = argparse.ArgumentParser(prog="report", description=description,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", metavar="OUT_DIR", help="of the report; a run that was interrupted goes on there")
+    parser.add_argument("folder", metavar="OUT_DIR", nargs="?",
+                        help="of the report; a run that was interrupted goes on there")
     names = ", ".join(section.NAME for section in SECTIONS)
     parser.add_argument("--only", metavar="SECTIONS", help=f"some of: {names}")
     parser.add_argument("--quick", action="store_true", help="under ten minutes: fewer rounds, shorter, smaller")
@@ -32,8 +33,11 @@ def parse_arguments(description, root, words):
     parser.add_argument("--torchrun", help="path of torchrun; without, beside that Python or in PATH")
     parser.add_argument("--data", default=os.path.join(root, "data", "cifar-100-binary"),
                         help="folder of CIFAR-100's binary files")
+    parser.add_argument("--compare", nargs=2, metavar=("A", "B"), help="measure nothing; what differs between two reports")
     parser.add_argument("--draw", action="store_true", help="measure nothing; the page from what has been measured")
     arguments = parser.parse_args(words)
+    if (arguments.folder is None) == (arguments.compare is None):
+        parser.error("either OUT_DIR or --compare A B")
     known = {section.NAME: section for section in SECTIONS}
     chosen = arguments.only.split(",") if arguments.only else list(known)
     for name in chosen:
@@ -95,6 +99,9 @@ def measure(results, sections, setting):
 def main(description, root, words):
     arguments = parse_arguments(description, root, words)
     try:
+        if arguments.compare:
+            sys.stdout.write(comparison.compare(*(result_files.load(name).document for name in arguments.compare)))
+            return 0
         if arguments.draw:
             results = result_files.load(arguments.folder)
             code = 0

@@ -15,6 +15,7 @@ class Context:
     data: str  # folder of CIFAR-100's binary files
     quick: bool
     has_gpu: bool
+    cores: int = os.cpu_count() or 1
 
     def tool(self, name, *words):
         """A command line of one of tools/bench."""

@@ -1,7 +1,7 @@
 """From results.json to report.html and report.pdf."""
 import os
 
-from . import page
+from . import page, summary
 from .blocks import Table, paragraph
 from .runner import format_minutes
 
@@ -29,7 +29,7 @@ def draw(results, sections, log):
 
 
 def render(document, sections, log, missing, for_page):
-    parts = []
+    parts = [(summary.NAME, summary.TITLE, [], summary.blocks(document["figures"], log))]
     for section, (_, lines) in zip(sections, section_missing(document, sections)):
         entries = [entry for entry in document["figures"] if entry["section"] == section.NAME]
         measured = any(step["section"] == section.NAME and step["state"] == "done" for step in document["steps"].values())

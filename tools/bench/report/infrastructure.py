@@ -1,8 +1,8 @@
-"""Section: what was measured on, and with; what memory does by itself."""
+"""Section: what was measured on, and with; what cores, memory and sockets do by themselves."""
 import json
 import os
 
-from .blocks import Table, figure, paragraph
+from .blocks import Table, command_of, figure, paragraph, table_of
 from .runner import Step
 
 NAME, TITLE, PEERS = "infrastructure", "Infrastructure", []
@@ -12,28 +12,56 @@ WAYS = {"memcpy": "one core copies", "memcpy_both": "both of two ranks copy", "s
         "socket_spinning": "TCP on loopback, polled", "socket_blocking": "TCP on loopback, blocking"}
 
 
+RATES = {"fp32": "fp32 multiply-adds, GFLOP/s", "bf16": "bf16 multiply-adds, GFLOP/s", "read": "reading memory, GB/s",
+         "copy": "copying memory, GB/s"}
+
+
 def plan(context):
     def read(folder, _):
-        with open(os.path.join(folder, "p2p.json"), encoding="utf-8") as file:
+        with open(os.path.join(folder, "figures.json"), encoding="utf-8") as file:
             return json.load(file)
 
+    common = ["--seconds", "0.1" if context.quick else "0.3", "--json", "{out}/figures.json"]
+    steps = []
+    for ranks in sorted({1, context.cores}):
+        command = [context.program("dbench"), "machine", "--nproc", str(ranks), *common]
+        steps.append(Step(NAME, f"machine-{ranks}", command, 2, read, about=f"what {ranks} cores do at best"))
     sizes = ",".join(map(str, [8, *SIZES]))
     command = [context.program("dbench"), "p2p", "--nproc", "2", "--references", "--dtype", "u8", "--counts", sizes,
-               "--seconds", "0.1" if context.quick else "0.3", "--json", "{out}/p2p.json"]
+               *common]
+    steps.append(Step(NAME, "memory", command, 7 if context.quick else 20, read, about="memory and sockets"))
     left_out = {"GPU": "nvidia-smi names no device"} if not context.has_gpu else {
         "copies to and from the GPU": "no tool here measures them yet"}
-    return [Step(NAME, "memory", command, 8 if context.quick else 20, read, about="memory and sockets")], left_out
+    return steps, left_out
 
 
 def figures(data):
     found = []
-    for cell in data.get("infrastructure/memory", {}).get("cells", []):
-        way, size, seconds = cell["way"], cell["bytes"], cell["one_way_us"] * 1e-6
-        if way.startswith("memcpy"):
-            found.append(figure(NAME, "copying", {"bytes": size}, WAYS[way], "GB/s", [size / seconds * 1e-9], "higher"))
-        elif size == 8 and "round_trip_us" in cell:
-            found.append(figure(NAME, "round trip", {"bytes": size}, WAYS[way], "µs", [cell["round_trip_us"]]))
+    for document in data.values():
+        for cell in document["cells"]:
+            if document["operation"] == "machine":
+                found.append(figure(NAME, "at best", {"what": RATES[cell["what"]]}, cores_text(document["ranks"]),
+                                    cell["unit"], [cell["rate"]], "higher", cell["rate_p10"], cell["rate_p90"]))
+                continue
+            way, size = cell["way"], cell["bytes"]
+            if way.startswith("memcpy"):
+                rates = [size / cell["one_way_us" + part] * 1e-3 for part in ("", "_p90", "_p10")]
+                found.append(figure(NAME, "copying", {"bytes": size}, WAYS[way], "GB/s", rates[:1], "higher", *rates[1:]))
+            elif size == 8 and "round_trip_us" in cell:
+                found.append(figure(NAME, "round trip", {"bytes": size}, WAYS[way], "µs", [cell["round_trip_us"]],
+                                    low=cell["round_trip_us_p10"], high=cell["round_trip_us_p90"]))
     return found
+
+
+def cores_text(ranks):
+    return "one core" if ranks == 1 else f"{ranks} cores"
+
+
+def peak(entries, kind):
+    """The measured (fp32, bf16) rate of all cores in GFLOP/s, or None."""
+    rates = [entry["value"] for entry in entries if entry["section"] == NAME and entry["measure"] == "at best"
+             and entry["case"]["what"] == RATES[kind]]
+    return max(rates, default=None)
 
 
 def blocks(document, entries, _plots):
@@ -53,22 +81,11 @@ def blocks(document, entries, _plots):
             ["build", f"{build['build_type']} {build['flags']}"],
             *sorted(machine["libraries"].items()), *machine["peers"].items(), *machine["tools"].items()]
     yield Table("Versions", ["", ""], [list(row) for row in rows], "dpkg-query -W", text_columns=2)
-    yield paragraph("Memory as programs see it: copied bytes per second, of buffers of a size. Each copied byte is read "
-                    "once and written once.")
-    yield from tables(document, entries)
-
-
-def tables(document, entries):
-    command = document["steps"].get("infrastructure/memory", {}).get("command", "")
-    copies = {}
-    for entry in entries:
-        if entry["measure"] == "copying":
-            copies.setdefault(entry["case"]["bytes"], {})[entry["contender"]] = entry
-    if copies:
-        names = [WAYS["memcpy"], WAYS["memcpy_both"]]
-        rows = [[f"{size:,}"] + [f"{of_size[name]['value']:.1f}" if name in of_size else "–" for name in names]
-                for size, of_size in sorted(copies.items()) if size >= SIZES[0]]
-        yield Table("Copying memory, GB/s of each core", ["bytes", *names], rows, command, text_columns=0)
-    trips = [[entry["contender"], f"{entry['value']:.2f}"] for entry in entries if entry["measure"] == "round trip"]
-    if trips:
-        yield Table("8 bytes there and back between two processes, µs", ["way", "µs"], trips, command)
+    command = command_of(document, NAME)
+    yield table_of(entries, "at best", {"what": ""}, "What cores do at best, all at the same time; copied bytes count twice",
+                   command)
+    if "amx_bf16" in cpu["instructions"]:
+        yield paragraph("The bf16 rate is that of AVX512-BF16. This processor has AMX too, which was not measured.")
+    for measure, caption in (("copying", "Copying a buffer, each core; a copied byte counts once"),
+                             ("round trip", "There and back between two processes")):
+        yield table_of(entries, measure, {"bytes": "bytes"}, caption, command)

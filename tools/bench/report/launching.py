@@ -22,7 +22,7 @@ def plan(context):
             seconds = (rounds + 1) * (3 if what != "barrier" else 1 + ranks / 10)
             steps.append(Step(NAME, f"{what}-{ranks}", command, seconds,
                               lambda folder, _: read_lines(folder, "launchers.jsonl"),
-                              about=f"{what}, {ranks} ranks"))
+                              about=f"{what}, ranks: {ranks}"))
     return steps, {}
 
 

@@ -1,8 +1,11 @@
 """Pictures that only the report has. The others are those of compare/plots.py, whose colours and markers hold here too."""
 import io
+import math
 import re
 
 from compare import plots as bench_plots
+
+from .blocks import ratio_text
 
 COLOURS = {"dlaunch": "#D55E00", "openmpi": "#0072B2", "hydra": "#009E73", "torchrun": "#CC79A7"}
 SHOWN = {"openmpi": "Open MPI", "hydra": "Hydra"}
@@ -61,6 +64,30 @@ def launchers(entries, log):
     handles, labels = axes_of[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower center", ncols=len(names), frameon=False)
     figure.tight_layout(rect=(0, 0.07, 1, 1))
+    return figure
+
+
+def ratios(rows, log):
+    """A line of dots for each (name, values), around 1 on a logarithmic axis."""
+    module = bench_plots.pyplot(log)
+    if module is None:
+        return None
+    figure, axes = module.subplots(figsize=(9.5, 0.8 + 0.42 * len(rows)))
+    for place, (_, values) in enumerate(rows):
+        mean = math.exp(sum(map(math.log, values)) / len(values))
+        colour = COLOURS["dlaunch"] if mean > 1 else COLOURS["openmpi"]
+        axes.plot(values, [place] * len(values), linestyle="", marker="o", markersize=5, color=colour, alpha=0.5,
+                  markeredgewidth=0)
+        axes.plot([mean], [place], linestyle="", marker="|", markersize=17, markeredgewidth=3, color=colour)
+        axes.annotate(ratio_text(mean), (1, place), xycoords=("axes fraction", "data"), xytext=(8, 0),
+                      textcoords="offset points", va="center", fontsize=9)
+    axes.axvline(1, color="#000000", linewidth=1)
+    axes.set(xscale="log", xlabel="ours / best peer")
+    axes.set_yticks(range(len(rows)), [name for name, _ in rows])
+    axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    figure.tight_layout(rect=(0, 0, 0.96, 1))
     return figure
 
 

@@ -3,13 +3,15 @@ import os
 
 from compare import accuracy
 
-from . import training_plots
+from . import infrastructure, training_plots
 from .blocks import Plot, command_of, figure, paragraph, quantile, table_of
 from .context import read_lines
 from .runner import Step
 
 NAME, TITLE, PEERS = "training", "Training", ["PyTorch"]
 ALWAYS = False
+# Forward and backward, two for each multiply-add; the first layer needs no gradient of the images.
+GFLOP_PER_IMAGE = {"small_cnn": 0.0513, "resnet18": 3.33}
 SHOWN = {"torch": "PyTorch", "torch channels_last": "PyTorch channels_last"}
 # network, batch, accumulation steps, precision, steps that count, seconds of a round
 FULL = [("small_cnn", 32, 1, "fp32", 60, 30), ("small_cnn", 32, 2, "fp32", 30, 30), ("small_cnn", 32, 1, "bf16", 60, 25),
@@ -80,15 +82,28 @@ def figures(data):
     return found
 
 
+def limits(document):
+    """(network, precision) -> images per second that the cores' peak allows, where that is known."""
+    found = {}
+    for precision in ("fp32", "bf16"):
+        peak = infrastructure.peak(document["figures"], precision)
+        # Of AMX, which is taken for bf16 where there is one, no peak is measured.
+        if peak and (precision == "fp32" or "amx_bf16" not in document["machine"]["cpu"]["instructions"]):
+            found.update({(network, precision): peak / gflop for network, gflop in GFLOP_PER_IMAGE.items()})
+    return found
+
+
 def blocks(document, entries, log):
     data = {key: step["data"] for key, step in document["steps"].items()
             if step["section"] == NAME and step["state"] == "done"}
     yield paragraph("Two ranks of one thread each. Ours with SyncBatchNorm, PyTorch's DistributedDataParallel over Gloo "
                     "with plain batch normalisation, as nn.SyncBatchNorm refuses CPU tensors; in both layouts, of which the "
                     "better counts. Images that stay in memory; a step is forward, backward, reduction and update.")
-    drawn = training_plots.speed(entries, log)
+    drawn = training_plots.speed(entries, limits(document), log)
     if drawn:
-        yield Plot("Images per second of both ranks together; whiskers: least and greatest of the rounds.", drawn)
+        yield Plot("Images per second of both ranks together; whiskers: least and greatest of the rounds. Dashed: what all "
+                   "multiplications of an image, done directly, take at the cores' measured peak (Winograd needs fewer).",
+                   drawn)
     keys = {"network": "network", "precision": "type", "batch": "batch", "accumulation": "acc. steps"}
     command = command_of(document, NAME)
     yield table_of(entries, "speed", keys, "Speed", command)

@@ -51,8 +51,8 @@ def series_of(entries, measure, ranks):
     return {key: sorted(points) for key, points in found.items()}
 
 
-def speed(entries, log):
-    """A panel for each network, a group of bars for each way of training it."""
+def speed(entries, limits, log):
+    """A panel for each network, a group of bars for each way of training it, and what the cores' peak allows."""
     here = [entry for entry in entries if entry["measure"] == "speed"]
     module = bench_plots.pyplot(log) if here else None
     if module is None:
@@ -70,6 +70,12 @@ def speed(entries, log):
     for axes, network in zip(panels[0], networks):
         bars(axes, groups[network], names, COLOURS, "images/s", logarithmic=False)
         axes.set_title(network, fontsize=11)
+        for place, group in enumerate(groups[network]):
+            limit = limits.get((network, group.partition("\n")[0]))
+            if limit:
+                axes.hlines(limit, place - 0.45, place + 0.45, color=bench_plots.LIMIT_COLOUR, linestyle=(0, (4, 2)))
+                axes.annotate("cores' peak", (place + 0.45, limit), xytext=(0, 3), textcoords="offset points",
+                              ha="right", fontsize=8, color=bench_plots.LIMIT_COLOUR)
     handles = {text: handle for axes in panels[0] for handle, text in zip(*axes.get_legend_handles_labels())}
     figure.legend(handles.values(), handles.keys(), loc="lower center", ncols=len(handles), frameon=False)
     figure.tight_layout(rect=(0, 0.07, 1, 1))

@@ -1,0 +1,96 @@
+#include "tools/bench/machine.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "tools/bench/measure/repeat.h"
+#include "tools/bench/measure/statistics.h"
+#include "tools/bench/references/peak.h"
+#include "tools/bench/report.h"
+#include "tools/bench/world_ranks.h"
+
+namespace dlaunch::bench {
+namespace {
+
+constexpr double kGiga = 1e9;
+constexpr std::uint64_t kRounds = 200'000;  // of a kernel in a repetition: some hundred µs
+
+struct Rate {
+  std::string what;
+  std::string how;
+  std::string unit;
+  double work = 0;  // of one rank in a repetition
+  Summary seconds;
+};
+
+/// Words of a buffer of each rank: all together several times the last cache.
+std::size_t buffer_words(int ranks) {
+  const std::size_t cache = static_cast<std::size_t>(std::max(sysconf(_SC_LEVEL3_CACHE_SIZE), 0L));
+  const std::size_t least = std::size_t{64} << 20;
+  return std::max(least, 4 * cache / static_cast<std::size_t>(ranks)) / sizeof(std::uint64_t);
+}
+
+std::vector<Rate> measure_rates(WorldRanks& ranks, const Limits& limits) {
+  std::vector<Rate> rates;
+  const auto measure = [&](Rate rate, const std::function<void()>& run) {
+    rate.seconds = summarize(repeat(ranks, limits, {.prepare = {}, .run = run, .check = {}}));
+    rates.push_back(std::move(rate));
+  };
+  for (const PeakKernel& kernel : peak_kernels()) {
+    measure({.what = kernel.type,
+             .how = kernel.instructions,
+             .unit = "GFLOP/s",
+             .work = kernel.flop_per_round * static_cast<double>(kRounds),
+             .seconds = {}},
+            [&] { kernel.run(kRounds); });
+  }
+  std::vector<std::uint64_t> from(buffer_words(ranks.size()), 1);
+  std::vector<std::uint64_t> to(from.size(), 2);
+  const auto bytes = static_cast<double>(from.size() * sizeof from[0]);
+  volatile std::uint64_t sum = 0;  // so that reading is not left out
+  measure({.what = "read", .how = "sum", .unit = "GB/s", .work = bytes, .seconds = {}},
+          [&] { sum = std::accumulate(from.begin(), from.end(), std::uint64_t{0}); });
+  measure({.what = "copy", .how = "memcpy", .unit = "GB/s", .work = 2 * bytes, .seconds = {}},
+          [&] { std::memcpy(to.data(), from.data(), from.size() * sizeof from[0]); });
+  return rates;
+}
+
+}  // namespace
+
+void measure_machine(Communicator& world, const Options& options) {
+  WorldRanks ranks(world);
+  const std::vector<Rate> rates = measure_rates(ranks, options.limits);
+  if (world.rank() != 0) return;
+  std::printf("# %d ranks together, from the slowest one's time; copied bytes count twice\n",
+              world.size());
+  std::printf("%6s  %-12s %12s %12s %12s\n", "what", "how", "median", "10%", "90%");
+  nlohmann::ordered_json document{{"operation", "machine"}, {"ranks", world.size()}};
+  for (const Rate& rate : rates) {
+    // The 10 % of the rate is the 90 % of the time.
+    const auto per_second = [&](double seconds) {
+      return rate.work * world.size() / seconds / kGiga;
+    };
+    std::printf("%6s  %-12s %12.1f %12.1f %12.1f %s\n", rate.what.c_str(), rate.how.c_str(),
+                per_second(rate.seconds.median), per_second(rate.seconds.p90),
+                per_second(rate.seconds.p10), rate.unit.c_str());
+    document["cells"].push_back({{"what", rate.what},
+                                 {"how", rate.how},
+                                 {"unit", rate.unit},
+                                 {"rate", per_second(rate.seconds.median)},
+                                 {"rate_p10", per_second(rate.seconds.p90)},
+                                 {"rate_p90", per_second(rate.seconds.p10)}});
+  }
+  if (!options.json_path.empty()) write_document(options.json_path, document);
+}
+
+}  // namespace dlaunch::bench
