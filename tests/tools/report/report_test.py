@@ -113,6 +113,18 @@ class ReportTest(unittest.TestCase):
         self.assertEqual(self.results()["steps"]["printing/run"]["state"], "done")
         self.assertNotIn("did not come to its end", self.page().text)
 
+    def test_what_the_tools_of_a_report_have_started_ends_with_it(self):
+        pid_file = os.path.join(self.folder, "pid")
+        fake_programs.write(self.programs, dbench=f"#!/bin/sh\necho $$ >{pid_file}\nexec sleep {DEADLINE}\n")
+        with subprocess.Popen(self.command("--only", "collectives"), env=self.environment, stderr=subprocess.DEVNULL) as process:
+            self.assertTrue(soon(lambda: os.path.exists(pid_file) and os.path.getsize(pid_file)))
+            process.terminate()
+            self.assertEqual(process.wait(timeout=DEADLINE), 1)
+        with open(pid_file, encoding="ascii") as file:
+            pid = int(file.read())
+        self.assertTrue(soon(lambda: not os.path.exists(f"/proc/{pid}")), "its program runs on")
+        self.assertIn("The run did not come to its end: interrupted by SIGTERM.", self.page().missing)
+
     def test_a_full_disk_ends_in_a_page_that_says_so(self):
         if subprocess.run(["unshare", "--user", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"],
                           capture_output=True, check=False).returncode != 0:

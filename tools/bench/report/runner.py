@@ -40,13 +40,11 @@ class Interruption:
             self.waiting = False
             raise Interrupted(self.wanted)
 
-    def check(self):
-        if self.wanted:
-            raise Interrupted(self.wanted)
-
     def __enter__(self):
         self.waiting = True
-        self.check()
+        if self.wanted:
+            self.waiting = False
+            raise Interrupted(self.wanted)
 
     def __exit__(self, *_):
         self.waiting = False

@@ -18,7 +18,7 @@ FULL = [("small_cnn", 32, 1, "fp32", 60, 30), ("small_cnn", 32, 2, "fp32", 30, 3
         ("small_cnn", 32, 2, "bf16", 30, 25), ("resnet18", 64, 1, "fp32", 3, 75), ("resnet18", 32, 2, "fp32", 3, 75),
         ("resnet18", 64, 1, "bf16", 3, 45)]
 QUICK = [("small_cnn", 32, 1, "fp32", 20, 15), ("small_cnn", 32, 2, "fp32", 15, 15),
-         ("resnet18", 64, 1, "bf16", 2, 32)]
+         ("resnet18", 32, 1, "bf16", 2, 18)]
 # configuration, epochs, seeds, seconds of a seed
 FULL_ACCURACY = [("cifar100_small_cnn", 4, (1, 2, 3), 220), ("cifar100_resnet20", 2, (1, 2), 330)]
 QUICK_ACCURACY = [("cifar100_small_cnn", 1, (1, 2), 55)]
