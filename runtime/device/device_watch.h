@@ -1,0 +1,113 @@
+// DeviceWatch: the thread that notices when collectives on a device go wrong, since no host thread
+// waits for them: an operation that does not end in its time, a rank that has died or left, an
+// error of the device or of its library. It fails the communicator on all ranks, and lets the
+// streams run on.
+//
+// The ranks' watches meet in a barrier of a communicator of their own ten times a second, by which
+// they find out about deaths and tell each other about failures.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/base/deadline.h"
+#include "runtime/base/status.h"
+#include "runtime/comm/communicator.h"
+#include "runtime/device/device_core.h"
+#include "runtime/device/device_path.h"
+#include "transport/endpoint.h"
+
+namespace dlaunch {
+
+/// When an operation on a device was seen to have ended.
+class EndTime {
+ public:
+  void set() {
+    if (!ended_.load()) {
+      when_ = std::chrono::steady_clock::now();
+      ended_ = true;
+    }
+  }
+  bool ended() const { return ended_; }
+  std::chrono::steady_clock::time_point when() const { return when_.load(); }
+
+ private:
+  std::atomic<std::chrono::steady_clock::time_point> when_{};
+  std::atomic<bool> ended_{false};
+};
+
+/// An operation that was queued.
+struct WatchedOperation {
+  MessageSignature signature;
+  std::uint64_t sequence = 0;
+  std::shared_ptr<DeviceEvent> begun;  // its time runs from here
+  std::shared_ptr<DeviceEvent> ended;
+  std::shared_ptr<EndTime> end_time;
+};
+
+class DeviceWatch {
+ public:
+  /// `control` is the watches' own, of all ranks (nullptr in a world of one); `hosts` are failed
+  /// together with the device's communicator. `path` may be nullptr. All of it but `control`
+  /// outlives the watch.
+  DeviceWatch(std::shared_ptr<DeviceCore> core, std::unique_ptr<Communicator> control,
+              DevicePath* path, std::string path_name, std::vector<Communicator*> hosts);
+  /// Leaves in an orderly way, or tells the others of a failure.
+  ~DeviceWatch();
+  DeviceWatch(const DeviceWatch&) = delete;
+  DeviceWatch& operator=(const DeviceWatch&) = delete;
+
+  /// Fails the communicator, here at once and soon everywhere. Never blocks. Any thread.
+  void fail(const Status& why);
+  /// From now on watches the operation. Any thread.
+  void add(DeviceLane lane, WatchedOperation operation);
+  /// Waits until nothing is queued any more, which is as long as the operations' own time.
+  void drain();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Queued {
+    WatchedOperation operation;
+    std::optional<Clock::time_point> begun;  // when it was seen
+  };
+
+  void run();
+  Status look();
+  Status look_at(DeviceLane lane, std::deque<Queued>& queue);
+  Status beat();
+  Status overdue_at(DeviceLane lane, Queued& head);
+  std::string name_of(const WatchedOperation& operation) const;
+  bool idle() const;
+  void tell();
+
+  const std::shared_ptr<DeviceCore> core_;
+  std::unique_ptr<Communicator> control_;
+  DevicePath* const path_;
+  const std::string path_name_;
+  const std::vector<Communicator*> hosts_;
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::array<std::deque<Queued>, kDeviceLanes> queues_;
+  bool stopping_ = false;
+
+  // Of the thread:
+  std::optional<Work> beat_;
+  Clock::time_point next_beat_{};
+  std::optional<int> left_;  // a rank that has closed its communicator
+  Clock::time_point left_at_{};
+  bool told_ = false;
+  std::thread thread_;
+};
+
+}  // namespace dlaunch

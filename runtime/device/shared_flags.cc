@@ -1,0 +1,79 @@
+#include "runtime/device/shared_flags.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include "runtime/base/descriptor.h"
+#include "runtime/device/agreement.h"
+
+namespace dlaunch {
+namespace {
+
+/// Where the others find rank 0's file. Sent as it is.
+struct FilePlace {
+  std::int64_t process = 0;
+  std::int64_t descriptor = -1;
+};
+
+// A file without a name: gone with the last process that has mapped it, however that ends.
+Result<Descriptor> make_file(std::size_t bytes) {
+  Descriptor file(::memfd_create("dlaunch-device", MFD_CLOEXEC));
+  if (!file.is_open()) return Status::from_errno("memfd_create", errno);
+  if (::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0) {
+    return Status::from_errno("ftruncate", errno);
+  }
+  return file;
+}
+
+Result<Descriptor> open_file(const FilePlace& place) {
+  const std::string path =
+      "/proc/" + std::to_string(place.process) + "/fd/" + std::to_string(place.descriptor);
+  Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!file.is_open()) return Status::from_errno("open " + path, errno);
+  return file;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<SharedFlags>> SharedFlags::connect(Communicator& host, Device& device) {
+  const FlagLayout layout{host.size()};
+  const std::size_t bytes = round_up(layout.words() * sizeof(std::uint32_t), kPage);
+  Result<Descriptor> file = Status(StatusCode::kUnavailable, "not opened yet");
+  FilePlace place;
+  if (host.rank() == 0) {
+    file = make_file(bytes);
+    if (file.ok()) place = {.process = ::getpid(), .descriptor = file->get()};
+  }
+  DLAUNCH_RETURN_IF_ERROR(host.broadcast(Buffer(&place, 2, DType::kI64), 0));
+  if (host.rank() != 0) file = open_file(place);
+
+  std::unique_ptr<SharedFlags> flags(new SharedFlags(layout));
+  Status own = file.status();
+  if (own.ok()) own = flags->set_up(*file, bytes, host.rank(), device);
+  // Nobody begins, and rank 0 does not close its file, before all are there.
+  DLAUNCH_RETURN_IF_ERROR(agree(host, own).within("shared flags"));
+  return flags;
+}
+
+Status SharedFlags::set_up(const Descriptor& file, std::size_t bytes, int rank, Device& device) {
+  auto memory = Mapping::of_file(file.get(), bytes);
+  DLAUNCH_RETURN_IF_ERROR(memory.status());
+  memory_ = *std::move(memory);
+  auto pinned = device.pin({memory_.data(), memory_.size()});
+  DLAUNCH_RETURN_IF_ERROR(pinned.status());
+  pinned_ = *std::move(pinned);
+  // Before the first operation every slot counts as read.
+  for (const DeviceLane lane : kAllDeviceLanes) {
+    for (int to = 0; to < layout_.world; ++to) {
+      store(layout_.flag(lane, MemoryPhase::kRead, rank, to), 1);
+    }
+  }
+  return Status();
+}
+
+}  // namespace dlaunch

@@ -1,0 +1,117 @@
+#include "runtime/device/staging.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/device/staged_work.h"
+
+namespace dlaunch {
+namespace {
+
+Status not_while_capturing() {
+  return Status(StatusCode::kUnavailable,
+                "this call goes through host memory and cannot be part of a CUDA graph");
+}
+
+Segments one(void* memory, std::size_t bytes) {
+  Segments segments;
+  segments.add(memory, bytes);
+  return segments;
+}
+
+}  // namespace
+
+Status Staging::run(Communicator& host, const CollectiveCall& call) {
+  DeviceStream& stream = core_->device->compute();
+  if (stream.capturing()) return not_while_capturing();
+  auto work = StagedWork::of_call(core_, call, rank_);
+  DLAUNCH_RETURN_IF_ERROR(work.status());
+  DLAUNCH_RETURN_IF_ERROR((*work)->load(stream));
+  auto loaded = stream.record();
+  DLAUNCH_RETURN_IF_ERROR(loaded.status());
+  DLAUNCH_RETURN_IF_ERROR(core_->wait_for(**loaded));
+  DLAUNCH_RETURN_IF_ERROR(host.run((*work)->host_call()));
+  return (*work)->store(stream);
+}
+
+Work Staging::start(Communicator& host, const CollectiveCall& call, DeviceStream& stream) {
+  if (core_->device->compute().capturing()) return Work::finished(not_while_capturing());
+  auto made = StagedWork::of_call(core_, call, rank_);
+  if (!made.ok()) return Work::finished(made.status());
+  const std::shared_ptr<StagedWork> work = *made;
+  Status status = work->load(stream);
+  if (status.ok()) {
+    status = stream.call([work, gate = gate_, &host] {
+      const std::scoped_lock lock(gate->mutex);
+      work->begin(gate->closed ? Work::finished(
+                                     Status(StatusCode::kAborted, "the communicator was destroyed"))
+                               : host.start(work->host_call()));
+    });
+  }
+  if (!status.ok()) return Work::finished(std::move(status));
+  return keep(work);
+}
+
+Result<PinnedPool::Block> Staging::fetch(ConstBuffer data) {
+  DeviceStream& stream = core_->device->compute();
+  if (stream.capturing()) return not_while_capturing();
+  auto block = core_->pool.take(data.bytes());
+  DLAUNCH_RETURN_IF_ERROR(block.status());
+  DLAUNCH_RETURN_IF_ERROR(stream.copy(block->data(), data.data, data.bytes()));
+  auto fetched = stream.record();
+  DLAUNCH_RETURN_IF_ERROR(fetched.status());
+  DLAUNCH_RETURN_IF_ERROR(core_->wait_for(**fetched));
+  return block;
+}
+
+Status Staging::send(Communicator& host, ConstBuffer data, int peer, std::uint64_t tag) {
+  auto block = fetch(data);
+  DLAUNCH_RETURN_IF_ERROR(block.status());
+  Status sent = host.send(ConstBuffer(block->data(), data.count, data.dtype), peer, tag);
+  core_->pool.give(*std::move(block), nullptr);
+  return sent;
+}
+
+Status Staging::recv(Communicator& host, Buffer data, int peer, std::uint64_t tag) {
+  DeviceStream& stream = core_->device->compute();
+  if (stream.capturing()) return not_while_capturing();
+  auto block = core_->pool.take(data.bytes());
+  DLAUNCH_RETURN_IF_ERROR(block.status());
+  DLAUNCH_RETURN_IF_ERROR(host.recv(Buffer(block->data(), data.count, data.dtype), peer, tag));
+  StagedWork work(core_, *std::move(block), one(data.data, data.bytes()));
+  return work.store(stream);
+}
+
+Work Staging::start_send(Communicator& host, ConstBuffer data, int peer, std::uint64_t tag) {
+  auto block = fetch(data);
+  if (!block.ok()) return Work::finished(block.status());
+  const ConstBuffer staged(block->data(), data.count, data.dtype);
+  auto work = std::make_shared<StagedWork>(core_, *std::move(block), Segments());
+  work->begin(host.start_send(staged, peer, tag));
+  return keep(std::move(work));
+}
+
+Work Staging::start_recv(Communicator& host, Buffer data, int peer, std::uint64_t tag) {
+  if (core_->device->compute().capturing()) return Work::finished(not_while_capturing());
+  auto block = core_->pool.take(data.bytes());
+  if (!block.ok()) return Work::finished(block.status());
+  const Buffer staged(block->data(), data.count, data.dtype);
+  auto work = std::make_shared<StagedWork>(core_, *std::move(block), one(data.data, data.bytes()));
+  work->begin(host.start_recv(staged, peer, tag));
+  return keep(std::move(work));
+}
+
+// The host communicator uses the memory of a call until it has ended, whether anyone waits or not.
+Work Staging::keep(std::shared_ptr<StagedWork> work) {
+  const std::scoped_lock lock(mutex_);
+  std::erase_if(in_flight_, [](const auto& earlier) { return earlier->done(); });
+  in_flight_.push_back(work);
+  return Work(std::move(work));
+}
+
+void Staging::close() {
+  const std::scoped_lock lock(gate_->mutex);
+  gate_->closed = true;
+}
+
+}  // namespace dlaunch

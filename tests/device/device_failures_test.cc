@@ -1,0 +1,215 @@
+// What goes wrong while nobody waits on the host: found by the watch, told to all ranks, and the
+// streams run on.
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/device/fake_ranks.h"
+#include "tests/support/soon.h"
+
+namespace dlaunch::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+
+DeviceCommunicatorOptions over(DevicePathKind path, std::chrono::nanoseconds timeout = 60s) {
+  return {.path = path,
+          .timeout = timeout,
+          .memory = {.slot_bytes = 1 << 16, .one_shot_bytes = 1 << 12}};
+}
+
+/// Device memory full of ones.
+class Ones {
+ public:
+  Ones(FakeRank& rank, std::size_t count)
+      : memory_(rank.device->allocate(count * sizeof(float)).value_or_throw()), count_(count) {
+    std::fill_n(values(), count, 1.0F);
+  }
+  Buffer buffer() { return {memory_.get(), count_, DType::kF32}; }
+  float* values() { return static_cast<float*>(memory_.get()); }
+
+ private:
+  std::shared_ptr<void> memory_;
+  std::size_t count_;
+};
+
+/// What calls return once the communicator has failed; ok if it has not soon enough.
+Status failure_of(FakeRank& rank) {
+  Communicator& comm = *rank.communicator;
+  const std::vector<float> nothing;
+  std::vector<float> received;
+  const Deadline deadline = Deadline::after(kPromptly);
+  while (!deadline.expired()) {
+    // A message to oneself needs no other rank.
+    Status status = comm.send(nothing, comm.rank());
+    if (status.ok()) status = comm.recv(received, comm.rank());
+    if (!status.ok()) return status;
+    std::this_thread::sleep_for(1ms);
+  }
+  return Status();
+}
+
+void expect_the_streams_run_on(FakeRank& rank) {
+  EXPECT_TRUE(rank.device->synchronise()) << "the compute stream still waits";
+}
+
+class DeviceFailures : public ::testing::TestWithParam<int> {
+ protected:
+  int world() const { return GetParam(); }
+  int last() const { return GetParam() - 1; }
+};
+
+TEST_P(DeviceFailures, RankThatDoesNotCallIsNamedAtTheDeadline) {
+  run_fake_ranks(world(), over(DevicePathKind::kIpc, 300ms), [&](FakeRank rank) {
+    Ones data(rank, 1000);
+    if (rank.communicator->rank() != last()) {
+      EXPECT_TRUE(rank.communicator->all_reduce(data.buffer()).ok()) << "it is only queued";
+    }
+    const Status status = failure_of(rank);
+    EXPECT_EQ(status.code(), StatusCode::kTimeout) << status.to_string();
+    EXPECT_EQ(status.peer(), last()) << status.to_string();
+    EXPECT_THAT(status.to_string(), HasSubstr("all_reduce #1 sum f32[1000] over ipc"));
+    EXPECT_THAT(status.to_string(), HasSubstr("timed out after 0.3 s on the device"));
+    EXPECT_EQ(rank.communicator->barrier().code(), StatusCode::kTimeout) << "the host's end too";
+    expect_the_streams_run_on(rank);
+  });
+}
+
+TEST_P(DeviceFailures, DeadRankFailsTheOthersLongBeforeTheDeadline) {
+  for (const auto path : {DevicePathKind::kIpc, DevicePathKind::kStaging}) {
+    ThreadWorld network(world());
+    run_fake_ranks(network, world(), over(path), [&](FakeRank rank) {
+      Ones data(rank, 1000);
+      Communicator& comm = *rank.communicator;
+      std::vector<std::int32_t> connected(1);
+      if (comm.rank() == last()) {
+        for (int other = 0; other < last(); ++other) EXPECT_TRUE(comm.recv(connected, other).ok());
+        network.kill(last());
+        return;
+      }
+      EXPECT_TRUE(comm.send(connected, last()).ok());
+      Status status;
+      if (path == DevicePathKind::kStaging) {
+        status = rank.communicator->all_reduce(data.buffer());
+      } else {
+        EXPECT_TRUE(rank.communicator->start_all_reduce(data.buffer()).wait().ok());
+        status = failure_of(rank);
+      }
+      EXPECT_EQ(status.code(), StatusCode::kPeerLost) << status.to_string();
+      EXPECT_EQ(status.peer(), last()) << status.to_string();
+      expect_the_streams_run_on(rank);
+    });
+  }
+}
+
+TEST_P(DeviceFailures, RankThatLeavesEarlyIsNamed) {
+  run_fake_ranks(world(), over(DevicePathKind::kIpc), [&](FakeRank rank) {
+    Ones data(rank, 10);
+    if (rank.communicator->rank() == last()) return;
+    EXPECT_TRUE(rank.communicator->all_reduce(data.buffer()).ok());
+    const Status status = failure_of(rank);
+    EXPECT_EQ(status.code(), StatusCode::kPeerLeft) << status.to_string();
+    expect_the_streams_run_on(rank);
+  });
+}
+
+TEST_P(DeviceFailures, RankThatAbortsTellsTheOthersWhy) {
+  run_fake_ranks(world(), over(DevicePathKind::kIpc), [&](FakeRank rank) {
+    Ones data(rank, 10);
+    if (rank.communicator->rank() == last()) {
+      rank.communicator->abort(Status(StatusCode::kIo, "the disk is full"));
+    } else {
+      EXPECT_TRUE(rank.communicator->all_reduce(data.buffer()).ok());
+    }
+    const Status status = failure_of(rank);
+    EXPECT_EQ(status.code(), StatusCode::kIo) << status.to_string();
+    EXPECT_THAT(status.to_string(), HasSubstr("the disk is full"));
+    expect_the_streams_run_on(rank);
+  });
+}
+
+TEST_P(DeviceFailures, FailureOnTheHostIsOneOnTheDevice) {
+  run_fake_ranks(world(), over(DevicePathKind::kIpc), [&](FakeRank rank) {
+    std::vector<float> data(10);
+    Communicator& comm = *rank.communicator;
+    const Status mismatch = comm.rank() == last() ? comm.broadcast(data, 0) : comm.all_reduce(data);
+    EXPECT_EQ(mismatch.code(), StatusCode::kMismatch) << mismatch.to_string();
+    EXPECT_EQ(failure_of(rank).code(), StatusCode::kMismatch);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, DeviceFailures, ::testing::Values(2, 3, 5));
+
+TEST(DeviceCommunicator, DoesWhatCanBeRepeatedFromARecording) {
+  run_fake_ranks(3, over(DevicePathKind::kIpc), [&](FakeRank rank) {
+    Ones small(rank, 10);      // one shot
+    Ones large(rank, 40'000);  // in slices, several rounds
+    rank.device->begin_capture();
+    EXPECT_TRUE(rank.communicator->all_reduce(small.buffer()).ok());
+    EXPECT_TRUE(rank.communicator->all_reduce(large.buffer()).ok());
+    rank.device->end_capture();
+    for (int i = 0; i < 4; ++i) rank.device->replay();
+    EXPECT_TRUE(rank.communicator->all_reduce(small.buffer()).ok()) << "others may follow";
+    ASSERT_TRUE(rank.device->synchronise());
+    EXPECT_EQ(small.values()[9], 243.0F);
+    for (std::size_t i = 0; i < 40'000; ++i) ASSERT_EQ(large.values()[i], 81.0F);
+  });
+}
+
+TEST(DeviceCommunicator, RefusesToRecordWhatGoesThroughTheHost) {
+  run_fake_ranks(2, over(DevicePathKind::kStaging), [&](FakeRank rank) {
+    Ones data(rank, 10);
+    rank.device->begin_capture();
+    EXPECT_EQ(rank.communicator->all_reduce(data.buffer()).code(), StatusCode::kUnavailable);
+    rank.device->end_capture();
+    EXPECT_TRUE(rank.communicator->all_reduce(data.buffer()).ok()) << "that was harmless";
+  });
+}
+
+TEST(DeviceCommunicator, RefusesBuffersInDifferentMemoryInOneLine) {
+  run_fake_ranks(2, over(DevicePathKind::kIpc), [&](FakeRank rank) {
+    Ones data(rank, 10);
+    std::vector<float> output(20);
+    const Status status = rank.communicator->all_gather(data.buffer(), output);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(status.to_string(),
+              "all_gather: one buffer is in device memory, another in the host's");
+  });
+}
+
+TEST(DeviceCommunicator, TakesTheNextPathWhenOneCannotBeConnected) {
+  run_fake_ranks(2, over(DevicePathKind::kAuto), [&](FakeRank rank) {
+    // Slots do not fit.
+    const auto small = std::make_shared<FakeDevice>(FakeDeviceOptions{.memory = 1 << 14});
+    auto host = rank.communicator->split(0, 0);
+    ASSERT_TRUE(host.ok());
+    auto made = make_device_communicator(*std::move(host), small, over(DevicePathKind::kAuto));
+    ASSERT_TRUE(made.ok()) << made.status().to_string();
+    const auto memory = small->allocate(100).value_or_throw();
+    EXPECT_TRUE((*made)->all_reduce(Buffer(memory.get(), 10, DType::kF32)).ok());
+    auto again = rank.communicator->split(0, 0);
+    const Status forced =
+        make_device_communicator(*std::move(again), small, over(DevicePathKind::kIpc)).status();
+    EXPECT_THAT(forced.to_string(), HasSubstr("out of device memory"));
+  });
+}
+
+TEST(DeviceCommunicator, MovesMessagesBetweenTheMemoriesOfDeviceAndHost) {
+  run_fake_ranks(2, over(DevicePathKind::kIpc), [&](FakeRank rank) {
+    Ones data(rank, 10);
+    std::vector<float> received(10);
+    if (rank.communicator->rank() == 0) {
+      EXPECT_TRUE(rank.communicator->send(data.buffer(), 1, 4).ok());
+    } else {
+      EXPECT_TRUE(rank.communicator->recv(received, 0, 4).ok());
+      EXPECT_EQ(received, std::vector<float>(10, 1.0F));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace dlaunch::testing

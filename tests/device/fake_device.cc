@@ -1,0 +1,148 @@
+#include "tests/device/fake_device.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "runtime/base/deadline.h"
+#include "runtime/base/descriptor.h"
+#include "runtime/base/round_up.h"
+#include "tests/device/fake_stream.h"
+#include "transport/shm/mapping.h"
+
+namespace dlaunch::testing {
+namespace {
+
+// What a MemoryHandle holds.
+struct SharedFile {
+  pid_t process = 0;
+  int descriptor = -1;
+  std::size_t bytes = 0;
+};
+
+}  // namespace
+
+struct FakeDevice::Allocation {
+  std::size_t bytes = 0;
+  Descriptor file;
+};
+
+FakeDevice::FakeDevice(const FakeDeviceOptions& options)
+    : options_(options), compute_(std::make_unique<FakeStream>()) {}
+
+FakeDevice::~FakeDevice() = default;
+
+MemoryPlace FakeDevice::place_of(const void* memory) const {
+  const std::scoped_lock lock(mutex_);
+  const auto* const address = static_cast<const std::byte*>(memory);
+  auto after = allocations_.upper_bound(address);
+  if (after == allocations_.begin()) return MemoryPlace::kHost;
+  const auto& [begin, allocation] = *std::prev(after);
+  return address < begin + allocation.bytes ? MemoryPlace::kThisDevice : MemoryPlace::kHost;
+}
+
+DeviceStream& FakeDevice::compute() {
+  return *compute_;
+}
+
+Result<std::unique_ptr<DeviceStream>> FakeDevice::make_stream(bool /*high_priority*/) {
+  return std::unique_ptr<DeviceStream>(std::make_unique<FakeStream>());
+}
+
+Result<std::shared_ptr<void>> FakeDevice::allocate(std::size_t bytes) {
+  const std::size_t size = round_up(std::max(bytes, std::size_t{1}), kPage);
+  {
+    const std::scoped_lock lock(mutex_);
+    if (in_use_ + size > options_.memory) {
+      return Status(StatusCode::kIo, "out of device memory: " + std::to_string(bytes) + " bytes");
+    }
+  }
+  Descriptor file(::memfd_create("fake-device", MFD_CLOEXEC));
+  if (!file.is_open() || ::ftruncate(file.get(), static_cast<off_t>(size)) != 0) {
+    return Status::from_errno("memfd_create", errno);
+  }
+  auto mapping = Mapping::of_file(file.get(), size);
+  if (!mapping.ok()) return mapping.status();
+  auto kept = std::make_shared<Mapping>(*std::move(mapping));
+  std::byte* const begin = kept->data();
+  const std::scoped_lock lock(mutex_);
+  in_use_ += size;
+  allocations_.emplace(begin, Allocation{size, std::move(file)});
+  return std::shared_ptr<void>(begin, [this, kept = std::move(kept), size](void* memory) {
+    (void)synchronise();  // as cudaFree does
+    const std::scoped_lock freeing(mutex_);
+    allocations_.erase(static_cast<std::byte*>(memory));
+    in_use_ -= size;
+  });
+}
+
+Result<std::shared_ptr<void>> FakeDevice::allocate_pinned(std::size_t bytes) {
+  auto memory = std::make_shared<std::vector<std::byte>>(std::max(bytes, std::size_t{1}));
+  return std::shared_ptr<void>(memory, memory->data());
+}
+
+Result<std::shared_ptr<void>> FakeDevice::pin(std::span<std::byte> memory) {
+  return std::shared_ptr<void>(memory.data(), [](void*) {});
+}
+
+Result<MemoryHandle> FakeDevice::share(void* memory) {
+  const std::scoped_lock lock(mutex_);
+  const auto found = allocations_.find(static_cast<std::byte*>(memory));
+  if (found == allocations_.end()) {
+    return Status(StatusCode::kInvalidArgument, "no allocation begins there");
+  }
+  const SharedFile shared{
+      .process = ::getpid(), .descriptor = found->second.file.get(), .bytes = found->second.bytes};
+  MemoryHandle handle;
+  std::memcpy(handle.bytes.data(), &shared, sizeof shared);
+  return handle;
+}
+
+// Stays mapped when its owner has freed it.
+Result<std::shared_ptr<void>> FakeDevice::open(const MemoryHandle& handle) {
+  SharedFile shared;
+  std::memcpy(&shared, handle.bytes.data(), sizeof shared);
+  const std::string path =
+      "/proc/" + std::to_string(shared.process) + "/fd/" + std::to_string(shared.descriptor);
+  const Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!file.is_open()) return Status::from_errno("open " + path, errno);
+  auto mapping = Mapping::of_file(file.get(), shared.bytes);
+  if (!mapping.ok()) return mapping.status();
+  auto kept = std::make_shared<Mapping>(*std::move(mapping));
+  return std::shared_ptr<void>(kept, kept->data());
+}
+
+Result<std::unique_ptr<DevicePath>> FakeDevice::connect_native(
+    Communicator& /*host*/, std::chrono::nanoseconds /*timeout*/) {
+  return Status(StatusCode::kUnavailable, "a fake device has no library");
+}
+
+bool FakeDevice::synchronise() {
+  if (compute_->capturing()) return true;
+  const auto event = compute_->record().value_or_throw();
+  const Deadline deadline = Deadline::after(std::chrono::seconds(10));
+  while (!*event->done()) {
+    if (deadline.expired()) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(10));
+  }
+  return true;
+}
+
+void FakeDevice::begin_capture() {
+  compute_->begin_capture();
+}
+
+void FakeDevice::end_capture() {
+  compute_->end_capture();
+}
+
+void FakeDevice::replay() {
+  compute_->replay();
+}
+
+}  // namespace dlaunch::testing

@@ -1,0 +1,70 @@
+// FakeDevice: a Device made of threads and host memory, for what lies above the seam. Every stream
+// is a thread; device memory is a file that other processes can map. With a random pause now and
+// then, so that streams overtake each other.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "runtime/device/device.h"
+#include "runtime/device/device_path.h"
+
+namespace dlaunch::testing {
+
+class FakeStream;
+
+struct FakeDeviceOptions {
+  std::uint8_t number = 0;  // equal ones are the same device
+  bool shares_memory = true;
+  bool reaches_others = true;
+  bool has_nccl = false;  // says so; connecting fails
+  /// Device memory in bytes; allocations beyond fail.
+  std::size_t memory = std::size_t{1} << 30;
+};
+
+class FakeDevice final : public Device {
+ public:
+  explicit FakeDevice(const FakeDeviceOptions& options = {});
+  ~FakeDevice() override;
+
+  std::string name() const override { return "fake"; }
+  DeviceUuid uuid() const override { return {options_.number}; }
+  bool reaches(const DeviceUuid& other) const override {
+    return other == uuid() || options_.reaches_others;
+  }
+  bool shares_memory() const override { return options_.shares_memory; }
+  MemoryPlace place_of(const void* memory) const override;
+  DeviceStream& compute() override;
+  Result<std::unique_ptr<DeviceStream>> make_stream(bool high_priority) override;
+  Result<std::shared_ptr<void>> allocate(std::size_t bytes) override;
+  Result<std::shared_ptr<void>> allocate_pinned(std::size_t bytes) override;
+  Result<std::shared_ptr<void>> pin(std::span<std::byte> memory) override;
+  Result<MemoryHandle> share(void* memory) override;
+  Result<std::shared_ptr<void>> open(const MemoryHandle& handle) override;
+  void enter_thread() override {}
+  bool has_native_path() const override { return options_.has_nccl; }
+  Result<std::unique_ptr<DevicePath>> connect_native(Communicator& host,
+                                                     std::chrono::nanoseconds timeout) override;
+
+  /// Waits until the compute stream has done everything, or for ten seconds.
+  bool synchronise();
+  /// Between these, calls on the compute stream are recorded; replay() does them.
+  void begin_capture();
+  void end_capture();
+  void replay();
+
+ private:
+  struct Allocation;
+
+  const FakeDeviceOptions options_;
+  mutable std::mutex mutex_;
+  std::map<const std::byte*, Allocation> allocations_;  // by their beginning
+  std::size_t in_use_ = 0;
+  std::unique_ptr<FakeStream> compute_;
+};
+
+}  // namespace dlaunch::testing

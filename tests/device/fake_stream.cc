@@ -1,0 +1,117 @@
+#include "tests/device/fake_stream.h"
+
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "runtime/collective/reduction.h"
+
+namespace dlaunch::testing {
+
+FakeStream::~FakeStream() {
+  {
+    const std::scoped_lock lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+Status FakeStream::copy(void* to, const void* from, std::size_t bytes) {
+  return queue([=] {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+  });
+}
+
+Status FakeStream::reduce(ReduceOp op, DType dtype, void* into,
+                          std::span<const void* const> operands, std::size_t count, int divisor) {
+  return queue([=, operands = std::vector<const void*>(operands.begin(), operands.end())] {
+    reduce_operands(op, dtype, into, operands, count, divisor);
+  });
+}
+
+Status FakeStream::flags(std::span<const FlagAction> actions) {
+  return queue([this, actions = std::vector<FlagAction>(actions.begin(), actions.end())] {
+    for (const FlagAction& action : actions) {
+      std::atomic_ref<std::uint32_t> flag(*action.flag);
+      if (action.kind == FlagAction::Kind::kWrite) {
+        flag.store(action.value, std::memory_order_release);
+      } else {
+        wait_until([&] { return flag.load(std::memory_order_acquire) == action.value; });
+      }
+    }
+  });
+}
+
+Status FakeStream::call(std::function<void()> function) {
+  return queue(std::move(function));
+}
+
+Result<std::shared_ptr<DeviceEvent>> FakeStream::record() {
+  auto event = std::make_shared<FakeEvent>();
+  (void)queue([passed = event->passed] { passed->store(true); });
+  return std::shared_ptr<DeviceEvent>(std::move(event));
+}
+
+Status FakeStream::wait(const DeviceEvent& event) {
+  return queue([this, passed = dynamic_cast<const FakeEvent&>(event).passed] {
+    wait_until([&] { return passed->load(); });
+  });
+}
+
+bool FakeStream::capturing() const {
+  const std::scoped_lock lock(mutex_);
+  return capturing_;
+}
+
+void FakeStream::begin_capture() {
+  const std::scoped_lock lock(mutex_);
+  capturing_ = true;
+  captured_.clear();
+}
+
+void FakeStream::end_capture() {
+  const std::scoped_lock lock(mutex_);
+  capturing_ = false;
+}
+
+void FakeStream::replay() {
+  for (const Action& action : captured_) (void)queue(action);
+}
+
+Status FakeStream::queue(Action action) {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (capturing_) {
+      captured_.push_back(std::move(action));
+      return Status();
+    }
+    queue_.push_back(std::move(action));
+    if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  }
+  changed_.notify_one();
+  return Status();
+}
+
+void FakeStream::run() {
+  while (true) {
+    Action action;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+      if (stopping_) return;
+      action = std::move(queue_.front());
+      queue_.pop_front();
+    }
+    if (random_() % 256 == 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    action();
+  }
+}
+
+template <typename Condition>
+void FakeStream::wait_until(const Condition& condition) {
+  // A thread that only yields gets its turn late where others are busy.
+  while (!condition() && !stopping_) std::this_thread::sleep_for(std::chrono::microseconds(10));
+}
+
+}  // namespace dlaunch::testing

@@ -1,0 +1,62 @@
+// FakeStream: a stream of a FakeDevice, a thread that works off a queue.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "runtime/device/device.h"
+
+namespace dlaunch::testing {
+
+class FakeEvent final : public DeviceEvent {
+ public:
+  Result<bool> done() const override { return passed->load(); }
+  std::shared_ptr<std::atomic<bool>> passed = std::make_shared<std::atomic<bool>>(false);
+};
+
+class FakeStream final : public DeviceStream {
+ public:
+  FakeStream() = default;
+  /// What is queued is not done any more.
+  ~FakeStream() override;
+
+  Status copy(void* to, const void* from, std::size_t bytes) override;
+  Status reduce(ReduceOp op, DType dtype, void* into, std::span<const void* const> operands,
+                std::size_t count, int divisor) override;
+  Status flags(std::span<const FlagAction> actions) override;
+  Status call(std::function<void()> function) override;
+  Result<std::shared_ptr<DeviceEvent>> record() override;
+  Status wait(const DeviceEvent& event) override;
+  bool capturing() const override;
+
+  void begin_capture();
+  void end_capture();
+  void replay();
+
+ private:
+  using Action = std::function<void()>;
+
+  Status queue(Action action);
+  void run();
+  template <typename Condition>
+  void wait_until(const Condition& condition);
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Action> queue_;
+  bool capturing_ = false;
+  std::vector<Action> captured_;
+  std::atomic<bool> stopping_{false};
+  std::minstd_rand random_{std::random_device{}()};  // the thread's
+  std::thread thread_;                               // from the first action on
+};
+
+}  // namespace dlaunch::testing
