@@ -11,6 +11,7 @@
 
 #include "runtime/base/json_reader.h"
 #include "runtime/parallel/state_broadcast.h"
+#include "trainers/tensor_memory.h"
 
 namespace dlaunch {
 namespace {
@@ -21,7 +22,7 @@ constexpr std::size_t kStateWords = 3;                 // of a RandomState
 std::vector<Buffer> buffers_of(std::span<const nn::NamedTensor> state) {
   std::vector<Buffer> buffers;
   buffers.reserve(state.size());
-  for (const nn::NamedTensor& item : state) buffers.emplace_back(item.tensor.values<float>());
+  for (const nn::NamedTensor& item : state) buffers.emplace_back(memory_of(item.tensor));
   return buffers;
 }
 

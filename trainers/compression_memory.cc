@@ -31,7 +31,7 @@ ExchangeMemory CompressionMemory::scatter() {
   std::array<std::int64_t, 3> header{};  // gradients, factors, random
   if (errors_.defined())
     header = {errors_.shape()[1], factors_.size(),
-              static_cast<std::int64_t>(random_.values<const double>()[0])};
+              static_cast<std::int64_t>(random_.host_values<double>()[0])};
   throw_if_error(world_.broadcast(header, 0).within("resume"));
   if (header[1] == 0) return {};
 
@@ -42,11 +42,11 @@ ExchangeMemory CompressionMemory::scatter() {
   std::vector<float> all(
       world_.rank() == 0 ? own.errors.size() * static_cast<std::size_t>(world_.size()) : 0);
   if (errors_.defined()) {
-    const auto written = errors_.values<const float>();
+    const auto written = errors_.host_values<float>();
     const bool same = errors_.shape()[0] == world_.size();
     for (std::size_t i = 0; i < written.size(); ++i)
       all[same ? i : i % own.errors.size()] += written[i];
-    std::ranges::copy(factors_.values<const float>(), own.factors.begin());
+    own.factors = factors_.host_values<float>();
   }
   throw_if_error(world_.scatter(all, own.errors, 0).within("resume"));
   throw_if_error(world_.broadcast(own.factors, 0).within("resume"));

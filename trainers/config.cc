@@ -9,6 +9,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include "nn/cuda/cuda_backend.h"
 #include "nn/models/model.h"
 #include "runtime/base/json_reader.h"
 
@@ -213,7 +214,9 @@ void read_train(JsonObject& object, TrainConfig& config) {
                         : compute == "bf16" ? ComputeType::kBF16
                                             : ComputeType::kAuto;
   config.winograd = object.boolean("winograd", false);
-  if (object.choice("device", "cpu", {"cpu", "cuda"}) == "cuda")
+  config.tf32 = object.boolean("tf32", false);
+  if (object.choice("device", "cpu", {"cpu", "cuda"}) == "cuda") config.device = Device::kCuda;
+  if (config.device == Device::kCuda && !nn::built_with_cuda())
     object.refuse("device", "this build has no CUDA; use \"cpu\"");
 }
 

@@ -65,7 +65,9 @@ struct CheckpointConfig {
   bool enabled() const { return every_steps > 0 || every_epochs > 0; }
 };
 
-/// Of activations and convolutions; auto: bf16 where the CPU multiplies in it.
+enum class Device { kCpu, kCuda };
+
+/// Of activations and convolutions; auto: bf16 where the device multiplies in it.
 enum class ComputeType { kF32, kBF16, kAuto };
 
 /// How gradients are summed over the ranks; GradientReducerOptions says what these are.
@@ -94,8 +96,10 @@ struct TrainConfig {
   std::size_t accumulation_steps = 1;
   std::uint64_t seed = 0;
   bool sync_batch_norm = true;
+  Device device = Device::kCpu;
   ComputeType compute_type = ComputeType::kF32;
-  bool winograd = false;  // for f32 convolutions
+  bool winograd = false;  // for f32 convolutions on CPU
+  bool tf32 = false;      // for f32 convolutions and products on GPU
   double label_smoothing = 0;
   bool mirror_validation = false;  // average the scores of an image and of its mirror image
   std::size_t max_steps = 0;       // 0: no limit

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <span>
+#include <vector>
 
 #include <spdlog/fmt/fmt.h>
 
@@ -23,16 +24,15 @@ bool is_finite(BFloat16 value) {
 }
 
 template <typename T>
-std::size_t count_not_finite(const void* values, std::int64_t count) {
-  const auto* first = static_cast<const T*>(values);
+std::size_t count_not_finite(const nn::Tensor& tensor) {
+  const std::vector<T> values = tensor.host_values<T>();
   return static_cast<std::size_t>(
-      std::count_if(first, first + count, [](T value) { return !is_finite(value); }));
+      std::ranges::count_if(values, [](T value) { return !is_finite(value); }));
 }
 
 std::size_t count_not_finite(const nn::Tensor& tensor) {
-  const nn::ConstArrayRef values = tensor.read();
-  return values.dtype == DType::kBF16 ? count_not_finite<BFloat16>(values.data, tensor.size())
-                                      : count_not_finite<float>(values.data, tensor.size());
+  return tensor.dtype() == DType::kBF16 ? count_not_finite<BFloat16>(tensor)
+                                        : count_not_finite<float>(tensor);
 }
 
 bool gradient_is_finite(const nn::FlatParameters& parameters, const nn::FlatView& view) {

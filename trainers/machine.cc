@@ -36,6 +36,7 @@ constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
 Machine read_machine(const JobEnvironment& job) {
   Machine machine{.ranks = job.local_world_size,
+                  .local_rank = job.local_rank,
                   .cores = job.local_cores,
                   .threads = job.local_cores,
                   .memory = std::min(memory_of_system(), memory_of_container())};

@@ -14,6 +14,7 @@ namespace dlaunch {
 
 struct Machine {
   int ranks = 1;           // of this job
+  int local_rank = 0;      // of this process, among them
   int cores = 1;           // that they share
   int threads = 1;         // of each of them
   std::size_t memory = 0;  // bytes that are free or can be freed; 0: unknown

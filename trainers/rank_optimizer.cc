@@ -1,9 +1,9 @@
 #include "trainers/rank_optimizer.h"
 
-#include <cstring>
 #include <utility>
 
 #include "runtime/parallel/parts.h"
+#include "trainers/tensor_memory.h"
 
 namespace dlaunch {
 namespace {
@@ -22,7 +22,7 @@ std::vector<nn::NamedTensor> with_prefix(std::vector<nn::NamedTensor> state) {
 /// State number `item` of each part, as parts.h wants it.
 PartOf state_of_parts(const nn::ShardedOptimizer& parts, std::size_t item) {
   return [&parts, item](std::size_t index) {
-    return parts.part(index).flat_state()[item].tensor.values<float>();
+    return memory_of(parts.part(index).flat_state()[item].tensor);
   };
 }
 
@@ -84,34 +84,29 @@ void RankOptimizer::gather(const GradientReducer& reducer) {
     // Of any part: they count the same.
     const auto scalars = whole_->scalars();
     for (std::size_t i = 0; i < scalars.size(); ++i)
-      std::ranges::copy(parts_->part(0).scalars()[i].tensor.values<const float>(),
-                        scalars[i].tensor.values<float>().begin());
+      copy_values(parts_->part(0).scalars()[i].tensor, scalars[i].tensor);
   }
   for (std::size_t i = 0; i < parts_->part(0).flat_state().size(); ++i)
-    throw_if_error(
-        gather_parts(world_, spans, state_of_parts(*parts_, i),
-                     whole.empty() ? std::span<float>() : whole[i].tensor.values<float>())
-            .within("checkpoint"));
+    throw_if_error(gather_parts(world_, spans, state_of_parts(*parts_, i),
+                                whole.empty() ? std::span<float>() : memory_of(whole[i].tensor))
+                       .within("checkpoint"));
 }
 
 void RankOptimizer::scatter(const std::vector<FlatSpan>& spans) {
   std::vector<nn::NamedTensor> whole;
   if (world_.rank() == 0) whole = whole_->flat_state();
   for (std::size_t i = 0; i < parts_->part(0).flat_state().size(); ++i)
-    throw_if_error(scatter_parts(world_, spans,
-                                 whole.empty() ? std::span<const float>()
-                                               : whole[i].tensor.values<const float>(),
-                                 state_of_parts(*parts_, i))
-                       .within("resume"));
+    throw_if_error(
+        scatter_parts(world_, spans,
+                      whole.empty() ? std::span<const float>() : memory_of(whole[i].tensor),
+                      state_of_parts(*parts_, i))
+            .within("resume"));
   for (std::size_t i = 0; i < parts_->part(0).scalars().size(); ++i) {
     const nn::Tensor scalar = parts_->part(0).scalars()[i].tensor;
-    if (world_.rank() == 0)
-      std::ranges::copy(whole_->scalars()[i].tensor.values<const float>(),
-                        scalar.values<float>().begin());
-    throw_if_error(world_.broadcast(scalar.values<float>(), 0).within("resume"));
+    if (world_.rank() == 0) copy_values(whole_->scalars()[i].tensor, scalar);
+    throw_if_error(world_.broadcast(memory_of(scalar), 0).within("resume"));
     for (std::size_t part = 1; part < spans.size(); ++part)
-      std::ranges::copy(scalar.values<const float>(),
-                        parts_->part(part).scalars()[i].tensor.values<float>().begin());
+      copy_values(scalar, parts_->part(part).scalars()[i].tensor);
   }
 }
 

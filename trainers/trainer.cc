@@ -4,17 +4,17 @@
 #include <array>
 #include <chrono>
 #include <cmath>
-#include <numeric>
 #include <utility>
 
 #include <spdlog/fmt/fmt.h>
 
 #include "nn/core/autograd.h"
-#include "nn/cpu/cpu_backend.h"
+#include "nn/core/optimizer_kernels.h"
 #include "nn/data/streams.h"
 #include "runtime/parallel/state_broadcast.h"
 #include "trainers/datasets.h"
 #include "trainers/divergence.h"
+#include "trainers/tensor_memory.h"
 #include "trainers/trainer_parts.h"
 
 namespace dlaunch {
@@ -32,7 +32,7 @@ Trainer::Trainer(const TrainConfig& config, Communicator& world, const Screen& s
     : config_(config),
       observation_(config.trace, world.rank() == 0),
       world_(world, &observation_),
-      backend_(nn::make_cpu_backend({.winograd = config.winograd})),
+      backend_(make_backend(config, world, machine)),
       memory_(*backend_),
       generator_(config.seed, random_stream(nn::RandomPurpose::kModel, 0,
                                             static_cast<std::uint64_t>(world.rank()))),
@@ -109,7 +109,7 @@ RunPosition Trainer::resume() {
     options.order = from.report["gradient_order"].get<std::vector<std::size_t>>();
     options.plain_steps = from.report.value("plain_steps", options.plain_steps);
   }
-  reducer_.emplace(world_, parameters_.gradients.values<float>(), gradient_ranges(parameters_),
+  reducer_.emplace(world_, memory_of(parameters_.gradients), gradient_ranges(parameters_),
                    std::move(options));
   const ExchangeMemory memory = compression_memory_.scatter();
   compression_memory_.forget();
@@ -157,9 +157,9 @@ void Trainer::check_agreement() {
 }
 
 void Trainer::share_state() {
-  std::vector<Buffer> state{parameters_.values.values<float>()};
+  std::vector<Buffer> state{memory_of(parameters_.values)};
   for (const nn::NamedBuffer& buffer : model_->buffers())
-    state.emplace_back(buffer.tensor.values<float>());
+    state.emplace_back(memory_of(buffer.tensor));
   throw_if_error(broadcast_state(world_, state));
   shard_ = scatter_validation_set(world_, validation_set_.get(), train_set_->image_shape());
   validation_set_.reset();
@@ -214,9 +214,11 @@ void Trainer::check_loss(const StepTotals& totals, std::size_t epoch, std::size_
                   epoch + 1, step + 1, plan_.steps(), std::abs(totals.loss), where));
 }
 
-/// Sums over all ranks, so all find the same; but if each has its share only, the next loss tells.
+/// Sums over all ranks, so all find the same; but if each has its share only, or if they are on a
+/// device that would have to be waited for, the next loss tells.
 void Trainer::check_gradients(std::size_t epoch, std::size_t step) const {
-  if (config_.parallel.gradients == GradientExchange::kShard) return;
+  if (config_.parallel.gradients == GradientExchange::kShard || !backend_->host_accessible())
+    return;
   if (small_gradients_are_finite(parameters_)) return;
   throw Divergence(
       fmt::format("epoch {}, step {} of {}: the gradient of {} is not finite; lower "
@@ -251,7 +253,7 @@ std::vector<nn::NamedTensor> Trainer::leader_state(const nn::SafetensorsFile* so
 void Trainer::share_statistics() {
   std::vector<Buffer> statistics;
   for (const nn::NamedBuffer& buffer : model_->buffers())
-    statistics.emplace_back(buffer.tensor.values<float>());
+    statistics.emplace_back(memory_of(buffer.tensor));
   throw_if_error(broadcast_state(world_, statistics).within("running statistics"));
 }
 
@@ -259,9 +261,9 @@ void Trainer::share_statistics() {
 void Trainer::exchange_average() {
   if (!config_.ema.enabled()) return;
   if (ema_) ema_->swap();
-  std::vector<Buffer> state{parameters_.values.values<float>()};
+  std::vector<Buffer> state{memory_of(parameters_.values)};
   for (const nn::NamedBuffer& buffer : model_->buffers())
-    state.emplace_back(buffer.tensor.values<float>());
+    state.emplace_back(memory_of(buffer.tensor));
   throw_if_error(broadcast_state(world_, state).within("average"));
 }
 
@@ -295,7 +297,7 @@ void Trainer::update(FlatSpan span, double scale) {
   float* const gradients = parameters_.gradients.data<float>() + begin;
   backend_->scale(end - begin, static_cast<float>(scale), nullptr, gradients, gradients);
   if (measures_gradients_)
-    gradient_squares_ += std::inner_product(gradients, gradients + (end - begin), gradients, 0.0);
+    gradient_squares_ += backend_->optimizer().sum_of_squares(end - begin, gradients);
   optimizer_.update(span, *reducer_);
 }
 

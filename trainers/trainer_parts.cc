@@ -6,9 +6,12 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include "nn/cpu/cpu_backend.h"
+#include "nn/cuda/cuda_backend.h"
 #include "nn/models/model.h"
 #include "runtime/base/json_reader.h"
 #include "trainers/datasets.h"
+#include "trainers/tensor_memory.h"
 
 namespace dlaunch {
 namespace {
@@ -18,11 +21,29 @@ DType compute_type_of(const TrainConfig& config, const nn::Backend& backend) {
   const bool bf16 = backend.computes_in(DType::kBF16);
   if (config.compute_type == ComputeType::kBF16 && !bf16)
     throw ConfigError(
-        "train.compute_type: this CPU does not multiply in bf16; use \"fp32\" or \"auto\"");
+        "train.compute_type: this device does not multiply in bf16; use \"fp32\" or \"auto\"");
   return config.compute_type == ComputeType::kF32 || !bf16 ? DType::kF32 : DType::kBF16;
 }
 
+void refuse_what_gpus_do_not_do(const TrainConfig& config, const Communicator& world) {
+  if (world.size() > 1)
+    throw ConfigError(
+        "train.device: several ranks cannot train on GPUs in this version; use one, or \"cpu\"");
+  if (config.parallel.gradients != GradientExchange::kAllReduce)
+    throw ConfigError("parallel.gradients: only \"all_reduce\" goes with train.device \"cuda\"");
+}
+
 }  // namespace
+
+std::unique_ptr<nn::Backend> make_backend(const TrainConfig& config, const Communicator& world,
+                                          const Machine& machine) {
+  if (config.device == Device::kCpu) return nn::make_cpu_backend({.winograd = config.winograd});
+  if (const std::string why = nn::why_no_cuda(); !why.empty())
+    throw ConfigError("train.device: " + why + "; use \"cpu\"");
+  refuse_what_gpus_do_not_do(config, world);
+  return nn::make_cuda_backend(
+      {.device = machine.local_rank % nn::cuda_devices(), .tf32 = config.tf32});
+}
 
 std::unique_ptr<nn::Dataset> open_validation_set(const DataConfig& config,
                                                  const nn::Dataset& train_set) {
@@ -83,7 +104,7 @@ GradientReducerOptions reducer_options(const ParallelConfig& config,
           .exchange = config.gradients,
           .plain_steps = config.plain_steps,
           .power_sgd_rank = config.power_sgd_rank,
-          .parameters = parameters.values.values<float>(),
+          .parameters = memory_of(parameters.values),
           .order = {}};
 }
 
@@ -98,9 +119,10 @@ nn::StepPlan affordable_plan(const TrainConfig& config, const Communicator& worl
   const nn::Shape image{1, static_cast<std::int64_t>(shape.height),
                         static_cast<std::int64_t>(shape.width),
                         static_cast<std::int64_t>(shape.channels)};
-  refuse_unless_it_fits(
-      least_memory(network, image, compute_type_of(config, backend), images, config.data.prefetch),
-      images, machine);
+  if (backend.host_accessible())  // else the device says what it has not
+    refuse_unless_it_fits(least_memory(network, image, compute_type_of(config, backend), images,
+                                       config.data.prefetch),
+                          images, machine);
   return plan;
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "nn/checkpoint/named_tensors.h"
+#include "nn/core/backend.h"
 #include "nn/core/flat_parameters.h"
 #include "nn/core/random.h"
 #include "nn/data/dataset.h"
@@ -18,6 +19,11 @@
 #include "trainers/rank_optimizer.h"
 
 namespace dlaunch {
+
+/// Throws ConfigError if there is no such device here, or if it cannot do what is configured; Error
+/// if the device fails.
+std::unique_ptr<nn::Backend> make_backend(const TrainConfig& config, const Communicator& world,
+                                          const Machine& machine);
 
 /// Throws nn::DataError, also if its images do not go with the training images.
 std::unique_ptr<nn::Dataset> open_validation_set(const DataConfig& config,

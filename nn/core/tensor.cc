@@ -196,6 +196,13 @@ bool Tensor::sole_owner() const {
   return impl_.use_count() == 1 && impl_->storage.use_count() == 1;
 }
 
+void copy_values(const Tensor& from, const Tensor& to) {
+  if (from.size() != to.size() || &from.backend() != &to.backend())
+    throw Error("copy_values: from " + from.shape().to_string() + " to " + to.shape().to_string());
+  from.backend().copy(to.data<float>(), from.data<const float>(),
+                      bytes_of(from.shape(), DType::kF32));
+}
+
 Tensor result_like(Tensor& x) {
   return x.sole_owner() ? x.detach() : Tensor::empty(x.backend(), x.shape(), x.dtype());
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "nn/core/batch_statistics.h"
+#include "nn/core/norm_coefficients.h"
 #include "nn/cpu/activation.h"
 #include "nn/cpu/kernel_groups.h"
 #include "nn/cpu/norm_rows.h"
@@ -125,9 +126,9 @@ void CpuNormKernels::split_mean(const double* statistics, std::size_t channels) 
   shift_.resize(channels);
   rest_.resize(channels);
   for (std::size_t c = 0; c < channels; ++c) {
-    const double mean = statistics[1 + c];
-    shift_[c] = static_cast<float>(mean);
-    rest_[c] = mean - static_cast<double>(shift_[c]);
+    const SplitMean mean = split(statistics[1 + c]);
+    shift_[c] = mean.shift;
+    rest_[c] = mean.rest;
   }
 }
 
@@ -185,14 +186,16 @@ void CpuNormKernels::normalise(NormExtent extent, ConstArrayRef x, const double*
                                ArrayRef y) {
   const auto channels = static_cast<std::size_t>(extent.channels);
   const double* inv_std = statistics + 1 + channels;
-  split_mean(statistics, channels);
+  shift_.resize(channels);
   scale_.resize(channels);
   offset_.resize(channels);
   for (std::size_t c = 0; c < channels; ++c) {
-    const double slope = factor(gamma, c) * inv_std[c];
-    scale_[c] = static_cast<float>(slope);
-    offset_[c] = static_cast<float>((beta == nullptr ? 0.0 : static_cast<double>(beta[c])) -
-                                    slope * rest_[c]);
+    const NormaliseCoefficients of =
+        normalise_coefficients(statistics[1 + c], inv_std[c], factor(gamma, c),
+                               beta == nullptr ? 0.0 : static_cast<double>(beta[c]));
+    shift_[c] = of.shift;
+    scale_[c] = of.scale;
+    offset_[c] = of.offset;
   }
   const float floor = epilogue.relu ? 0.0F : -std::numeric_limits<float>::infinity();
   cpu::visit_activation(x.dtype, [&]<typename T>() {
@@ -247,7 +250,8 @@ void CpuNormKernels::finish_backward_sums(std::size_t channels, const double* st
   const double* inv_std = statistics + 1 + channels;
   for (std::size_t c = 0; c < channels; ++c) {
     sums[c] = sums_[c];
-    sums[channels + c] = inv_std[c] * (sums_[channels + c] - rest_[c] * sums_[c]);
+    sums[channels + c] = sum_with_xhat({.shift = shift_[c], .rest = rest_[c]}, inv_std[c], sums_[c],
+                                       sums_[channels + c]);
   }
 }
 
@@ -265,17 +269,21 @@ void CpuNormKernels::backward_data(NormExtent extent, ConstArrayRef dy, ConstArr
   const auto channels = static_cast<std::size_t>(extent.channels);
   const double count = statistics[0];
   const double* inv_std = statistics + 1 + channels;
-  split_mean(statistics, channels);
+  shift_.resize(channels);
   scale_.resize(channels);
-  slope_.assign(channels, 0.0F);
-  offset_.assign(channels, 0.0F);
+  slope_.resize(channels);
+  offset_.resize(channels);
   for (std::size_t c = 0; c < channels; ++c) {
-    const double outer = factor(gamma, c) * inv_std[c];
-    scale_[c] = static_cast<float>(outer);
-    if (sums == nullptr) continue;
-    const double inner = -outer * inv_std[c] * sums[channels + c] / count;
-    slope_[c] = static_cast<float>(inner);
-    offset_[c] = static_cast<float>(-outer * sums[c] / count - inner * rest_[c]);
+    const double mean = statistics[1 + c];
+    const double slope = factor(gamma, c);
+    const BackwardCoefficients of =
+        sums == nullptr
+            ? backward_coefficients(mean, inv_std[c], slope)
+            : backward_coefficients(mean, inv_std[c], slope, count, sums[c], sums[channels + c]);
+    shift_[c] = of.shift;
+    scale_[c] = of.scale;
+    slope_[c] = of.slope;
+    offset_[c] = of.offset;
   }
   cpu::visit_activation(x.dtype, [&]<typename T>() {
     for_rows(extent, [&](std::int64_t start, std::int64_t rows) {

@@ -17,11 +17,6 @@ struct GhostBatch {
   std::int64_t begin = 0;  // in elements of the whole batch
 };
 
-void copy(const Tensor& from, const Tensor& to) {
-  from.backend().copy(to.data<float>(), from.data<const float>(),
-                      static_cast<std::size_t>(from.size()) * sizeof(float));
-}
-
 class GhostBatchNormFunction : public Function {
  public:
   explicit GhostBatchNormFunction(std::vector<GhostBatch> parts) : parts_(std::move(parts)) {}
@@ -86,7 +81,7 @@ Tensor GhostBatchNorm::forward(Tensor input) {
                     .begin = first * sample_size};
     part.input.set_requires_grad(recording);
     part.output = (*norm_)(part.input);
-    copy(part.output, Tensor::view_of(flat_output, part.begin, part_shape));
+    copy_values(part.output, Tensor::view_of(flat_output, part.begin, part_shape));
     if (recording) graphs.push_back(std::move(part));
   }
   if (recording)

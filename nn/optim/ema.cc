@@ -3,15 +3,6 @@
 #include <utility>
 
 namespace dlaunch::nn {
-namespace {
-
-void copy(const Tensor& from, const Tensor& to) {
-  from.backend().copy(to.data<float>(), from.data<const float>(),
-                      static_cast<std::size_t>(from.size()) * sizeof(float));
-}
-
-}  // namespace
-
 Ema::Ema(std::vector<NamedTensor> tensors, double decay)
     : tensors_(std::move(tensors)), decay_(decay) {
   if (!(decay >= 0 && decay < 1)) throw Error("ema: decay must be in [0, 1)");
@@ -33,16 +24,17 @@ void Ema::update() {
 }
 
 void Ema::reset() {
-  for (std::size_t i = 0; i < tensors_.size(); ++i) copy(tensors_[i].tensor, averages_[i].tensor);
+  for (std::size_t i = 0; i < tensors_.size(); ++i)
+    copy_values(tensors_[i].tensor, averages_[i].tensor);
 }
 
 void Ema::swap() {
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     const Tensor& average = averages_[i].tensor;
     const Tensor kept = Tensor::empty(average.backend(), average.shape());
-    copy(tensors_[i].tensor, kept);
-    copy(average, tensors_[i].tensor);
-    copy(kept, average);
+    copy_values(tensors_[i].tensor, kept);
+    copy_values(average, tensors_[i].tensor);
+    copy_values(kept, average);
   }
 }
 

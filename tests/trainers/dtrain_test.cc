@@ -97,7 +97,7 @@ TEST_F(Dtrain, RefusesBadInputWithOneLineAndItsExitCode) {
       {{"--set", "train.epoch=3"},
        kExitUsage,
        "train.epoch: unknown key; did you mean train.epochs?"},
-      {{"--set", "train.device=cuda"}, kExitUsage, "this build has no CUDA"},
+      {{"--set", "train.device=cuda"}, kExitUsage, "train.device: "},
       {{"--set", "train.global_batch_size=1", "--set", "train.batch_size_per_rank=0"},
        kExitUsage,
        "train.global_batch_size: 1 is less than 2 ranks"},

@@ -1,0 +1,16 @@
+// Where tensors lie, for collectives.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "nn/core/tensor.h"
+
+namespace dlaunch {
+
+/// The f32 values of a tensor, on any device: to be handed on, not to be read or written here.
+inline std::span<float> memory_of(const nn::Tensor& tensor) {
+  return {tensor.data<float>(), static_cast<std::size_t>(tensor.size())};
+}
+
+}  // namespace dlaunch
