@@ -1,6 +1,5 @@
 #include "nn/cuda/conv2d.h"
 
-#include <array>
 #include <optional>
 #include <string>
 
@@ -26,11 +25,42 @@ struct ConvertedWeights final : DerivedData {
   std::optional<std::uint64_t> version;
 };
 
+std::int64_t input_count(const Conv2dGeometry& g) {
+  return g.n * g.height * g.width * g.in;
+}
+
+// Activations as f32, in memory of their own.
+class Widened {
+ public:
+  Widened(Device& device, std::int64_t count)
+      : device_(device),
+        count_(count),
+        values_(device.memory(), static_cast<std::size_t>(count) * sizeof(float)) {}
+  Widened(Device& device, std::int64_t count, ConstArrayRef from) : Widened(device, count) {
+    convert(device, count, from, array());
+  }
+
+  ArrayRef array() const { return {values_.get(), DType::kF32}; }
+  void narrow(ArrayRef to) const { convert(device_, count_, array(), to); }
+
+ private:
+  Device& device_;
+  std::int64_t count_;
+  ScratchMemory values_;
+};
+
 }  // namespace
 
-// What cuDNN made for one geometry, each pass when it was first needed.
+// What cuDNN has for one geometry; a pass that it has no algorithm for is left out.
 struct Convolutions::Plan {
-  explicit Plan(const Key& key) : shapes(key.geometry, key.dtype) {}
+  Plan(const Key& key, cudnnHandle_t handle, bool tf32)
+      : shapes(key.geometry, key.dtype),
+        forward(ForwardPass::find(handle, shapes, tf32)),
+        backward_data(BackwardDataPass::find(handle, shapes, tf32)),
+        backward_weights(BackwardWeightsPass::find(handle, shapes, tf32)) {}
+
+  bool complete() const { return forward && backward_data && backward_weights; }
+
   ConvolutionShapes shapes;
   std::optional<ForwardPass> forward;
   std::optional<BackwardDataPass> backward_data;
@@ -65,8 +95,16 @@ Convolutions::Plan& Convolutions::plan(const Conv2dGeometry& geometry, DType dty
   if (plans_.size() >= kMostPlans) plans_.clear();
   const Key key{geometry, dtype};
   std::unique_ptr<Plan>& plan = plans_[key];
-  if (!plan) plan = std::make_unique<Plan>(key);
+  if (!plan) plan = std::make_unique<Plan>(key, handle_, tf32_);
   return *plan;
+}
+
+/// Whether cuDNN does all passes in this type. Throws Error if it does not even in f32.
+bool Convolutions::does(const Conv2dGeometry& geometry, DType dtype) {
+  const Plan& made = plan(geometry, dtype);
+  if (!made.complete() && dtype == DType::kF32)
+    throw Error(made.shapes.describe("conv2d") + ": cuDNN has no deterministic algorithm for it");
+  return made.complete();
 }
 
 /// The weights in the type that activations have.
@@ -88,8 +126,13 @@ const void* Convolutions::weights_in(DType dtype, const Conv2dGeometry& geometry
 void Convolutions::forward(const Conv2dGeometry& geometry, ConstArrayRef x,
                            const WeightsRef& weights, const float* bias_or_null, ArrayRef y) {
   if (geometry.n == 0) return;
-  Plan& made = plan(geometry, x.dtype);
-  if (!made.forward) made.forward.emplace(handle_, made.shapes, tf32_);
+  if (!does(geometry, x.dtype)) {
+    const Widened result(device_, geometry.output().size());
+    forward(geometry, Widened(device_, input_count(geometry), x).array(), weights, bias_or_null,
+            result.array());
+    return result.narrow(y);
+  }
+  const Plan& made = plan(geometry, x.dtype);
   made.forward->run(handle_, device_, made.shapes, x.data, weights_in(x.dtype, geometry, weights),
                     y.data);
   if (bias_or_null != nullptr)
@@ -100,8 +143,13 @@ void Convolutions::forward(const Conv2dGeometry& geometry, ConstArrayRef x,
 void Convolutions::backward_data(const Conv2dGeometry& geometry, ConstArrayRef dy,
                                  const WeightsRef& weights, ArrayRef dx) {
   if (geometry.n == 0) return;
-  Plan& made = plan(geometry, dy.dtype);
-  if (!made.backward_data) made.backward_data.emplace(handle_, made.shapes, tf32_);
+  if (!does(geometry, dy.dtype)) {
+    const Widened result(device_, input_count(geometry));
+    backward_data(geometry, Widened(device_, geometry.output().size(), dy).array(), weights,
+                  result.array());
+    return result.narrow(dx);
+  }
+  const Plan& made = plan(geometry, dy.dtype);
   made.backward_data->run(handle_, device_, made.shapes, weights_in(dy.dtype, geometry, weights),
                           dy.data, dx.data);
 }
@@ -109,8 +157,10 @@ void Convolutions::backward_data(const Conv2dGeometry& geometry, ConstArrayRef d
 void Convolutions::backward_weights(const Conv2dGeometry& geometry, ConstArrayRef x,
                                     ConstArrayRef dy, float* dw, float* db_or_null) {
   if (geometry.n == 0) return;
-  Plan& made = plan(geometry, x.dtype);
-  if (!made.backward_weights) made.backward_weights.emplace(handle_, made.shapes, tf32_);
+  if (!does(geometry, x.dtype))
+    return backward_weights(geometry, Widened(device_, input_count(geometry), x).array(),
+                            Widened(device_, geometry.output().size(), dy).array(), dw, db_or_null);
+  const Plan& made = plan(geometry, x.dtype);
   if (x.dtype == DType::kF32) {
     made.backward_weights->run(handle_, device_, made.shapes, x.data, dy.data, 1.0F, dw);
   } else {

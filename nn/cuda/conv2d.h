@@ -44,6 +44,7 @@ class Convolutions {
   };
 
   Plan& plan(const Conv2dGeometry& geometry, DType dtype);
+  bool does(const Conv2dGeometry& geometry, DType dtype);
   const void* weights_in(DType dtype, const Conv2dGeometry& geometry, const WeightsRef& weights);
 
   Device& device_;

@@ -3,7 +3,6 @@
 #include <array>
 #include <span>
 
-#include "nn/core/error.h"
 #include "nn/cuda/check.h"
 
 namespace dlaunch::nn::cuda {
@@ -24,21 +23,31 @@ cudnnMathType_t wanted_math(DType dtype, bool tf32) {
   return tf32 ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH;
 }
 
-/// The first of the algorithms that cuDNN has found, best first, that gives the same bits every
-/// time and whose workspace can be asked for. `ask(algorithm, math, bytes)` does that.
+/// Of the `count` algorithms that cuDNN has found, best first, the first one that gives the same
+/// bits every time and whose workspace can be asked for; none if there is none.
+/// `ask(algorithm, math, bytes)` asks for it.
 template <typename Found, typename AskWorkspace>
-auto choose(std::span<const Found> found, const ConvolutionShapes& shapes, bool tf32,
-            const char* pass, const AskWorkspace& ask) {
-  for (const Found& one : found) {
+auto choose(const std::array<Found, kMostAlgorithms>& found, int count,
+            const ConvolutionShapes& shapes, bool tf32, const AskWorkspace& ask) {
+  std::optional<ChosenAlgorithm<decltype(Found::algo)>> chosen;
+  for (const Found& one : std::span(found).first(static_cast<std::size_t>(count))) {
     if (one.status != CUDNN_STATUS_SUCCESS || one.determinism != CUDNN_DETERMINISTIC) continue;
-    ChosenAlgorithm<decltype(one.algo)> chosen;
-    chosen.algorithm = one.algo;
+    chosen.emplace();
+    chosen->algorithm = one.algo;
     // What comes back may allow more than what was asked for.
-    chosen.math = shapes.dtype() == DType::kF32 && !tf32 ? CUDNN_FMA_MATH : one.mathType;
-    if (ask(chosen.algorithm, chosen.math, &chosen.workspace) == CUDNN_STATUS_SUCCESS)
+    chosen->math = shapes.dtype() == DType::kF32 && !tf32 ? CUDNN_FMA_MATH : one.mathType;
+    if (ask(chosen->algorithm, chosen->math, &chosen->workspace) == CUDNN_STATUS_SUCCESS)
       return chosen;
+    chosen.reset();
   }
-  throw Error(shapes.describe(pass) + ": cuDNN has no deterministic algorithm for it");
+  return chosen;
+}
+
+/// Whether the heuristics know anything at all. Throws Error if they failed for another reason.
+bool has_found(cudnnStatus_t status, const std::string& what) {
+  if (status == CUDNN_STATUS_NOT_SUPPORTED) return false;
+  check(status, what);
+  return true;
 }
 
 }  // namespace
@@ -100,22 +109,23 @@ std::string ConvolutionShapes::describe(const char* pass) const {
          std::string(to_string(dtype_));
 }
 
-ForwardPass::ForwardPass(cudnnHandle_t handle, const ConvolutionShapes& shapes, bool tf32) {
+std::optional<ForwardPass> ForwardPass::find(cudnnHandle_t handle, const ConvolutionShapes& shapes,
+                                             bool tf32) {
   std::array<cudnnConvolutionFwdAlgoPerf_t, kMostAlgorithms> found{};
   int count = 0;
-  check(
-      cudnnGetConvolutionForwardAlgorithm_v7(handle, shapes.x(), shapes.weights(),
-                                             shapes.convolution(wanted_math(shapes.dtype(), tf32)),
-                                             shapes.y(), kMostAlgorithms, &count, found.data()),
-      shapes.describe(kForward));
-  chosen_ = choose(
-      std::span<const cudnnConvolutionFwdAlgoPerf_t>(found.data(), static_cast<std::size_t>(count)),
-      shapes, tf32, kForward,
-      [&](cudnnConvolutionFwdAlgo_t algorithm, cudnnMathType_t math, size_t* bytes) {
-        return cudnnGetConvolutionForwardWorkspaceSize(handle, shapes.x(), shapes.weights(),
-                                                       shapes.convolution(math), shapes.y(),
-                                                       algorithm, bytes);
-      });
+  const cudnnStatus_t status = cudnnGetConvolutionForwardAlgorithm_v7(
+      handle, shapes.x(), shapes.weights(), shapes.convolution(wanted_math(shapes.dtype(), tf32)),
+      shapes.y(), kMostAlgorithms, &count, found.data());
+  if (!has_found(status, shapes.describe(kForward))) return {};
+  const auto chosen =
+      choose(found, count, shapes, tf32,
+             [&](cudnnConvolutionFwdAlgo_t algorithm, cudnnMathType_t math, size_t* bytes) {
+               return cudnnGetConvolutionForwardWorkspaceSize(handle, shapes.x(), shapes.weights(),
+                                                              shapes.convolution(math), shapes.y(),
+                                                              algorithm, bytes);
+             });
+  if (!chosen) return {};
+  return ForwardPass(*chosen);
 }
 
 void ForwardPass::run(cudnnHandle_t handle, Device& device, const ConvolutionShapes& shapes,
@@ -129,24 +139,23 @@ void ForwardPass::run(cudnnHandle_t handle, Device& device, const ConvolutionSha
         kForward);
 }
 
-BackwardDataPass::BackwardDataPass(cudnnHandle_t handle, const ConvolutionShapes& shapes,
-                                   bool tf32) {
+std::optional<BackwardDataPass> BackwardDataPass::find(cudnnHandle_t handle,
+                                                       const ConvolutionShapes& shapes, bool tf32) {
   std::array<cudnnConvolutionBwdDataAlgoPerf_t, kMostAlgorithms> found{};
   int count = 0;
-  check(cudnnGetConvolutionBackwardDataAlgorithm_v7(
-            handle, shapes.weights(), shapes.y(),
-            shapes.convolution(wanted_math(shapes.dtype(), tf32)), shapes.x(), kMostAlgorithms,
-            &count, found.data()),
-        shapes.describe(kBackwardData));
-  chosen_ =
-      choose(std::span<const cudnnConvolutionBwdDataAlgoPerf_t>(found.data(),
-                                                                static_cast<std::size_t>(count)),
-             shapes, tf32, kBackwardData,
+  const cudnnStatus_t status = cudnnGetConvolutionBackwardDataAlgorithm_v7(
+      handle, shapes.weights(), shapes.y(), shapes.convolution(wanted_math(shapes.dtype(), tf32)),
+      shapes.x(), kMostAlgorithms, &count, found.data());
+  if (!has_found(status, shapes.describe(kBackwardData))) return {};
+  const auto chosen =
+      choose(found, count, shapes, tf32,
              [&](cudnnConvolutionBwdDataAlgo_t algorithm, cudnnMathType_t math, size_t* bytes) {
                return cudnnGetConvolutionBackwardDataWorkspaceSize(
                    handle, shapes.weights(), shapes.y(), shapes.convolution(math), shapes.x(),
                    algorithm, bytes);
              });
+  if (!chosen) return {};
+  return BackwardDataPass(*chosen);
 }
 
 void BackwardDataPass::run(cudnnHandle_t handle, Device& device, const ConvolutionShapes& shapes,
@@ -160,23 +169,24 @@ void BackwardDataPass::run(cudnnHandle_t handle, Device& device, const Convoluti
         kBackwardData);
 }
 
-BackwardWeightsPass::BackwardWeightsPass(cudnnHandle_t handle, const ConvolutionShapes& shapes,
-                                         bool tf32) {
+std::optional<BackwardWeightsPass> BackwardWeightsPass::find(cudnnHandle_t handle,
+                                                             const ConvolutionShapes& shapes,
+                                                             bool tf32) {
   std::array<cudnnConvolutionBwdFilterAlgoPerf_t, kMostAlgorithms> found{};
   int count = 0;
-  check(cudnnGetConvolutionBackwardFilterAlgorithm_v7(
-            handle, shapes.x(), shapes.y(), shapes.convolution(wanted_math(shapes.dtype(), tf32)),
-            shapes.weights(), kMostAlgorithms, &count, found.data()),
-        shapes.describe(kBackwardWeights));
-  chosen_ =
-      choose(std::span<const cudnnConvolutionBwdFilterAlgoPerf_t>(found.data(),
-                                                                  static_cast<std::size_t>(count)),
-             shapes, tf32, kBackwardWeights,
+  const cudnnStatus_t status = cudnnGetConvolutionBackwardFilterAlgorithm_v7(
+      handle, shapes.x(), shapes.y(), shapes.convolution(wanted_math(shapes.dtype(), tf32)),
+      shapes.weights(), kMostAlgorithms, &count, found.data());
+  if (!has_found(status, shapes.describe(kBackwardWeights))) return {};
+  const auto chosen =
+      choose(found, count, shapes, tf32,
              [&](cudnnConvolutionBwdFilterAlgo_t algorithm, cudnnMathType_t math, size_t* bytes) {
                return cudnnGetConvolutionBackwardFilterWorkspaceSize(
                    handle, shapes.x(), shapes.y(), shapes.convolution(math), shapes.weights(),
                    algorithm, bytes);
              });
+  if (!chosen) return {};
+  return BackwardWeightsPass(*chosen);
 }
 
 void BackwardWeightsPass::run(cudnnHandle_t handle, Device& device, const ConvolutionShapes& shapes,

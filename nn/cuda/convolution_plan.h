@@ -1,10 +1,12 @@
 // What cuDNN needs to know for the three passes of a convolution of one geometry: its descriptors,
-// and the algorithm chosen for each pass. Throws Error, with the shapes, if cuDNN cannot do it.
+// and the algorithm chosen for each pass, if cuDNN has one. Throws Error, with the shapes, if cuDNN
+// fails.
 #pragma once
 
 #include <cudnn.h>
 
 #include <cstddef>
+#include <optional>
 #include <string>
 
 #include "nn/core/backend.h"
@@ -52,33 +54,45 @@ struct ChosenAlgorithm {
 
 class ForwardPass {
  public:
-  ForwardPass(cudnnHandle_t handle, const ConvolutionShapes& shapes, bool tf32);
+  static std::optional<ForwardPass> find(cudnnHandle_t handle, const ConvolutionShapes& shapes,
+                                         bool tf32);
   void run(cudnnHandle_t handle, Device& device, const ConvolutionShapes& shapes, const void* x,
            const void* weights, void* y) const;
 
  private:
-  ChosenAlgorithm<cudnnConvolutionFwdAlgo_t> chosen_;
+  using Chosen = ChosenAlgorithm<cudnnConvolutionFwdAlgo_t>;
+  explicit ForwardPass(const Chosen& chosen) : chosen_(chosen) {}
+
+  Chosen chosen_;
 };
 
 class BackwardDataPass {
  public:
-  BackwardDataPass(cudnnHandle_t handle, const ConvolutionShapes& shapes, bool tf32);
+  static std::optional<BackwardDataPass> find(cudnnHandle_t handle, const ConvolutionShapes& shapes,
+                                              bool tf32);
   void run(cudnnHandle_t handle, Device& device, const ConvolutionShapes& shapes,
            const void* weights, const void* dy, void* dx) const;
 
  private:
-  ChosenAlgorithm<cudnnConvolutionBwdDataAlgo_t> chosen_;
+  using Chosen = ChosenAlgorithm<cudnnConvolutionBwdDataAlgo_t>;
+  explicit BackwardDataPass(const Chosen& chosen) : chosen_(chosen) {}
+
+  Chosen chosen_;
 };
 
 class BackwardWeightsPass {
  public:
-  BackwardWeightsPass(cudnnHandle_t handle, const ConvolutionShapes& shapes, bool tf32);
+  static std::optional<BackwardWeightsPass> find(cudnnHandle_t handle,
+                                                 const ConvolutionShapes& shapes, bool tf32);
   /// dw = gradient + beta dw
   void run(cudnnHandle_t handle, Device& device, const ConvolutionShapes& shapes, const void* x,
            const void* dy, float beta, void* dw) const;
 
  private:
-  ChosenAlgorithm<cudnnConvolutionBwdFilterAlgo_t> chosen_;
+  using Chosen = ChosenAlgorithm<cudnnConvolutionBwdFilterAlgo_t>;
+  explicit BackwardWeightsPass(const Chosen& chosen) : chosen_(chosen) {}
+
+  Chosen chosen_;
 };
 
 }  // namespace dlaunch::nn::cuda
