@@ -72,7 +72,9 @@ std::unique_ptr<nn::Module> build_model(const TrainConfig& config, const nn::Dat
   options.channels = static_cast<std::int64_t>(shape.channels);
   options.sync_batch_norm = config.sync_batch_norm;
   options.compute_type = compute_type_of(config, backend);
-  return make_model(config.model, options, backend, generator, &world);
+  // Alone on a GPU there is nothing to sum, and the host's communicator cannot read there.
+  Communicator* const group = backend.host_accessible() ? &world : nullptr;
+  return make_model(config.model, options, backend, generator, group);
 }
 
 std::vector<GradientRange> gradient_ranges(const nn::FlatParameters& parameters) {
