@@ -104,7 +104,8 @@ def accuracy(results, shown, log):
             if len(curves) == 1:  # a band has no width there
                 axes.vlines(epochs, min(curves[0]), max(curves[0]), color=COLOURS[label])
         most = max(len(result["top1"]) for key, of_run in results.items() if key[0] == (config,) for result in of_run)
-        axes.set(title=config, xlabel="epoch", ylabel="top-1", xlim=(0.7, most + 0.3), ylim=(0, None))
+        axes.set(title=config, xlabel="epoch", ylabel="top-1", xlim=(0.7, most + 0.3),
+                 ylim=(0, 1.06 * axes.get_ylim()[1]))
         axes.set_xticks(range(1, most + 1))
         axes.legend(frameon=False, loc="lower right")
     figure.tight_layout()
