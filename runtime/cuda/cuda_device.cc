@@ -1,0 +1,177 @@
+#include "runtime/cuda/cuda_device.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "runtime/base/round_up.h"
+#include "runtime/cuda/cuda_status.h"
+#include "runtime/cuda/nccl_path.h"
+
+namespace dlaunch {
+namespace {
+
+// What cudaMalloc takes from the device at a time. Smaller allocations may share such a piece, and
+// a handle is one of the whole piece.
+constexpr std::size_t kDeviceGranule = std::size_t{2} << 20;
+// The version of the driver's interface that this is written against.
+constexpr unsigned kInterface = 12'000;
+
+BatchMemOp find_batch_mem_op() {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  const cudaError_t error = cudaGetDriverEntryPointByVersion("cuStreamBatchMemOp", &function,
+                                                             kInterface, cudaEnableDefault, &found);
+  if (error != cudaSuccess || found != cudaDriverEntryPointSuccess) {
+    (void)cudaGetLastError();
+    return nullptr;
+  }
+  return reinterpret_cast<BatchMemOp>(function);
+}
+
+DeviceUuid uuid_of(const cudaDeviceProp& properties) {
+  DeviceUuid uuid{};
+  static_assert(sizeof uuid == sizeof properties.uuid);
+  std::memcpy(uuid.data(), &properties.uuid, sizeof uuid);
+  return uuid;
+}
+
+int attribute_of(cudaDeviceAttr attribute, int device) {
+  int value = 0;
+  if (cudaDeviceGetAttribute(&value, attribute, device) != cudaSuccess) (void)cudaGetLastError();
+  return value;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<CudaDevice>> CudaDevice::make(int number, cudaStream_t compute) {
+  cudaDeviceProp properties{};
+  DLAUNCH_RETURN_IF_ERROR(
+      cuda_status(cudaGetDeviceProperties(&properties, number), "cudaGetDeviceProperties"));
+  const CurrentDevice current(number);
+  return std::shared_ptr<CudaDevice>(
+      new CudaDevice(number, properties, compute, find_batch_mem_op()));
+}
+
+DeviceUuid CudaDevice::uuid() const {
+  return uuid_of(properties_);
+}
+
+bool CudaDevice::reaches(const DeviceUuid& other) const {
+  if (other == uuid()) return true;
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess) return false;
+  for (int device = 0; device < devices; ++device) {
+    cudaDeviceProp properties{};
+    if (cudaGetDeviceProperties(&properties, device) != cudaSuccess) return false;
+    if (uuid_of(properties) != other) continue;
+    int can = 0;
+    return cudaDeviceCanAccessPeer(&can, number_, device) == cudaSuccess && can != 0;
+  }
+  return false;  // this process does not see it
+}
+
+bool CudaDevice::shares_memory() const {
+  // Flags are used at the address at which the host has them.
+  return batch_mem_op_ != nullptr &&
+         attribute_of(cudaDevAttrCanUseHostPointerForRegisteredMem, number_) != 0 &&
+         attribute_of(cudaDevAttrIpcEventSupport, number_) != 0;
+}
+
+MemoryPlace CudaDevice::place_of(const void* memory) const {
+  if (memory == nullptr) return MemoryPlace::kHost;
+  cudaPointerAttributes attributes{};
+  if (cudaPointerGetAttributes(&attributes, memory) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return MemoryPlace::kHost;
+  }
+  switch (attributes.type) {
+    case cudaMemoryTypeDevice:
+      return attributes.device == number_ ? MemoryPlace::kThisDevice : MemoryPlace::kOtherDevice;
+    case cudaMemoryTypeManaged:
+      return MemoryPlace::kThisDevice;
+    default:
+      return MemoryPlace::kHost;
+  }
+}
+
+Result<std::unique_ptr<DeviceStream>> CudaDevice::make_stream(bool high_priority) {
+  const CurrentDevice current(number_);
+  int least = 0;
+  int greatest = 0;
+  DLAUNCH_RETURN_IF_ERROR(cuda_status(cudaDeviceGetStreamPriorityRange(&least, &greatest),
+                                      "cudaDeviceGetStreamPriorityRange"));
+  cudaStream_t stream = nullptr;
+  DLAUNCH_RETURN_IF_ERROR(
+      cuda_status(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
+                                               high_priority ? greatest : least),
+                  "cudaStreamCreateWithPriority"));
+  return std::unique_ptr<DeviceStream>(
+      std::make_unique<CudaStream>(stream, number_, batch_mem_op_, true));
+}
+
+Result<std::shared_ptr<void>> CudaDevice::allocate(std::size_t bytes) {
+  const CurrentDevice current(number_);
+  void* memory = nullptr;
+  const std::size_t whole = round_up(std::max(bytes, std::size_t{1}), kDeviceGranule);
+  DLAUNCH_RETURN_IF_ERROR(cuda_status(cudaMalloc(&memory, whole), "cudaMalloc"));
+  return std::shared_ptr<void>(memory, [device = number_](void* freed) {
+    const CurrentDevice of_memory(device);
+    (void)cudaFree(freed);
+  });
+}
+
+Result<std::shared_ptr<void>> CudaDevice::allocate_pinned(std::size_t bytes) {
+  const CurrentDevice current(number_);
+  void* memory = nullptr;
+  DLAUNCH_RETURN_IF_ERROR(
+      cuda_status(cudaHostAlloc(&memory, std::max(bytes, std::size_t{1}), cudaHostAllocDefault),
+                  "cudaHostAlloc"));
+  return std::shared_ptr<void>(memory, [](void* freed) { (void)cudaFreeHost(freed); });
+}
+
+Result<std::shared_ptr<void>> CudaDevice::pin(std::span<std::byte> memory) {
+  const CurrentDevice current(number_);
+  DLAUNCH_RETURN_IF_ERROR(cuda_status(
+      cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterMapped), "cudaHostRegister"));
+  return std::shared_ptr<void>(memory.data(),
+                               [](void* pinned) { (void)cudaHostUnregister(pinned); });
+}
+
+Result<MemoryHandle> CudaDevice::share(void* memory) {
+  const CurrentDevice current(number_);
+  cudaIpcMemHandle_t of_cuda{};
+  DLAUNCH_RETURN_IF_ERROR(
+      cuda_status(cudaIpcGetMemHandle(&of_cuda, memory), "cudaIpcGetMemHandle"));
+  MemoryHandle handle;
+  static_assert(sizeof handle.bytes == sizeof of_cuda);
+  std::memcpy(handle.bytes.data(), &of_cuda, sizeof of_cuda);
+  return handle;
+}
+
+Result<std::shared_ptr<void>> CudaDevice::open(const MemoryHandle& handle) {
+  const CurrentDevice current(number_);
+  cudaIpcMemHandle_t of_cuda{};
+  std::memcpy(&of_cuda, handle.bytes.data(), sizeof of_cuda);
+  void* memory = nullptr;
+  DLAUNCH_RETURN_IF_ERROR(
+      cuda_status(cudaIpcOpenMemHandle(&memory, of_cuda, cudaIpcMemLazyEnablePeerAccess),
+                  "cudaIpcOpenMemHandle"));
+  return std::shared_ptr<void>(memory, [device = number_](void* opened) {
+    const CurrentDevice of_memory(device);
+    (void)cudaIpcCloseMemHandle(opened);
+  });
+}
+
+void CudaDevice::enter_thread() {
+  (void)cudaSetDevice(number_);
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  (void)cudaThreadExchangeStreamCaptureMode(&mode);
+}
+
+Result<std::unique_ptr<DevicePath>> CudaDevice::connect_native(Communicator& host,
+                                                               std::chrono::nanoseconds timeout) {
+  return connect_nccl_path(host, number_, timeout);
+}
+
+}  // namespace dlaunch

@@ -1,0 +1,111 @@
+#include "runtime/cuda/cuda_stream.h"
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/cuda/cuda_status.h"
+#include "runtime/cuda/reduce_kernels.h"
+
+namespace dlaunch {
+
+CudaEvent::~CudaEvent() {
+  const CurrentDevice current(device_);
+  (void)cudaEventDestroy(event_);
+}
+
+Result<bool> CudaEvent::done() const {
+  const CurrentDevice current(device_);
+  const cudaError_t state = cudaEventQuery(event_);
+  if (state == cudaErrorNotReady) {
+    (void)cudaGetLastError();
+    return false;
+  }
+  DLAUNCH_RETURN_IF_ERROR(cuda_status(state, "cudaEventQuery"));
+  return true;
+}
+
+CudaStream::~CudaStream() {
+  if (!owned_) return;
+  const CurrentDevice current(device_);
+  (void)cudaStreamDestroy(stream_);  // what is queued is still done
+}
+
+Status CudaStream::copy(void* to, const void* from, std::size_t bytes) {
+  if (bytes == 0) return Status();
+  const CurrentDevice current(device_);
+  return cuda_status(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_),
+                     "cudaMemcpyAsync");
+}
+
+Status CudaStream::reduce(ReduceOp op, DType dtype, void* into,
+                          std::span<const void* const> operands, std::size_t count, int divisor) {
+  const CurrentDevice current(device_);
+  return queue_reduction(op, dtype, into, operands, count, divisor, stream_);
+}
+
+// One call for all actions. A write has the memory barrier that is its default.
+Status CudaStream::flags(std::span<const FlagAction> actions) {
+  if (actions.empty()) return Status();
+  std::vector<CUstreamBatchMemOpParams> operations(actions.size());
+  for (std::size_t i = 0; i < actions.size(); ++i) {
+    const auto address = reinterpret_cast<CUdeviceptr>(actions[i].flag);
+    if (actions[i].kind == FlagAction::Kind::kWrite) {
+      auto& write = operations[i].writeValue;
+      write.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+      write.address = address;
+      write.value = actions[i].value;
+      write.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
+    } else {
+      auto& wait = operations[i].waitValue;
+      wait.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+      wait.address = address;
+      wait.value = actions[i].value;
+      wait.flags = CU_STREAM_WAIT_VALUE_EQ;
+    }
+  }
+  const CurrentDevice current(device_);
+  const CUresult result =
+      batch_mem_op_(stream_, static_cast<unsigned>(operations.size()), operations.data(), 0);
+  if (result == CUDA_SUCCESS) return Status();
+  return Status(StatusCode::kIo,
+                "cuStreamBatchMemOp: error " + std::to_string(static_cast<int>(result)));
+}
+
+Status CudaStream::call(std::function<void()> function) {
+  const CurrentDevice current(device_);
+  auto owned = std::make_unique<std::function<void()>>(std::move(function));
+  const auto run = [](void* data) {
+    const std::unique_ptr<std::function<void()>> called(static_cast<std::function<void()>*>(data));
+    (*called)();
+  };
+  const cudaError_t error = cudaLaunchHostFunc(stream_, run, owned.get());
+  if (error == cudaSuccess) (void)owned.release();  // run() has it now
+  return cuda_status(error, "cudaLaunchHostFunc");
+}
+
+Result<std::shared_ptr<DeviceEvent>> CudaStream::record() {
+  const CurrentDevice current(device_);
+  cudaEvent_t event = nullptr;
+  DLAUNCH_RETURN_IF_ERROR(cuda_status(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
+                                      "cudaEventCreateWithFlags"));
+  auto owned = std::make_shared<CudaEvent>(event, device_);
+  DLAUNCH_RETURN_IF_ERROR(cuda_status(cudaEventRecord(event, stream_), "cudaEventRecord"));
+  return std::shared_ptr<DeviceEvent>(std::move(owned));
+}
+
+Status CudaStream::wait(const DeviceEvent& event) {
+  const CurrentDevice current(device_);
+  const auto& of_cuda = static_cast<const CudaEvent&>(event);  // all events here are
+  return cuda_status(cudaStreamWaitEvent(stream_, of_cuda.get(), 0), "cudaStreamWaitEvent");
+}
+
+bool CudaStream::capturing() const {
+  const CurrentDevice current(device_);
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  return cudaStreamIsCapturing(stream_, &status) == cudaSuccess &&
+         status != cudaStreamCaptureStatusNone;
+}
+
+}  // namespace dlaunch

@@ -1,0 +1,31 @@
+// What is queued for a collective: one group of NCCL calls, or several with reductions by our
+// kernels in between. Used by NcclPath, by one thread at a time for each lane.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "runtime/base/deadline.h"
+#include "runtime/base/status.h"
+#include "runtime/comm/collective_call.h"
+#include "runtime/cuda/cuda_stream.h"
+#include "runtime/cuda/nccl_comm.h"
+
+namespace dlaunch {
+
+/// Whether NCCL's reduction is what Communicator promises.
+bool nccl_reduces(ReduceOp op, DType dtype, ReduceOrder order);
+
+struct NcclContext {
+  NcclComm& comm;
+  CudaStream& stream;
+  int rank = 0;
+  int size = 1;
+  Deadline deadline = Deadline::after({});  // for NCCL to queue what it is given
+};
+
+/// A valid call without records that is no barrier.
+Status queue_by_nccl(const NcclContext& context, const CollectiveCall& call);
+
+}  // namespace dlaunch
