@@ -49,7 +49,7 @@ class LoneRank : public Ranks {
   std::vector<char> events;
 };
 
-TEST(Repetition, PreparesMeetsRunsAndChecksInThisOrder) {
+TEST(Repetition, PreparesMeetsRunsMeetsAndChecksInThisOrder) {
   LoneRank rank;
   const Limits limits{.warmup = 2, .least = 3, .most = 3, .seconds = 60};
   const auto seconds = repeat(rank, limits,
@@ -57,9 +57,9 @@ TEST(Repetition, PreparesMeetsRunsAndChecksInThisOrder) {
                                .run = [&] { rank.events.push_back('r'); },
                                .check = [&](std::uint64_t) { rank.events.push_back('c'); }});
   EXPECT_EQ(seconds.size(), 3U) << "warm-up does not count";
-  ASSERT_EQ(rank.events.size(), 5U * 4);
+  ASSERT_EQ(rank.events.size(), 5U * 5);
   for (std::size_t i = 0; i < rank.events.size(); ++i) {
-    EXPECT_EQ(rank.events[i], "pbrc"[i % 4]) << i;
+    EXPECT_EQ(rank.events[i], "pbrbc"[i % 5]) << i;
   }
 }
 

@@ -2,7 +2,8 @@
 //
 // A repetition: every rank prepares (writes fresh values into its buffers), all meet at a barrier,
 // and each rank reads its clock, runs the operation and reads its clock again. The time of the
-// repetition is the longest of these durations. Preparing and checking are outside.
+// repetition is the longest of these durations. Preparing and checking are outside, behind another
+// barrier: with more ranks than cores they would take the time of ranks that are not ready yet.
 //
 // A batch: after one barrier each rank runs the operation many times without a pause, as the OSU
 // benchmarks do; its time is the slowest rank's, divided by the number of operations. Such times

@@ -63,7 +63,9 @@ class Measurement:
         self.distributed.barrier()
         start = time.perf_counter()
         run()
-        return time.perf_counter() - start
+        duration = time.perf_counter() - start
+        self.distributed.barrier()  # who is ready early must not take a slower rank's core to prepare the next one
+        return duration
 
     def repeat(self, seconds, prepare, run):
         start, repetition, durations = time.perf_counter(), 0, []

@@ -152,6 +152,7 @@ def repeat(distributed, torch, seconds, prepare, run):
         begin = time.perf_counter()
         run()
         durations.append(time.perf_counter() - begin)
+        distributed.barrier()  # who is ready early must not take a slower rank's core to prepare the next one
         if repetition % 20 == 19:
             done = time.perf_counter() - start >= seconds
             stop = torch.tensor([float(done or (repetition >= 59 and is_stable(durations[20:])))])
