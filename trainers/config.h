@@ -98,7 +98,7 @@ struct TrainConfig {
   bool sync_batch_norm = true;
   Device device = Device::kCpu;
   ComputeType compute_type = ComputeType::kF32;
-  bool winograd = false;  // for f32 convolutions on CPU
+  bool winograd = false;  // for 3x3 convolutions on CPU
   bool tf32 = false;      // for f32 convolutions and products on GPU
   double label_smoothing = 0;
   bool mirror_validation = false;  // average the scores of an image and of its mirror image

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "nn/core/error.h"
+#include "nn/cpu/activation.h"
 #include "nn/cpu/kernels.h"
 #include "nn/cpu/onednn.h"
 #include "nn/cpu/weight_gradient_matmul.h"
@@ -74,9 +75,9 @@ struct Convolutions::Plan {
         plain_weights(
             f32({key.geometry.out, key.geometry.in, key.geometry.kernel_h, key.geometry.kernel_w},
                 tag::ohwi)) {
-    if (algorithm == ConvolutionAlgorithm::kWinograd) {
-      winograd = winograd_descriptors(key.geometry, key.dtype, key.bias);
-    }
+    if (algorithm != ConvolutionAlgorithm::kWinograd) return;
+    winograd = winograd_descriptors(key.geometry, key.dtype, key.bias);
+    own_winograd = winograd_applies(key.geometry, key.dtype);
   }
 
   /// The primitive in `place`, made now if it was not yet; oneDNN does not have every algorithm for
@@ -101,6 +102,10 @@ struct Convolutions::Plan {
   std::optional<Prepared<dnnl::convolution_backward_data>> backward_data;
   std::optional<Prepared<dnnl::convolution_backward_weights>> backward_weights;
   std::optional<WeightGradientMatmul> weights_by_matmul;
+  bool own_winograd = false;  // then, instead of all these:
+  std::optional<WinogradConvolution> winograd_forward;
+  std::optional<WinogradConvolution> winograd_backward_data;
+  std::optional<WinogradWeightGradient> winograd_backward_weights;
   std::optional<dnnl::reorder> add_weights;  // from oneDNN's layout onto OHWI, adding
 };
 
@@ -198,21 +203,53 @@ dnnl::memory Convolutions::memory(const dnnl::memory::desc& layout, const void* 
           const_cast<void*>(data)};  // NOLINT(cppcoreguidelines-pro-type-const-cast)
 }
 
+/// Memory for the weights in another form, `layout`, filled by pack(memory) if they have changed.
+template <typename Pack>
 dnnl::memory Convolutions::packed_weights(const WeightsRef& weights, Packed& packed,
-                                          const dnnl::memory::desc& plain,
-                                          const dnnl::memory::desc& wanted) {
-  const bool known = packed.data && packed.layout == wanted;
+                                          const dnnl::memory::desc& layout, const Pack& pack) {
+  const bool known = packed.data && packed.layout == layout;
   if (!known) {
-    packed.data = std::make_unique<ScratchMemory>(allocator_, wanted.get_size());
-    packed.layout = wanted;
+    packed.data = std::make_unique<ScratchMemory>(allocator_, layout.get_size());
+    packed.layout = layout;
   }
-  dnnl::memory to = memory(wanted, packed.data->get());
+  dnnl::memory to = memory(layout, packed.data->get());
   if (!known || packed.version != weights.version) {
-    dnnl::memory from = memory(plain, weights.data);
-    dnnl::reorder(from, to).execute(stream_, from, to);
+    pack(to);
     packed.version = weights.version;
   }
   return to;
+}
+
+dnnl::memory Convolutions::reordered_weights(const WeightsRef& weights, Packed& packed,
+                                             const dnnl::memory::desc& plain,
+                                             const dnnl::memory::desc& wanted) {
+  return packed_weights(weights, packed, wanted, [&](dnnl::memory& to) {
+    dnnl::memory from = memory(plain, weights.data);
+    dnnl::reorder(from, to).execute(stream_, from, to);
+  });
+}
+
+const BFloat16* Convolutions::winograd_filters(const Conv2dGeometry& geometry,
+                                               const WeightsRef& weights) {
+  const memory::desc layout({geometry.out, geometry.in, 4, 4}, memory::data_type::bf16, tag::hwio);
+  const dnnl::memory filters = packed_weights(
+      weights, derived_from<Packed>(weights).forward, layout, [&](const dnnl::memory& to) {
+        transform_winograd_filters(geometry, weights.data,
+                                   static_cast<BFloat16*>(to.get_data_handle()));
+      });
+  return static_cast<const BFloat16*>(filters.get_data_handle());
+}
+
+/// db[c] += the sum of dy[..., c]; an image at a time, in f32.
+void Convolutions::add_bias_gradient(const Conv2dGeometry& geometry, ConstArrayRef dy, float* db) {
+  const std::int64_t pixels = geometry.out_height() * geometry.out_width();
+  const std::int64_t count = pixels * geometry.out;
+  const ScratchMemory image(allocator_, static_cast<std::size_t>(count) * sizeof(float));
+  auto* const values = static_cast<float*>(image.get());
+  for (std::int64_t n = 0; n < geometry.n; ++n) {
+    convert(count, {as<BFloat16>(dy) + n * count, dy.dtype}, {values, DType::kF32});
+    accumulate_column_sums(pixels, geometry.out, values, db);
+  }
 }
 
 void Convolutions::forward(const Conv2dGeometry& geometry, ConstArrayRef x,
@@ -220,14 +257,21 @@ void Convolutions::forward(const Conv2dGeometry& geometry, ConstArrayRef x,
   if (geometry.n == 0) return;
   guarded("conv2d", geometry, [&] {
     Plan& made = plan(geometry, x.dtype, bias_or_null != nullptr);
+    if (made.own_winograd) {
+      auto& pass = made.winograd_forward;
+      if (!pass) pass.emplace(engine_, geometry, WinogradConvolution::Pass::kForward);
+      pass->run(winograd_context(), as<BFloat16>(x), winograd_filters(geometry, weights),
+                bias_or_null, as<BFloat16>(y));
+      return;
+    }
     const auto& [pd, primitive] = made.prepared(made.forward, engine_, describe_forward);
     Staged input(*this, made.direct.x, pd.src_desc(), x.data);
     Staged output(*this, made.direct.y, pd.dst_desc(), y.data);
     const ScratchMemory scratch(allocator_, pd.scratchpad_desc().get_size());
     std::unordered_map<int, dnnl::memory> arguments{
         {DNNL_ARG_SRC, input.filled()},
-        {DNNL_ARG_WEIGHTS, packed_weights(weights, derived_from<Packed>(weights).forward,
-                                          made.plain_weights, pd.weights_desc())},
+        {DNNL_ARG_WEIGHTS, reordered_weights(weights, derived_from<Packed>(weights).forward,
+                                             made.plain_weights, pd.weights_desc())},
         {DNNL_ARG_DST, output.to_fill()},
         {DNNL_ARG_SCRATCHPAD, memory(pd.scratchpad_desc(), scratch.get())}};
     if (bias_or_null != nullptr) {
@@ -243,6 +287,13 @@ void Convolutions::backward_data(const Conv2dGeometry& geometry, ConstArrayRef d
   if (geometry.n == 0) return;
   guarded("conv2d backward", geometry, [&] {
     Plan& made = plan(geometry, dy.dtype, false);
+    if (made.own_winograd) {
+      auto& pass = made.winograd_backward_data;
+      if (!pass) pass.emplace(engine_, geometry, WinogradConvolution::Pass::kBackwardData);
+      pass->run(winograd_context(), as<BFloat16>(dy), winograd_filters(geometry, weights), nullptr,
+                as<BFloat16>(dx));
+      return;
+    }
     const auto& [pd, primitive] =
         made.prepared(made.backward_data, engine_, describe_backward_data);
     Staged gradient(*this, made.direct.y, pd.diff_dst_desc(), dy.data);
@@ -251,8 +302,8 @@ void Convolutions::backward_data(const Conv2dGeometry& geometry, ConstArrayRef d
     primitive.execute(
         stream_,
         {{DNNL_ARG_DIFF_DST, gradient.filled()},
-         {DNNL_ARG_WEIGHTS, packed_weights(weights, derived_from<Packed>(weights).backward_data,
-                                           made.plain_weights, pd.weights_desc())},
+         {DNNL_ARG_WEIGHTS, reordered_weights(weights, derived_from<Packed>(weights).backward_data,
+                                              made.plain_weights, pd.weights_desc())},
          {DNNL_ARG_DIFF_SRC, result.to_fill()},
          {DNNL_ARG_SCRATCHPAD, memory(pd.scratchpad_desc(), scratch.get())}});
     result.drain();
@@ -264,6 +315,13 @@ void Convolutions::backward_weights(const Conv2dGeometry& geometry, ConstArrayRe
   if (geometry.n == 0) return;
   guarded("conv2d backward of the weights", geometry, [&] {
     Plan& made = plan(geometry, x.dtype, db_or_null != nullptr);
+    if (made.own_winograd) {
+      auto& pass = made.winograd_backward_weights;
+      if (!pass) pass.emplace(engine_, geometry);
+      pass->run(winograd_context(), as<BFloat16>(x), as<BFloat16>(dy), dw);
+      if (db_or_null != nullptr) add_bias_gradient(geometry, dy, db_or_null);
+      return;
+    }
     if (db_or_null == nullptr && !made.winograd && WeightGradientMatmul::pays(geometry, x.dtype)) {
       if (!made.weights_by_matmul) made.weights_by_matmul.emplace(engine_, geometry, x.dtype);
       made.weights_by_matmul->run(engine_, stream_, allocator_, x, dy, dw);

@@ -3,9 +3,9 @@
 // on AVX-512 and AMX; weights are reordered into whatever layout oneDNN asks for, once per change
 // of the weights. Primitives are made once per geometry and kept.
 //
-// On request 3x3 convolutions in f32 go by Winograd's algorithm F(4x4, 3x3) (Lavin & Gray 2015):
-// less time, although images are reordered for it, with an error some three times that of the
-// direct algorithm.
+// On request 3x3 convolutions of stride 1 go by Winograd's algorithm (Lavin & Gray 2015), for less
+// time and with a larger error: in f32 as oneDNN's F(4x4, 3x3), although images are reordered for
+// it, with some three times the error of the direct algorithm; in bf16 as nn/cpu/winograd.h.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +15,7 @@
 
 #include "nn/core/backend.h"
 #include "nn/core/caching_allocator.h"
+#include "nn/cpu/winograd.h"
 
 namespace dlaunch::nn::cpu {
 
@@ -51,8 +52,14 @@ class Convolutions {
   Plan& plan(const Conv2dGeometry& geometry, DType dtype, bool bias);
   template <typename Function>
   void guarded(const char* pass, const Conv2dGeometry& geometry, const Function& function);
+  template <typename Pack>
   dnnl::memory packed_weights(const WeightsRef& weights, Packed& packed,
-                              const dnnl::memory::desc& plain, const dnnl::memory::desc& wanted);
+                              const dnnl::memory::desc& layout, const Pack& pack);
+  dnnl::memory reordered_weights(const WeightsRef& weights, Packed& packed,
+                                 const dnnl::memory::desc& plain, const dnnl::memory::desc& wanted);
+  const BFloat16* winograd_filters(const Conv2dGeometry& geometry, const WeightsRef& weights);
+  void add_bias_gradient(const Conv2dGeometry& geometry, ConstArrayRef dy, float* db);
+  WinogradContext winograd_context() { return {engine_, stream_, allocator_}; }
   dnnl::memory memory(const dnnl::memory::desc& layout, const void* data) const;
 
   CachingAllocator& allocator_;

@@ -8,7 +8,7 @@
 namespace dlaunch::nn {
 
 struct CpuOptions {
-  /// 3x3 convolutions in f32 by Winograd's algorithm: faster, less exact (nn/cpu/conv2d.h).
+  /// 3x3 convolutions by Winograd's algorithm: faster, less exact (nn/cpu/conv2d.h).
   bool winograd = false;
 };
 

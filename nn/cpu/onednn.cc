@@ -5,12 +5,33 @@
 namespace dlaunch::nn::cpu {
 namespace {
 
+using dnnl::memory;
+
 constexpr auto kTraining = dnnl::prop_kind::forward_training;
 
 dnnl::primitive_attr attributes() {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   return attributes;
+}
+
+/// Of a product that is added to what is there.
+dnnl::primitive_attr adding_attributes() {
+  dnnl::post_ops adding;
+  adding.append_sum(1.0F);
+  dnnl::primitive_attr result = attributes();
+  result.set_post_ops(adding);
+  return result;
+}
+
+dnnl::matmul::primitive_desc describe_matmul(const dnnl::engine& engine, const memory::desc& a,
+                                             const memory::desc& b, const memory::desc& c,
+                                             const dnnl::primitive_attr& attributes) {
+#if DNNL_VERSION_MAJOR >= 3
+  return {engine, a, b, c, attributes};
+#else
+  return {dnnl::matmul::desc(a, b, c), attributes, engine};
+#endif
 }
 
 }  // namespace
@@ -24,22 +45,21 @@ bool computes_in(DType dtype) {
 }
 
 dnnl::matmul::primitive_desc describe_adding_product(const dnnl::engine& engine, DType dtype,
-                                                     dnnl::memory::dim m, dnnl::memory::dim n,
-                                                     dnnl::memory::dim k) {
-  using dnnl::memory;
+                                                     memory::dim m, memory::dim n, memory::dim k) {
   const auto type = dtype == DType::kBF16 ? memory::data_type::bf16 : memory::data_type::f32;
-  const memory::desc a({m, k}, type, memory::format_tag::ba);
-  const memory::desc b({k, n}, type, memory::format_tag::ab);
-  const memory::desc c({m, n}, memory::data_type::f32, memory::format_tag::ab);
-  dnnl::post_ops adding;
-  adding.append_sum(1.0F);
-  dnnl::primitive_attr adding_attributes = attributes();
-  adding_attributes.set_post_ops(adding);
-#if DNNL_VERSION_MAJOR >= 3
-  return {engine, a, b, c, adding_attributes};
-#else
-  return {dnnl::matmul::desc(a, b, c), adding_attributes, engine};
-#endif
+  return describe_matmul(
+      engine, {{m, k}, type, memory::format_tag::ba}, {{k, n}, type, memory::format_tag::ab},
+      {{m, n}, memory::data_type::f32, memory::format_tag::ab}, adding_attributes());
+}
+
+dnnl::matmul::primitive_desc describe_products(const dnnl::engine& engine,
+                                               const ProductDescriptor& d) {
+  using tag = memory::format_tag;
+  constexpr auto kBf16 = memory::data_type::bf16;
+  return describe_matmul(engine, {{d.count, d.m, d.k}, kBf16, d.transposed_a ? tag::acb : tag::abc},
+                         {{d.count, d.k, d.n}, kBf16, d.transposed_b ? tag::acb : tag::abc},
+                         {{d.count, d.m, d.n}, memory::data_type::f32, tag::abc},
+                         d.adding ? adding_attributes() : attributes());
 }
 
 #if DNNL_VERSION_MAJOR >= 3

@@ -37,4 +37,15 @@ dnnl::matmul::primitive_desc describe_adding_product(const dnnl::engine& engine,
                                                      dnnl::memory::dim m, dnnl::memory::dim n,
                                                      dnnl::memory::dim k);
 
+/// C = A B, or C += A B (`adding`), for `count` pairs with A [m, k], B [k, n] and C [m, n], each
+/// dense and in order; A and B in bf16, C in f32. Transposed operands are stored as their
+/// transposes.
+struct ProductDescriptor {
+  dnnl::memory::dim count, m, n, k;
+  bool transposed_a = false, transposed_b = false;
+  bool adding = false;
+};
+dnnl::matmul::primitive_desc describe_products(const dnnl::engine& engine,
+                                               const ProductDescriptor& d);
+
 }  // namespace dlaunch::nn::cpu

@@ -66,16 +66,17 @@ inline Array conv2d(const Array& x, const Array& w, const Array* bias, std::int6
   return y;
 }
 
-/// Gradient of a 3x3 convolution's input (stride 1, padding 1) from that of its result.
-inline Array conv2d_data(const Array& dy, const Array& w) {
-  Array dx({dy.shape[0], dy.shape[1], dy.shape[2], w.shape[3]});
+/// Gradient of a 3x3 convolution's input (stride 1) from that of its result.
+inline Array conv2d_data(const Array& dy, const Array& w, std::int64_t padding = 1) {
+  const std::int64_t border = 2 - 2 * padding;
+  Array dx({dy.shape[0], dy.shape[1] + border, dy.shape[2] + border, w.shape[3]});
   for (std::int64_t n = 0; n < dx.shape[0]; ++n) {
     for (std::int64_t r = 0; r < dx.shape[1]; ++r) {
       for (std::int64_t c = 0; c < dx.shape[2]; ++c) {
         for (std::int64_t kr = 0; kr < 3; ++kr) {
           for (std::int64_t kc = 0; kc < 3; ++kc) {
-            const std::int64_t yr = r + 1 - kr;
-            const std::int64_t yc = c + 1 - kc;
+            const std::int64_t yr = r + padding - kr;
+            const std::int64_t yc = c + padding - kc;
             if (yr < 0 || yr >= dy.shape[1] || yc < 0 || yc >= dy.shape[2]) continue;
             for (std::int64_t i = 0; i < w.shape[3]; ++i) {
               for (std::int64_t o = 0; o < w.shape[0]; ++o) {
@@ -90,16 +91,17 @@ inline Array conv2d_data(const Array& dy, const Array& w) {
   return dx;
 }
 
-/// Gradient of the weights of a 3x3 convolution with padding 1.
-inline Array conv2d_weights(const Array& x, const Array& dy, std::int64_t stride = 1) {
+/// Gradient of the weights of a 3x3 convolution.
+inline Array conv2d_weights(const Array& x, const Array& dy, std::int64_t stride = 1,
+                            std::int64_t padding = 1) {
   Array dw({dy.shape[3], 3, 3, x.shape[3]});
   for (std::int64_t n = 0; n < x.shape[0]; ++n) {
     for (std::int64_t r = 0; r < dy.shape[1]; ++r) {
       for (std::int64_t c = 0; c < dy.shape[2]; ++c) {
         for (std::int64_t kr = 0; kr < 3; ++kr) {
           for (std::int64_t kc = 0; kc < 3; ++kc) {
-            const std::int64_t xr = r * stride - 1 + kr;
-            const std::int64_t xc = c * stride - 1 + kc;
+            const std::int64_t xr = r * stride - padding + kr;
+            const std::int64_t xc = c * stride - padding + kc;
             if (xr < 0 || xr >= x.shape[1] || xc < 0 || xc >= x.shape[2]) continue;
             for (std::int64_t o = 0; o < dy.shape[3]; ++o) {
               for (std::int64_t i = 0; i < x.shape[3]; ++i) {
