@@ -41,7 +41,7 @@ Result<std::string> ask(const std::string& path, StatusRequest request, Deadline
       return Status(StatusCode::kTimeout, path + ": no answer");
     }
     const ssize_t count = read(socket, buffer.data(), buffer.size());
-    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (count < 0) return Status::from_errno(path, errno);
     if (count == 0) return text;
     text.append(buffer.data(), static_cast<std::size_t>(count));
@@ -60,7 +60,11 @@ std::vector<Job> running_jobs() {
   for (const std::string& name : jobs_in(*folder)) {
     const std::string path = *folder + "/" + name;
     auto summary = ask(path, StatusRequest::kSummary, Deadline::after(kSummaryLimit));
-    if (summary.ok() && !summary->empty()) jobs.push_back({path, *std::move(summary)});
+    if (summary.status().code() == StatusCode::kTimeout) {
+      jobs.push_back({path, name + " - does not answer: its dlaunch is stopped\n"});
+    } else if (summary.ok() && !summary->empty()) {
+      jobs.push_back({path, *std::move(summary)});
+    }
   }
   return jobs;
 }

@@ -61,12 +61,17 @@ std::vector<std::string> jobs_in(const std::string& folder) {
 Result<Descriptor> connect_status(const std::string& path) {
   const auto address = address_of(path);
   if (!address.ok()) return address.status();
-  Descriptor connection(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  // Without waiting: a job that is stopped (Ctrl-Z) takes no connections, and soon has no room for
+  // further ones.
+  Descriptor connection(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!connection.is_open()) return Status::from_errno("socket", errno);
   if (connect(connection.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) !=
       0) {
     if (errno == ECONNREFUSED || errno == ENOENT) {
       return Status(StatusCode::kUnavailable, path + ": nobody listens there");
+    }
+    if (errno == EAGAIN) {
+      return Status(StatusCode::kTimeout, path + ": takes no connections; its dlaunch is stopped");
     }
     return Status::from_errno(path, errno);
   }

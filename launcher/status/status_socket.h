@@ -26,7 +26,8 @@ Result<std::string> status_folder(bool create);
 /// The jobs that have a socket there, whether they still live or not.
 std::vector<std::string> jobs_in(const std::string& folder);
 
-/// kUnavailable if nobody listens there any more.
+/// Does not wait, nor does reading from the connection. kUnavailable if nobody listens there any
+/// more, kTimeout if somebody does who takes no connections.
 Result<Descriptor> connect_status(const std::string& path);
 /// The socket appears in `folder` once it can be connected to.
 Result<Descriptor> listen_status(const std::string& folder, const std::string& job_id);

@@ -256,6 +256,22 @@ TEST_F(JobStatus, ForgetsJobsWhoseLauncherWasKilled) {
   EXPECT_TRUE(std::filesystem::is_empty(folder_ + "/dlaunch"));
 }
 
+// More jobs than the stopped one has room for connections that it does not take.
+TEST_F(JobStatus, DoesNotKeepJobsFromStartingBesideAStoppedOne) {
+  Subprocess stopped(with_folder(ranks_that({"out=up", "pause"}, 1)));
+  ASSERT_TRUE(stopped.wait_for_output("up\n", soon()));
+  const auto launchers = children_of(stopped.pid());
+  ASSERT_EQ(launchers.size(), 1U);
+  kill(launchers[0], SIGSTOP);
+  for (int job = 0; job < 25; ++job) {
+    ASSERT_EQ(run_command(with_folder(ranks_that({"out=fine"}, 1))).out, "fine\n") << job;
+  }
+  EXPECT_THAT(status({}).out, HasSubstr(" - does not answer: its dlaunch is stopped\n"));
+  kill(launchers[0], SIGCONT);
+  EXPECT_THAT(status({}).out, HasSubstr(" " + std::to_string(stopped.pid()) + " "));
+  end(stopped);
+}
+
 TEST(Readiness, OfACommunicatorAllowsARestartAtOnce) {
   const auto result = run_command(ranks_of(
       "comm_rank", {"connect", "barrier", "only=1", "fail-before=1", "only=all", "barrier"},
