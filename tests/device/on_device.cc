@@ -32,6 +32,12 @@ Status finish(DeviceStream& stream) {
 class Images {
  public:
   explicit Images(Device& device) : device_(device) {}
+  /// After a call that was refused the stream may still be filling them.
+  ~Images() {
+    if (!ranges_.empty()) (void)finish(device_.compute());
+  }
+  Images(Images&&) = default;
+  Images& operator=(Images&&) = delete;
 
   /// All of a call's ranges come first; those that overlap become one.
   void add(const void* data, std::size_t bytes) {
