@@ -39,12 +39,12 @@ DLAUNCH_INLINE void store(BFloat16* to, const Floats& value) {
 
 DLAUNCH_INLINE void store_planes(const Floats* points, BFloat16* planes, std::int64_t plane) {
 #pragma GCC unroll 16
-  for (int p = 0; p < kPoints; ++p) store(planes + p * plane, points[p]);
+  for (std::int64_t p = 0; p < kPoints; ++p) store(planes + p * plane, points[p]);
 }
 
 /// A row or column of B' d.
 DLAUNCH_INLINE void combine_input(const Floats& a, const Floats& b, const Floats& c,
-                                  const Floats& d, Floats* out, int stride) {
+                                  const Floats& d, Floats* out, std::int64_t stride) {
   out[0] = a - c;
   out[stride] = b + c;
   out[2 * stride] = c - b;
@@ -52,7 +52,8 @@ DLAUNCH_INLINE void combine_input(const Floats& a, const Floats& b, const Floats
 }
 
 /// A row or column of A dy.
-DLAUNCH_INLINE void combine_gradient(const Floats& a, const Floats& b, Floats* out, int stride) {
+DLAUNCH_INLINE void combine_gradient(const Floats& a, const Floats& b, Floats* out,
+                                     std::int64_t stride) {
   out[0] = a;
   out[stride] = a + b;
   out[2 * stride] = a - b;
@@ -61,14 +62,14 @@ DLAUNCH_INLINE void combine_gradient(const Floats& a, const Floats& b, Floats* o
 
 /// A row or column of A' m.
 DLAUNCH_INLINE void combine_output(const Floats& a, const Floats& b, const Floats& c,
-                                   const Floats& d, Floats* out, int stride) {
+                                   const Floats& d, Floats* out, std::int64_t stride) {
   out[0] = a + b + c;
   out[stride] = b - c - d;
 }
 
 /// A row or column of G g.
 DLAUNCH_INLINE void combine_filter(const Floats& a, const Floats& b, const Floats& c, Floats* out,
-                                   int stride) {
+                                   std::int64_t stride) {
   out[0] = a;
   out[stride] = 0.5F * (a + b + c);
   out[2 * stride] = 0.5F * (a - b + c);
@@ -77,7 +78,7 @@ DLAUNCH_INLINE void combine_filter(const Floats& a, const Floats& b, const Float
 
 /// A row or column of G' u.
 DLAUNCH_INLINE void combine_filter_gradient(const Floats& a, const Floats& b, const Floats& c,
-                                            const Floats& d, Floats* out, int stride) {
+                                            const Floats& d, Floats* out, std::int64_t stride) {
   out[0] = a + 0.5F * (b + c);
   out[stride] = 0.5F * (b - c);
   out[2 * stride] = 0.5F * (b + c) + d;
@@ -91,14 +92,14 @@ DLAUNCH_MULTIVERSION void transform_input(const BFloat16* const* pixels, std::in
     Floats columns[kPoints];
     Floats points[kPoints];
 #pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j) {
+    for (std::int64_t j = 0; j < 4; ++j) {
       Floats d[4];
 #pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) load(pixels[4 * i + j] + c, d[i]);
+      for (std::int64_t i = 0; i < 4; ++i) load(pixels[4 * i + j] + c, d[i]);
       combine_input(d[0], d[1], d[2], d[3], columns + j, 4);
     }
 #pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) {
+    for (std::int64_t i = 0; i < 4; ++i) {
       const Floats* row = columns + 4 * i;
       combine_input(row[0], row[1], row[2], row[3], points + 4 * i, 1);
     }
@@ -113,11 +114,11 @@ DLAUNCH_MULTIVERSION void transform_gradient(const BFloat16* const* pixels, std:
     Floats columns[8];
     Floats points[kPoints];
 #pragma GCC unroll 4
-    for (int p = 0; p < 4; ++p) load(pixels[p] + c, dy[p]);
+    for (std::int64_t p = 0; p < 4; ++p) load(pixels[p] + c, dy[p]);
     combine_gradient(dy[0], dy[2], columns, 2);
     combine_gradient(dy[1], dy[3], columns + 1, 2);
 #pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) {
+    for (std::int64_t i = 0; i < 4; ++i) {
       combine_gradient(columns[2 * i], columns[2 * i + 1], points + 4 * i, 1);
     }
     store_planes(points, planes + c, plane);
@@ -131,21 +132,21 @@ DLAUNCH_MULTIVERSION void transform_output(const float* planes, std::int64_t pla
     Floats rows[8];
     Floats y[4];
 #pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j) {
+    for (std::int64_t j = 0; j < 4; ++j) {
       Floats m[4];
 #pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) load(planes + (4 * i + j) * plane + c, m[i]);
+      for (std::int64_t i = 0; i < 4; ++i) load(planes + (4 * i + j) * plane + c, m[i]);
       combine_output(m[0], m[1], m[2], m[3], rows + j, 4);
     }
     Floats bias = {};
     if (bias_or_null != nullptr) load(bias_or_null + c, bias);
 #pragma GCC unroll 2
-    for (int i = 0; i < 2; ++i) {
+    for (std::int64_t i = 0; i < 2; ++i) {
       const Floats* row = rows + 4 * i;
       combine_output(row[0], row[1], row[2], row[3], y + 2 * i, 1);
     }
 #pragma GCC unroll 4
-    for (int p = 0; p < 4; ++p) store(pixels[p] + c, y[p] + bias);
+    for (std::int64_t p = 0; p < 4; ++p) store(pixels[p] + c, y[p] + bias);
   }
 }
 
@@ -155,14 +156,14 @@ DLAUNCH_MULTIVERSION void transform_filter(const float* filter, std::int64_t cha
     Floats columns[12];
     Floats points[kPoints];
 #pragma GCC unroll 3
-    for (int j = 0; j < 3; ++j) {
+    for (std::int64_t j = 0; j < 3; ++j) {
       Floats g[3];
 #pragma GCC unroll 3
-      for (int i = 0; i < 3; ++i) load(filter + (3 * i + j) * channels + c, g[i]);
+      for (std::int64_t i = 0; i < 3; ++i) load(filter + (3 * i + j) * channels + c, g[i]);
       combine_filter(g[0], g[1], g[2], columns + j, 3);
     }
 #pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) {
+    for (std::int64_t i = 0; i < 4; ++i) {
       const Floats* row = columns + 3 * i;
       combine_filter(row[0], row[1], row[2], points + 4 * i, 1);
     }
@@ -176,19 +177,19 @@ DLAUNCH_MULTIVERSION void add_filter_gradient(const float* planes, std::int64_t 
     Floats rows[12];
     Floats sums[9];
 #pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j) {
+    for (std::int64_t j = 0; j < 4; ++j) {
       Floats u[4];
 #pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) load(planes + (4 * i + j) * plane + c, u[i]);
+      for (std::int64_t i = 0; i < 4; ++i) load(planes + (4 * i + j) * plane + c, u[i]);
       combine_filter_gradient(u[0], u[1], u[2], u[3], rows + j, 4);
     }
 #pragma GCC unroll 3
-    for (int i = 0; i < 3; ++i) {
+    for (std::int64_t i = 0; i < 3; ++i) {
       const Floats* row = rows + 4 * i;
       combine_filter_gradient(row[0], row[1], row[2], row[3], sums + 3 * i, 1);
     }
 #pragma GCC unroll 9
-    for (int p = 0; p < 9; ++p) {
+    for (std::int64_t p = 0; p < 9; ++p) {
       float* to = gradient + p * channels + c;
       Floats sum;
       load(to, sum);

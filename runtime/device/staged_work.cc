@@ -15,7 +15,7 @@ constexpr std::chrono::nanoseconds kFailureLook = std::chrono::milliseconds(20);
 
 }  // namespace
 
-Result<std::shared_ptr<StagedWork>> StagedWork::of_call(std::shared_ptr<DeviceCore> core,
+Result<std::shared_ptr<StagedWork>> StagedWork::of_call(const std::shared_ptr<DeviceCore>& core,
                                                         const CollectiveCall& call, int rank) {
   auto work = std::make_shared<StagedWork>(core, PinnedPool::Block(), Segments());
   work->call_ = call;

@@ -23,7 +23,7 @@ namespace dlaunch {
 class StagedWork final : public Work::State {
  public:
   /// A collective that rank `rank` takes part in. Takes the pinned memory; kIo if there is none.
-  static Result<std::shared_ptr<StagedWork>> of_call(std::shared_ptr<DeviceCore> core,
+  static Result<std::shared_ptr<StagedWork>> of_call(const std::shared_ptr<DeviceCore>& core,
                                                      const CollectiveCall& call, int rank);
   /// A message whose bytes are in `block`, or will be and go to `output` then.
   StagedWork(std::shared_ptr<DeviceCore> core, PinnedPool::Block block, Segments output);
