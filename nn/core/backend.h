@@ -64,6 +64,16 @@ struct ArrayRef {
   operator ConstArrayRef() const { return {data, dtype}; }  // NOLINT: as T* becomes const T*
 };
 
+/// For kernels, which know the element type.
+template <typename T>
+const T* as(ConstArrayRef array) {
+  return static_cast<const T*>(array.data);
+}
+template <typename T>
+T* as(ArrayRef array) {
+  return static_cast<T*>(array.data);
+}
+
 /// Something a backend derives from a tensor's values and keeps with the tensor, such as reordered
 /// weights. It is destroyed with the tensor.
 class DerivedData {

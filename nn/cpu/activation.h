@@ -27,15 +27,6 @@ inline __attribute__((always_inline)) void store(BFloat16& to, float value) {
   to.bits = static_cast<std::uint16_t>((word & 0x7fffffffU) > 0x7f800000U ? nan : rounded);
 }
 
-template <typename T>
-const T* as(ConstArrayRef array) {
-  return static_cast<const T*>(array.data);
-}
-template <typename T>
-T* as(ArrayRef array) {
-  return static_cast<T*>(array.data);
-}
-
 /// Calls function.operator()<T>() with the element type of activations.
 template <typename Function>
 void visit_activation(DType dtype, const Function& function) {

@@ -134,7 +134,7 @@ void CpuNormKernels::split_mean(const double* statistics, std::size_t channels) 
 
 void CpuNormKernels::batch_statistics(NormExtent extent, ConstArrayRef x, double* statistics) {
   cpu::visit_activation(x.dtype, [&]<typename T>() {
-    const T* values = cpu::as<T>(x);
+    const T* values = as<T>(x);
     find_shift_near_mean(extent, values);
     sum_rows(extent, [&](std::int64_t begin, std::int64_t rows, float* first, float* second) {
       cpu::add_rows(values + begin * extent.channels, rows, extent.channels, shift_.data(), first,
@@ -199,9 +199,9 @@ void CpuNormKernels::normalise(NormExtent extent, ConstArrayRef x, const double*
   }
   const float floor = epilogue.relu ? 0.0F : -std::numeric_limits<float>::infinity();
   cpu::visit_activation(x.dtype, [&]<typename T>() {
-    const T* from = cpu::as<T>(x);
-    const T* residual = cpu::as<T>(epilogue.residual);
-    T* to = cpu::as<T>(y);
+    const T* from = as<T>(x);
+    const T* residual = as<T>(epilogue.residual);
+    T* to = as<T>(y);
     for_rows(extent, [&](std::int64_t start, std::int64_t rows) {
       if (residual == nullptr) {
         cpu::scale_rows(from + start, rows, extent.channels, shift_.data(), scale_.data(),
@@ -221,7 +221,7 @@ void CpuNormKernels::backward_sums(NormExtent extent, ConstArrayRef dy, ConstArr
   cpu::visit_activation(x.dtype, [&]<typename T>() {
     sum_rows(extent, [&](std::int64_t begin, std::int64_t rows, float* first, float* second) {
       const std::int64_t start = begin * extent.channels;
-      cpu::add_gradient_rows(cpu::as<T>(dy) + start, cpu::as<T>(x) + start, rows, extent.channels,
+      cpu::add_gradient_rows(as<T>(dy) + start, as<T>(x) + start, rows, extent.channels,
                              shift_.data(), first, second);
     });
   });
@@ -236,9 +236,9 @@ void CpuNormKernels::masked_backward_sums(NormExtent extent, ConstArrayRef dy, C
   cpu::visit_activation(x.dtype, [&]<typename T>() {
     sum_rows(extent, [&](std::int64_t begin, std::int64_t rows, float* first, float* second) {
       const std::int64_t start = begin * extent.channels;
-      cpu::add_masked_gradient_rows(cpu::as<T>(dy) + start, cpu::as<T>(x) + start,
-                                    cpu::as<T>(y) + start, rows, extent.channels, shift_.data(),
-                                    first, second, cpu::as<T>(masked) + start);
+      cpu::add_masked_gradient_rows(as<T>(dy) + start, as<T>(x) + start, as<T>(y) + start, rows,
+                                    extent.channels, shift_.data(), first, second,
+                                    as<T>(masked) + start);
     });
   });
   finish_backward_sums(channels, statistics, sums);
@@ -287,9 +287,8 @@ void CpuNormKernels::backward_data(NormExtent extent, ConstArrayRef dy, ConstArr
   }
   cpu::visit_activation(x.dtype, [&]<typename T>() {
     for_rows(extent, [&](std::int64_t start, std::int64_t rows) {
-      cpu::combine_rows(cpu::as<T>(dy) + start, cpu::as<T>(x) + start, rows, extent.channels,
-                        shift_.data(), scale_.data(), slope_.data(), offset_.data(),
-                        cpu::as<T>(dx) + start);
+      cpu::combine_rows(as<T>(dy) + start, as<T>(x) + start, rows, extent.channels, shift_.data(),
+                        scale_.data(), slope_.data(), offset_.data(), as<T>(dx) + start);
     });
   });
 }

@@ -54,15 +54,6 @@ bool aligned(const T*... memory) {
   return ((reinterpret_cast<std::uintptr_t>(memory) % kPackBytes == 0) && ...);
 }
 
-template <typename T>
-const T* as(ConstArrayRef array) {
-  return static_cast<const T*>(array.data);
-}
-template <typename T>
-T* as(ArrayRef array) {
-  return static_cast<T*>(array.data);
-}
-
 /// Calls function.operator()<T>() with the element type of activations.
 template <typename Function>
 void visit_activation(DType dtype, const Function& function) {

@@ -36,14 +36,6 @@ class Bf16Test : public OpTest {
     if (!backend_->computes_in(DType::kBF16))
       GTEST_SKIP() << "this device does not multiply in bf16";
   }
-  /// Random values that are exact in bf16.
-  Array random_bf16(const Shape& shape) {
-    Array array = random_array(shape);
-    for (double& value : array.values) {
-      value = static_cast<double>(static_cast<float>(BFloat16(static_cast<float>(value))));
-    }
-    return array;
-  }
 };
 
 TEST_F(Bf16Test, ConversionRoundsToNearestEvenAndKeepsWhatIsNoNumber) {

@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/base/half.h"
 #include "tests/nn/reference.h"
 #include "tests/nn/test_backend.h"
 
@@ -22,6 +23,14 @@ class OpTest : public testing::Test {
 
   reference::Array random_array(const Shape& shape) {
     return reference::random_array(shape, random_);
+  }
+  /// Random values that are exact in bf16.
+  reference::Array random_bf16(const Shape& shape) {
+    reference::Array array = random_array(shape);
+    for (double& value : array.values) {
+      value = static_cast<double>(static_cast<float>(BFloat16(static_cast<float>(value))));
+    }
+    return array;
   }
 
   std::uint64_t seed_ = std::random_device{}();

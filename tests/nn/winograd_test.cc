@@ -47,13 +47,6 @@ class WinogradInBf16 : public OpTest, public testing::WithParamInterface<Winogra
   void SetUp() override {
     if (!direct_->computes_in(DType::kBF16)) GTEST_SKIP() << "this CPU does not multiply in bf16";
   }
-  Array random_bf16(const Shape& shape) {
-    Array array = random_array(shape);
-    for (double& value : array.values) {
-      value = static_cast<double>(static_cast<float>(BFloat16(static_cast<float>(value))));
-    }
-    return array;
-  }
 
   std::unique_ptr<Backend> direct_ = make_cpu_backend();
   std::unique_ptr<Backend> winograd_ = make_cpu_backend({.winograd = true});
