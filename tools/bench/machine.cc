@@ -33,17 +33,18 @@ struct Rate {
   Summary seconds;
 };
 
-/// Words of a buffer of each rank: all together several times the last cache.
-std::size_t buffer_words(int ranks) {
+/// Of a buffer of each rank: all together several times the last cache.
+std::size_t default_bytes(int ranks) {
   const std::size_t cache = static_cast<std::size_t>(std::max(sysconf(_SC_LEVEL3_CACHE_SIZE), 0L));
   const std::size_t least = std::size_t{64} << 20;
-  return std::max(least, 4 * cache / static_cast<std::size_t>(ranks)) / sizeof(std::uint64_t);
+  return std::max(least, 4 * cache / static_cast<std::size_t>(ranks));
 }
 
-std::vector<Rate> measure_rates(WorldRanks& ranks, const Limits& limits) {
+std::vector<Rate> measure_rates(WorldRanks& ranks, const Options& options) {
   std::vector<Rate> rates;
   const auto measure = [&](Rate rate, const std::function<void()>& run) {
-    rate.seconds = summarize(repeat(ranks, limits, {.prepare = {}, .run = run, .check = {}}));
+    rate.seconds =
+        summarize(repeat(ranks, options.limits, {.prepare = {}, .run = run, .check = {}}));
     rates.push_back(std::move(rate));
   };
   for (const PeakKernel& kernel : peak_kernels()) {
@@ -54,7 +55,8 @@ std::vector<Rate> measure_rates(WorldRanks& ranks, const Limits& limits) {
              .seconds = {}},
             [&] { kernel.run(kRounds); });
   }
-  std::vector<std::uint64_t> from(buffer_words(ranks.size()), 1);
+  const std::size_t wanted = options.bytes > 0 ? options.bytes : default_bytes(ranks.size());
+  std::vector<std::uint64_t> from(std::max(wanted / sizeof(std::uint64_t), std::size_t{1}), 1);
   std::vector<std::uint64_t> to(from.size(), 2);
   const auto bytes = static_cast<double>(from.size() * sizeof from[0]);
   volatile std::uint64_t sum = 0;  // so that reading is not left out
@@ -69,7 +71,7 @@ std::vector<Rate> measure_rates(WorldRanks& ranks, const Limits& limits) {
 
 void measure_machine(Communicator& world, const Options& options) {
   WorldRanks ranks(world);
-  const std::vector<Rate> rates = measure_rates(ranks, options.limits);
+  const std::vector<Rate> rates = measure_rates(ranks, options);
   if (world.rank() != 0) return;
   std::printf("# %d ranks together, from the slowest one's time; copied bytes count twice\n",
               world.size());

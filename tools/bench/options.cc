@@ -174,6 +174,9 @@ void add_machine(CLI::App& app, Options& options) {
       "machine", "What cores do at best, all ranks at the same time: multiply, read, copy");
   sub->callback([&options] { options.subject = Subject::kMachine; });
   add_common(*sub, options);
+  sub->add_option("--bytes", options.bytes,
+                  "That a rank reads or copies (K, M, G allowed; default: several caches' worth)")
+      ->transform(CLI::AsSizeValue(false));
 }
 
 void add_explain(CLI::App& app, Options& options) {

@@ -38,7 +38,7 @@ struct Options {
   std::string json_path;
 
   // explain and tune
-  std::size_t bytes = 4096;
+  std::size_t bytes = 0;  // explain: of the vector; machine: of a rank's buffer, 0 for the default
   int hosts = 1;
   int ranks_per_host = 4;
   int cores = 1;           // of a host
