@@ -55,6 +55,8 @@ class Observation final : public CommunicationObserver {
   /// The step is the run's; the first one is 1.
   void begin_step(std::uint64_t step);
   StepTimes end_step();
+  /// Collective, between steps: StepClock::compare_waits().
+  void compare_waits(Communicator& world) { clock_.compare_waits(world); }
   void communicated(const CommunicationSpan& span) override;
   /// For backward(); null while nothing is traced.
   nn::BackwardObserver* backward_observer() {

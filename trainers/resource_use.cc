@@ -23,13 +23,15 @@ constexpr std::array kMemoryKinds{
     MemoryKind{"whole process", &MemoryUse::resident},
 };
 
-constexpr std::size_t kFigures = kStepPhases + 1 + kMemoryKinds.size();  // of a rank
+constexpr std::size_t kTimes = kStepPhases + 2;
+constexpr std::size_t kFigures = kTimes + kMemoryKinds.size();  // of a rank
 using Figures = std::array<double, kFigures>;
 
 Figures pack(const ResourceUse::Rank& rank) {
   Figures figures{};
   auto next = std::ranges::copy(rank.step.phases, figures.begin()).out;
   *next++ = rank.step.hidden_communication;
+  *next++ = rank.step.exchange;
   for (const MemoryKind& kind : kMemoryKinds)
     *next++ = static_cast<double>(rank.memory.*kind.bytes);
   return figures;
@@ -39,14 +41,16 @@ ResourceUse::Rank unpack(std::span<const double> figures) {
   ResourceUse::Rank rank;
   std::copy_n(figures.begin(), kStepPhases, rank.step.phases.begin());
   rank.step.hidden_communication = figures[kStepPhases];
+  rank.step.exchange = figures[kStepPhases + 1];
   for (std::size_t i = 0; i < kMemoryKinds.size(); ++i)
-    rank.memory.*kMemoryKinds[i].bytes = static_cast<std::size_t>(figures[kStepPhases + 1 + i]);
+    rank.memory.*kMemoryKinds[i].bytes = static_cast<std::size_t>(figures[kTimes + i]);
   return rank;
 }
 
 StepTimes scaled(StepTimes times, double factor) {
   for (double& phase : times.phases) phase *= factor;
   times.hidden_communication *= factor;
+  times.exchange *= factor;
   return times;
 }
 
@@ -56,6 +60,16 @@ std::string slowest(const ResourceUse& use, StepPhase phase, double mean) {
       use.ranks, {}, [&](const ResourceUse::Rank& rank) { return rank.step[phase]; });
   if (most->step[phase] - mean < 1e-4) return "";
   return fmt::format("   rank {}: {:.1f} ms", most - use.ranks.begin(), 1e3 * most->step[phase]);
+}
+
+/// What the exposed communication consists of.
+std::string format_exposed(const StepTimes& mean) {
+  const auto line = [&](const char* name, double seconds) {
+    return fmt::format("\n    {:<20}{:>9.1f} ms {:>5.1f} %", name, 1e3 * seconds,
+                       100 * seconds / mean.total());
+  };
+  return line("the exchange itself", mean.exchange) +
+         line("for slower ranks", mean[StepPhase::kCommunication] - mean.exchange);
 }
 
 std::string format_times(const ResourceUse& use) {
@@ -68,6 +82,7 @@ std::string format_times(const ResourceUse& use) {
     text +=
         fmt::format("\n  {:<22}{:>9.1f} ms {:>5.1f} %{}", to_string(phase), 1e3 * mean[phase],
                     step > 0 ? 100 * mean[phase] / step : 0.0, slowest(use, phase, mean[phase]));
+    if (phase == StepPhase::kCommunication && mean[phase] > 0) text += format_exposed(mean);
   }
   const double hidden = mean.hidden_communication;
   const double communication = hidden + mean[StepPhase::kCommunication];
@@ -138,6 +153,7 @@ nlohmann::ordered_json use_to_json(const ResourceUse& use) {
     for (const MemoryKind& kind : kMemoryKinds) bytes[kind.name] = rank.memory.*kind.bytes;
     ranks.push_back({{"step_seconds", seconds},
                      {"hidden_communication_seconds", rank.step.hidden_communication},
+                     {"exchange_seconds", rank.step.exchange},
                      {"peak_bytes", bytes}});
   }
   return {{"steps", use.steps},

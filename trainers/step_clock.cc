@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <tuple>
 
 namespace dlaunch {
 namespace {
@@ -54,10 +55,12 @@ double StepTimes::total() const {
 StepTimes& StepTimes::operator+=(const StepTimes& more) {
   for (std::size_t i = 0; i < phases.size(); ++i) phases[i] += more.phases[i];
   hidden_communication += more.hidden_communication;
+  exchange += more.exchange;
   return *this;
 }
 
 void StepClock::begin_step(TimePoint now) {
+  in_step_ = true;
   step_begin_ = now;
   step_ = {};
   in_flight_.clear();
@@ -73,6 +76,18 @@ void StepClock::communicated(const CommunicationSpan& span, TimePoint now) {
     in_flight_.emplace_back(std::max(span.begin, step_begin_), span.end);
   const TimePoint since = waits_.empty() ? step_begin_ : waits_.back().second;
   waits_.emplace_back(std::max(since, now - span.waited), now);
+  if (in_step_)
+    compared_waits_.push_back({span.lane, span.sequence, seconds(now - waits_.back().first)});
+}
+
+void StepClock::compare_waits(Communicator& world) {
+  std::ranges::sort(compared_waits_, {},
+                    [](const Wait& wait) { return std::tuple(wait.lane, wait.sequence); });
+  std::vector<double> least;
+  for (const Wait& wait : compared_waits_) least.push_back(wait.seconds);
+  compared_waits_.clear();
+  throw_if_error(world.all_reduce(least, ReduceOp::kMin).within("comparison of waits"));
+  sums_.exchange += std::accumulate(least.begin(), least.end(), 0.0);
 }
 
 StepTimes StepClock::end_step(TimePoint now) {
@@ -85,6 +100,7 @@ StepTimes StepClock::end_step(TimePoint now) {
   sums_ += step_;
   durations_.push_back(static_cast<float>(duration));
   in_flight_.clear();
+  in_step_ = false;
   return step_;
 }
 

@@ -4,6 +4,10 @@
 // waits for data, computes (forward, backward, optimizer), waits for other ranks, or does something
 // else. Those add up to the step. Communication that went on in the background meanwhile is hidden.
 //
+// Of the time that a rank waits for others, the part that communication itself takes is found by
+// comparing ranks: the one that comes last to a collective waits the shortest, and what others wait
+// longer they wait for it. That needs no clocks that agree.
+//
 // One thread, on which also the communicator reports.
 #pragma once
 
@@ -15,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/comm/communicator.h"
 #include "runtime/parallel/communication_observer.h"
 
 namespace dlaunch {
@@ -36,6 +41,9 @@ std::string_view to_string(StepPhase phase);
 struct StepTimes {
   std::array<double, kStepPhases> phases{};  // add up to the steps' time
   double hidden_communication = 0;           // while the thread did something else
+  /// Of the exposed communication, what remains when all ranks come at the same time: the rest was
+  /// spent waiting for slower ones. Known after compare_waits().
+  double exchange = 0;
 
   double& operator[](StepPhase phase) { return phases[static_cast<std::size_t>(phase)]; }
   double operator[](StepPhase phase) const { return phases[static_cast<std::size_t>(phase)]; }
@@ -57,6 +65,10 @@ class StepClock {
   /// The times of the step.
   StepTimes end_step(TimePoint now);
 
+  /// Collective, between steps: sums().exchange, for the steps since the last call. Throws
+  /// StatusError.
+  void compare_waits(Communicator& world);
+
   /// Of all steps.
   const StepTimes& sums() const { return sums_; }
   std::size_t steps() const { return durations_.size(); }
@@ -65,11 +77,18 @@ class StepClock {
 
  private:
   using Interval = std::pair<TimePoint, TimePoint>;
+  struct Wait {
+    CallLane lane;
+    std::uint64_t sequence;
+    double seconds;
+  };
 
+  bool in_step_ = false;
   TimePoint step_begin_;
   StepTimes step_;
-  std::vector<Interval> in_flight_;  // of this step: collectives in the background
-  std::vector<Interval> waits_;      // in order, without overlap
+  std::vector<Interval> in_flight_;   // of this step: collectives in the background
+  std::vector<Interval> waits_;       // in order, without overlap
+  std::vector<Wait> compared_waits_;  // of the steps since compare_waits()
   StepTimes sums_;
   std::vector<float> durations_;
 };

@@ -363,6 +363,7 @@ void Trainer::finish_epoch(std::size_t epoch) {
   const auto begin = Clock::now();
   std::optional<ValidationSums> sums;
   if (final || due) sums = validate_model();
+  observation_.compare_waits(world_);
   reporter_.epoch(epoch, sums, seconds_between(begin, Clock::now()));
 }
 

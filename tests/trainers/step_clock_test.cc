@@ -75,10 +75,34 @@ TEST(StepClock, KnowsPercentiles) {
   EXPECT_EQ(clock.steps(), 10U);
 }
 
+TEST(StepClock, TakesWhatTheLastToComeWaitsForTheExchange) {
+  testing::run_threads_as_ranks(3, [](Communicator& world) {
+    const int rank = world.rank();
+    StepClock clock;
+    clock.communicated(span(CallLane::kBlocking, -20, -5, 15), at(-5));  // before the steps
+    for (int step = 0; step < 2; ++step) {
+      clock.begin_step(at(0));
+      CommunicationSpan first = span(CallLane::kNormal, 0, 50, 10 + rank);
+      CommunicationSpan second = span(CallLane::kNormal, 0, 50, 10 - 2 * rank);
+      first.sequence = 1 + 2 * static_cast<std::uint64_t>(step);
+      second.sequence = first.sequence + 1;
+      if (rank == 1) std::swap(first, second);  // seen to end in another order
+      clock.communicated(first, at(60));
+      clock.communicated(second, at(90));
+      clock.end_step(at(100));
+    }
+    clock.compare_waits(world);
+    EXPECT_NEAR(clock.sums().exchange, 2 * (0.010 + 0.006), 1e-9);
+    clock.compare_waits(world);  // nothing since then
+    EXPECT_NEAR(clock.sums().exchange, 2 * (0.010 + 0.006), 1e-9);
+  });
+}
+
 TEST(ResourceUse, IsATableOfAllRanks) {
   testing::run_threads_as_ranks(2, [](Communicator& world) {
     StepClock clock;
     for (int i = 0; i < 4; ++i) one_step(clock);
+    clock.compare_waits(world);
     MemoryUse memory{.parameters = 10U << 20, .activations = 100U << 20, .resident = 1U << 30};
     if (world.rank() == 1) memory.activations *= 2;
     const ResourceUse use = gather_use(world, clock, memory);
@@ -92,6 +116,8 @@ TEST(ResourceUse, IsATableOfAllRanks) {
               "  backward                   40.0 ms  40.0 %\n"
               "  optimizer                   8.0 ms   8.0 %\n"
               "  exposed communication      13.0 ms  13.0 %\n"
+              "    the exchange itself      13.0 ms  13.0 %\n"
+              "    for slower ranks          0.0 ms   0.0 %\n"
               "  other                       4.0 ms   4.0 %\n"
               "  hidden communication       32.0 ms           beside that: 71 % of communication\n"
               "peak memory, MiB           rank 0   rank 1\n"

@@ -33,11 +33,16 @@ struct Rate {
   Summary seconds;
 };
 
-/// Of a buffer of each rank: all together several times the last cache.
+/// Of each of the two buffers of a rank: all together several times the last cache, which a virtual
+/// machine may give as that of its whole host; but an eighth of the memory at most.
 std::size_t default_bytes(int ranks) {
-  const std::size_t cache = static_cast<std::size_t>(std::max(sysconf(_SC_LEVEL3_CACHE_SIZE), 0L));
+  const auto of_system = [](int name) {
+    return static_cast<std::size_t>(std::max(sysconf(name), 0L));
+  };
+  const auto share = static_cast<std::size_t>(ranks);
   const std::size_t least = std::size_t{64} << 20;
-  return std::max(least, 4 * cache / static_cast<std::size_t>(ranks));
+  const std::size_t most = of_system(_SC_PHYS_PAGES) * of_system(_SC_PAGESIZE) / 16 / share;
+  return std::min(most, std::max(least, 4 * of_system(_SC_LEVEL3_CACHE_SIZE) / share));
 }
 
 std::vector<Rate> measure_rates(WorldRanks& ranks, const Options& options) {

@@ -134,7 +134,10 @@ void report(const TrainingOptions& options, const TrainConfig& config,
     document[name] = quantile(times.seconds, fraction) * kMilli;
   }
   const double waiting = summary.communication_seconds / summary.train_seconds;
+  const dlaunch::StepTimes step = summary.use.mean();
+  const double exchange = step.exchange / step.total();
   document["communication_share"] = waiting;
+  document["exchange_share"] = exchange;
   document["peak_mib"] = figures.peak_mib;
   document["sent_mib_per_step"] = figures.sent_mib_per_step;
   document["tensor_mib"] = static_cast<double>(summary.peak_tensor_bytes) / kMiB;
@@ -146,7 +149,9 @@ void report(const TrainingOptions& options, const TrainConfig& config,
   std::printf("  step           %.2f ms (10 %% %.2f, 90 %% %.2f, longest %.2f)\n",
               document["ms"].get<double>(), document["ms_p10"].get<double>(),
               document["ms_p90"].get<double>(), document["ms_most"].get<double>());
-  std::printf("  communication  %.2f %% of the training time waiting\n", 100 * waiting);
+  std::printf(
+      "  communication  %.2f %% of the training time waiting, %.2f %% but for slower ranks\n",
+      100 * waiting, 100 * exchange);
   std::printf("  sent           %.2f MiB per rank and step, by ring algorithms\n",
               figures.sent_mib_per_step);
   std::printf("  peak memory    %.1f MiB per rank, %.1f of it tensors\n", figures.peak_mib,
