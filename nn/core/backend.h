@@ -89,14 +89,14 @@ struct WeightsRef {
   std::unique_ptr<DerivedData>* derived;
 };
 
-/// C = op(A) op(B) + beta C; row-major and dense, op(A) is [m, k], op(B) is [k, n], C is [m, n].
+/// C = op(A) op(B), or C += op(A) op(B); row-major and dense, op(A) is [m, k], op(B) is [k, n], C
+/// is [m, n]. A and B are both f32 or both bf16, C is f32 or as they are; sums are taken in f32.
 struct MatmulArguments {
   bool transpose_a = false, transpose_b = false;
+  bool accumulate = false;  // else C need not be initialised
   std::int64_t m, n, k;
-  const float* a;
-  const float* b;
-  float beta = 0;  // 0: C need not be initialised; 1: accumulate
-  float* c;
+  ConstArrayRef a, b;
+  ArrayRef c;
 };
 
 class Backend {

@@ -8,21 +8,20 @@
 
 namespace dlaunch::nn {
 
-/// `operation`: `what` is `tensor`'s shape, but it must have `rank` dimensions and be f32.
+/// `operation`: `what` is `tensor`'s shape, but it must have `rank` dimensions.
 inline void require_rank(std::string_view operation, std::string_view what, const Tensor& tensor,
                          int rank) {
-  const std::string where = std::string(operation) + ": " + std::string(what) + " ";
-  if (tensor.dtype() != DType::kF32) {
-    throw Error(where + "is " + std::string(to_string(tensor.dtype())) + ", not f32");
-  }
   if (tensor.shape().rank() != rank) {
-    throw Error(where + tensor.shape().to_string() + " must have " + std::to_string(rank) +
-                " dimensions");
+    throw Error(std::string(operation) + ": " + std::string(what) + " " +
+                tensor.shape().to_string() + " must have " + std::to_string(rank) + " dimensions");
   }
 }
 
-inline void require_f32(std::string_view operation, const Tensor& tensor) {
-  require_rank(operation, "input", tensor, tensor.shape().rank());
+inline void require_f32(std::string_view operation, std::string_view what, const Tensor& tensor) {
+  if (tensor.dtype() != DType::kF32) {
+    throw Error(std::string(operation) + ": " + std::string(what) + " is " +
+                std::string(to_string(tensor.dtype())) + ", not f32");
+  }
 }
 
 /// Activations: f32 or bf16.

@@ -76,8 +76,17 @@ class DropoutFunction : public Function {
   RandomState random_;  // the mask is computed again instead of being kept
 };
 
+/// The values, converted if they are of another type; without history.
+Tensor in_type(const Tensor& x, DType dtype) {
+  if (x.dtype() == dtype) return x.detach();
+  Tensor converted = Tensor::empty(x.backend(), x.shape(), dtype);
+  x.backend().convert(x.size(), x.read(), converted.write());
+  return converted;
+}
+
 class LinearFunction : public Function {
  public:
+  /// Both in the type in which they are multiplied.
   LinearFunction(Tensor input, Tensor weights)
       : input_(std::move(input)), weights_(std::move(weights)) {}
   std::string_view name() const override { return "linear"; }
@@ -93,17 +102,18 @@ std::vector<Tensor> LinearFunction::backward(Tensor grad_output, const BackwardC
   const std::int64_t rows = input_.shape()[0];
   const std::int64_t in = input_.shape()[1];
   const std::int64_t out = weights_.shape()[0];
+  const Tensor gradient = in_type(grad_output, input_.dtype());
   std::vector<Tensor> gradients(3);
   if (context.needs(1)) {
     gradients[1] = gradient_sum(context, 1, backend, weights_.shape());
     backend.matmul({.transpose_a = true,
+                    .accumulate = true,
                     .m = out,
                     .n = in,
                     .k = rows,
-                    .a = grad_output.data<const float>(),
-                    .b = input_.data<const float>(),
-                    .beta = 1,
-                    .c = gradients[1].data<float>()});
+                    .a = gradient.read(),
+                    .b = input_.read(),
+                    .c = gradients[1].write()});
   }
   if (context.needs(2)) {
     gradients[2] = gradient_sum(context, 2, backend, {out});
@@ -111,19 +121,21 @@ std::vector<Tensor> LinearFunction::backward(Tensor grad_output, const BackwardC
                                    gradients[2].data<float>());
   }
   if (context.needs(0)) {
-    gradients[0] = Tensor::empty(backend, input_.shape());
+    gradients[0] = Tensor::empty(backend, input_.shape(), input_.dtype());
     backend.matmul({.m = rows,
                     .n = in,
                     .k = out,
-                    .a = grad_output.data<const float>(),
-                    .b = weights_.data<const float>(),
-                    .c = gradients[0].data<float>()});
+                    .a = gradient.read(),
+                    .b = weights_.read(),
+                    .c = gradients[0].write()});
   }
   return gradients;
 }
 
 void check_linear(const Tensor& x, const Tensor& weights, const Tensor& bias) {
+  require_activation("linear", x);
   require_rank("linear", "input", x, 2);
+  require_f32("linear", "weights", weights);
   require_rank("linear", "weights", weights, 2);
   if (x.shape()[1] != weights.shape()[1]) {
     throw Error("linear: input " + x.shape().to_string() + " does not fit weights " +
@@ -203,16 +215,17 @@ Tensor linear(const Tensor& x, const Tensor& weights, const Tensor& bias) {
   if (bias.defined()) {
     backend.broadcast_rows(rows, out, bias.data<const float>(), y.data<float>());
   }
+  const Tensor factors = in_type(weights, x.dtype());
   backend.matmul({.transpose_b = true,
+                  .accumulate = bias.defined(),
                   .m = rows,
                   .n = out,
                   .k = x.shape()[1],
-                  .a = x.data<const float>(),
-                  .b = weights.data<const float>(),
-                  .beta = bias.defined() ? 1.0F : 0.0F,
-                  .c = y.data<float>()});
+                  .a = x.read(),
+                  .b = factors.read(),
+                  .c = y.write()});
   if (is_recording({x, weights, bias})) {
-    record(y, {x, weights, bias}, std::make_unique<LinearFunction>(x.detach(), weights.detach()));
+    record(y, {x, weights, bias}, std::make_unique<LinearFunction>(x.detach(), factors));
   }
   return y;
 }

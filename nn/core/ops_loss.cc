@@ -29,6 +29,7 @@ class CrossEntropyFunction : public Function {
 
 void check_cross_entropy(const Tensor& logits, std::size_t labels,
                          const CrossEntropyOptions& options) {
+  require_f32("cross_entropy", "logits", logits);
   require_rank("cross_entropy", "logits", logits, 2);
   const Shape& shape = logits.shape();
   if (labels != static_cast<std::size_t>(shape[0])) {

@@ -21,10 +21,6 @@ constexpr std::size_t kMostPlans = 512;
 
 constexpr std::int64_t kBlock = 16;  // channels of the layout that Winograd's algorithm needs
 
-memory::data_type onednn_type(DType dtype) {
-  return dtype == DType::kBF16 ? memory::data_type::bf16 : memory::data_type::f32;
-}
-
 memory::desc f32(const memory::dims& dims, tag layout) {
   return {dims, memory::data_type::f32, layout};
 }
@@ -198,9 +194,7 @@ void Convolutions::guarded(const char* pass, const Conv2dGeometry& geometry,
 }
 
 dnnl::memory Convolutions::memory(const dnnl::memory::desc& layout, const void* data) const {
-  // oneDNN takes inputs through the same type as outputs, and does not write to them.
-  return {layout, engine_,
-          const_cast<void*>(data)};  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+  return memory_over(engine_, layout, data);
 }
 
 /// Memory for the weights in another form, `layout`, filled by pack(memory) if they have changed.

@@ -6,6 +6,7 @@
 #include "nn/cpu/conv2d.h"
 #include "nn/cpu/kernel_groups.h"
 #include "nn/cpu/kernels.h"
+#include "nn/cpu/matmul.h"
 #include "nn/cpu/onednn.h"
 #include "nn/cpu/system_memory.h"
 
@@ -67,7 +68,7 @@ class CpuBackend : public Backend {
     cpu::dropout(count, probability, random, x, y);
   }
 
-  void matmul(const MatmulArguments& arguments) override { cpu::matmul(arguments); }
+  void matmul(const MatmulArguments& arguments) override { products_.run(arguments); }
   void broadcast_rows(std::int64_t rows, std::int64_t columns, const float* row,
                       float* y) override {
     cpu::broadcast_rows(rows, columns, row, y);
@@ -126,6 +127,7 @@ class CpuBackend : public Backend {
  private:
   CachingAllocator allocator_{cpu::make_system_memory()};
   cpu::Convolutions convolutions_;
+  cpu::Products products_{allocator_};
   std::unique_ptr<NormKernels> norm_ = make_cpu_norm_kernels();
   std::unique_ptr<OptimizerKernels> optimizer_ = make_cpu_optimizer_kernels();
 };

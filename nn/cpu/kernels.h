@@ -22,8 +22,7 @@ void relu_backward(std::int64_t count, ConstArrayRef y, ConstArrayRef dy, ArrayR
 void dropout(std::int64_t count, double probability, const RandomState& random, ConstArrayRef x,
              ArrayRef y);
 
-// matmul.cc
-void matmul(const MatmulArguments& arguments);
+// rows.cc
 void broadcast_rows(std::int64_t rows, std::int64_t columns, const float* row, float* y);
 void accumulate_column_sums(std::int64_t rows, std::int64_t columns, const float* x, float* sums);
 

@@ -1,53 +1,73 @@
+#include "nn/cpu/matmul.h"
+
 #include <cstring>
-#include <oneapi/dnnl/dnnl.hpp>
 #include <string>
 
 #include "nn/core/error.h"
-#include "nn/cpu/kernels.h"
-#include "nn/cpu/parallel.h"
-#include "runtime/base/multiversion.h"
+#include "nn/cpu/onednn.h"
 
 namespace dlaunch::nn::cpu {
 namespace {
 
-constexpr std::int64_t kGrain = 32768;  // elements per thread at least
-
-DLAUNCH_MULTIVERSION void add_rows_to(std::int64_t rows, std::int64_t columns, std::int64_t stride,
-                                      const float* x, float* sums) {
-  for (std::int64_t r = 0; r < rows; ++r, x += stride) {
-#pragma omp simd
-    for (std::int64_t c = 0; c < columns; ++c) sums[c] += x[c];
-  }
-}
+// More shapes than any network has; reached only by programs that go through many.
+constexpr std::size_t kMostPlans = 512;
 
 }  // namespace
 
-void matmul(const MatmulArguments& arg) {
+Products::Products(CachingAllocator& allocator)
+    : allocator_(allocator), engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {}
+
+std::size_t Products::KeyHash::operator()(const Key& key) const {
+  std::size_t hash = (static_cast<std::size_t>(key.factors) << 8) +
+                     (static_cast<std::size_t>(key.sums) << 4) + (key.transpose_a ? 4 : 0) +
+                     (key.transpose_b ? 2 : 0) + (key.accumulate ? 1 : 0);
+  for (const std::int64_t value : {key.m, key.n, key.k})
+    hash = hash * 0x9E3779B97F4A7C15U + static_cast<std::size_t>(value);
+  return hash ^ (hash >> 29);
+}
+
+const Products::Plan& Products::plan(const Key& key) {
+  if (const auto known = plans_.find(key); known != plans_.end()) return known->second;
+  if (plans_.size() >= kMostPlans) plans_.clear();
+  const dnnl::matmul::primitive_desc description =
+      describe_products(engine_, {.count = 1,
+                                  .m = key.m,
+                                  .n = key.n,
+                                  .k = key.k,
+                                  .transposed_a = key.transpose_a,
+                                  .transposed_b = key.transpose_b,
+                                  .adding = key.accumulate,
+                                  .factors = key.factors,
+                                  .sums = key.sums});
+  return plans_.emplace(key, Plan{description, dnnl::matmul(description)}).first->second;
+}
+
+void Products::run(const MatmulArguments& arg) {
   if (arg.m == 0 || arg.n == 0) return;
   if (arg.k == 0) {
-    if (arg.beta == 0) fill(arg.m * arg.n, 0.0F, arg.c);
+    const auto bytes = static_cast<std::size_t>(arg.m * arg.n) * size_of(arg.c.dtype);
+    if (!arg.accumulate) std::memset(arg.c.data, 0, bytes);
     return;
   }
-  const auto status = dnnl::sgemm(arg.transpose_a ? 'T' : 'N', arg.transpose_b ? 'T' : 'N', arg.m,
-                                  arg.n, arg.k, 1.0F, arg.a, arg.transpose_a ? arg.m : arg.k, arg.b,
-                                  arg.transpose_b ? arg.k : arg.n, arg.beta, arg.c, arg.n);
-  if (status != dnnl::status::success) {
+  try {
+    const auto& [description, primitive] =
+        plan({arg.m, arg.n, arg.k, arg.transpose_a, arg.transpose_b, arg.accumulate, arg.a.dtype,
+              arg.c.dtype});
+    const ScratchMemory scratch(allocator_, description.scratchpad_desc().get_size());
+    const auto over = [&](const dnnl::memory::desc& layout, const void* data) {
+      return memory_over(engine_, layout, data);
+    };
+    primitive.execute(stream_,
+                      {{DNNL_ARG_SRC, over(description.src_desc(), arg.a.data)},
+                       {DNNL_ARG_WEIGHTS, over(description.weights_desc(), arg.b.data)},
+                       {DNNL_ARG_DST, over(description.dst_desc(), arg.c.data)},
+                       {DNNL_ARG_SCRATCHPAD, over(description.scratchpad_desc(), scratch.get())}});
+    stream_.wait();
+  } catch (const dnnl::error& error) {
     throw Error("matmul [" + std::to_string(arg.m) + ", " + std::to_string(arg.k) + "] x [" +
-                std::to_string(arg.k) + ", " + std::to_string(arg.n) + "] failed in oneDNN");
+                std::to_string(arg.k) + ", " + std::to_string(arg.n) +
+                "]: oneDNN: " + error.what());
   }
-}
-
-void broadcast_rows(std::int64_t rows, std::int64_t columns, const float* row, float* y) {
-  for (std::int64_t r = 0; r < rows; ++r) {
-    std::memcpy(y + r * columns, row, static_cast<std::size_t>(columns) * sizeof(float));
-  }
-}
-
-void accumulate_column_sums(std::int64_t rows, std::int64_t columns, const float* x, float* sums) {
-  const std::int64_t grain = rows == 0 ? columns + 1 : kGrain / rows + 1;
-  parallel_ranges(columns, grain, [=](std::int64_t begin, std::int64_t end) {
-    add_rows_to(rows, end - begin, columns, x + begin, sums + begin);
-  });
 }
 
 }  // namespace dlaunch::nn::cpu

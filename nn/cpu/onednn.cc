@@ -36,6 +36,15 @@ dnnl::matmul::primitive_desc describe_matmul(const dnnl::engine& engine, const m
 
 }  // namespace
 
+memory::data_type onednn_type(DType dtype) {
+  return dtype == DType::kBF16 ? memory::data_type::bf16 : memory::data_type::f32;
+}
+
+memory memory_over(const dnnl::engine& engine, const memory::desc& layout, const void* data) {
+  return {layout, engine,
+          const_cast<void*>(data)};  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+}
+
 bool computes_in(DType dtype) {
   if (dtype == DType::kF32) return true;
   if (dtype != DType::kBF16) return false;
@@ -44,21 +53,20 @@ bool computes_in(DType dtype) {
   return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & kNeeded) == kNeeded;
 }
 
-dnnl::matmul::primitive_desc describe_adding_product(const dnnl::engine& engine, DType dtype,
-                                                     memory::dim m, memory::dim n, memory::dim k) {
-  const auto type = dtype == DType::kBF16 ? memory::data_type::bf16 : memory::data_type::f32;
-  return describe_matmul(
-      engine, {{m, k}, type, memory::format_tag::ba}, {{k, n}, type, memory::format_tag::ab},
-      {{m, n}, memory::data_type::f32, memory::format_tag::ab}, adding_attributes());
-}
-
 dnnl::matmul::primitive_desc describe_products(const dnnl::engine& engine,
                                                const ProductDescriptor& d) {
   using tag = memory::format_tag;
-  constexpr auto kBf16 = memory::data_type::bf16;
-  return describe_matmul(engine, {{d.count, d.m, d.k}, kBf16, d.transposed_a ? tag::acb : tag::abc},
-                         {{d.count, d.k, d.n}, kBf16, d.transposed_b ? tag::acb : tag::abc},
-                         {{d.count, d.m, d.n}, memory::data_type::f32, tag::abc},
+  const auto factors = onednn_type(d.factors);
+  const auto operand = [&](memory::dim rows, memory::dim columns, bool transposed) {
+    return d.count == 1
+               ? memory::desc({rows, columns}, factors, transposed ? tag::ba : tag::ab)
+               : memory::desc({d.count, rows, columns}, factors, transposed ? tag::acb : tag::abc);
+  };
+  const auto sums = onednn_type(d.sums);
+  return describe_matmul(engine, operand(d.m, d.k, d.transposed_a),
+                         operand(d.k, d.n, d.transposed_b),
+                         d.count == 1 ? memory::desc({d.m, d.n}, sums, tag::ab)
+                                      : memory::desc({d.count, d.m, d.n}, sums, tag::abc),
                          d.adding ? adding_attributes() : attributes());
 }
 

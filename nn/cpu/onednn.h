@@ -21,6 +21,12 @@ struct ConvolutionDescriptors {
   dnnl::memory::dims padding;
 };
 
+dnnl::memory::data_type onednn_type(DType dtype);  // of f32 or bf16
+
+/// oneDNN takes inputs through the same type as outputs; it does not write to them.
+dnnl::memory memory_over(const dnnl::engine& engine, const dnnl::memory::desc& layout,
+                         const void* data);
+
 /// Whether this CPU multiplies in this type (bf16: AVX512-BF16 or AMX) with the oneDNN at hand.
 bool computes_in(DType dtype);
 
@@ -32,18 +38,14 @@ dnnl::convolution_backward_data::primitive_desc describe_backward_data(
 dnnl::convolution_backward_weights::primitive_desc describe_backward_weights(
     const dnnl::engine& engine, const ConvolutionDescriptors& d);
 
-/// C += A^T B with A [k, m] and B [k, n] row-major in `dtype`, C [m, n] in f32.
-dnnl::matmul::primitive_desc describe_adding_product(const dnnl::engine& engine, DType dtype,
-                                                     dnnl::memory::dim m, dnnl::memory::dim n,
-                                                     dnnl::memory::dim k);
-
 /// C = A B, or C += A B (`adding`), for `count` pairs with A [m, k], B [k, n] and C [m, n], each
-/// dense and in order; A and B in bf16, C in f32. Transposed operands are stored as their
-/// transposes.
+/// dense and in order. Transposed operands are stored as their transposes.
 struct ProductDescriptor {
   dnnl::memory::dim count, m, n, k;
   bool transposed_a = false, transposed_b = false;
   bool adding = false;
+  DType factors = DType::kBF16;  // of A and B
+  DType sums = DType::kF32;      // of C
 };
 dnnl::matmul::primitive_desc describe_products(const dnnl::engine& engine,
                                                const ProductDescriptor& d);

@@ -60,7 +60,13 @@ bool WeightGradientMatmul::pays(const Conv2dGeometry& g, DType dtype) {
 WeightGradientMatmul::WeightGradientMatmul(const dnnl::engine& engine, const Conv2dGeometry& g,
                                            DType dtype)
     : geometry_(g),
-      description_(describe_adding_product(engine, dtype, g.out, patch_size(g), output_pixels(g))),
+      description_(describe_products(engine, {.count = 1,
+                                              .m = g.out,
+                                              .n = patch_size(g),
+                                              .k = output_pixels(g),
+                                              .transposed_a = true,
+                                              .adding = true,
+                                              .factors = dtype})),
       primitive_(description_) {}
 
 void WeightGradientMatmul::run(const dnnl::engine& engine, dnnl::stream& stream,
@@ -71,10 +77,8 @@ void WeightGradientMatmul::run(const dnnl::engine& engine, dnnl::stream& stream,
   visit_activation(x.dtype, [&]<typename T>() {
     copy_patches(geometry_, as<T>(x), static_cast<T*>(patches.get()));
   });
-  // oneDNN takes inputs through the same type as outputs, and does not write to them.
-  auto* gradient = const_cast<void*>(dy.data);  // NOLINT(cppcoreguidelines-pro-type-const-cast)
   primitive_.execute(
-      stream, {{DNNL_ARG_SRC, {description_.src_desc(), engine, gradient}},
+      stream, {{DNNL_ARG_SRC, memory_over(engine, description_.src_desc(), dy.data)},
                {DNNL_ARG_WEIGHTS, {description_.weights_desc(), engine, patches.get()}},
                {DNNL_ARG_DST, {description_.dst_desc(), engine, dw}},
                {DNNL_ARG_SCRATCHPAD, {description_.scratchpad_desc(), engine, scratch.get()}}});

@@ -30,9 +30,7 @@ std::int64_t tiles_in_block(std::int64_t bytes_per_tile, std::int64_t filter_byt
 }
 
 dnnl::memory over(WinogradContext context, const dnnl::memory::desc& layout, const void* data) {
-  // oneDNN takes inputs through the same type as outputs, and does not write to them.
-  return {layout, context.engine,
-          const_cast<void*>(data)};  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+  return memory_over(context.engine, layout, data);
 }
 
 /// The tiles of one block: calls function(tile's index in the block, image, row, column of the

@@ -8,6 +8,10 @@ namespace {
 
 constexpr std::size_t kWorkspace = std::size_t{32} << 20;  // what cuBLAS asks for on Hopper
 
+cudaDataType_t type_of(DType dtype) {
+  return dtype == DType::kBF16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
 }  // namespace
 
 Matmul::Matmul(Device& device, bool tf32)
@@ -36,15 +40,19 @@ void Matmul::prepare() {
 void Matmul::run(const MatmulArguments& arg) {
   if (arg.m == 0 || arg.n == 0) return;
   if (arg.k == 0) {
-    if (arg.beta == 0) fill(device_, arg.m * arg.n, 0.0F, arg.c);
+    const auto bytes = static_cast<std::size_t>(arg.m * arg.n) * size_of(arg.c.dtype);
+    if (!arg.accumulate)
+      check(cudaMemsetAsync(arg.c.data, 0, bytes, device_.stream()), "cudaMemsetAsync");
     return;
   }
   const float one = 1;
-  check(cublasGemmEx_64(handle_, arg.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N,
-                        arg.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N, arg.n, arg.m, arg.k, &one,
-                        arg.b, CUDA_R_32F, arg.transpose_b ? arg.k : arg.n, arg.a, CUDA_R_32F,
-                        arg.transpose_a ? arg.m : arg.k, &arg.beta, arg.c, CUDA_R_32F, arg.n,
-                        compute_type_, CUBLAS_GEMM_DEFAULT),
+  const float beta = arg.accumulate ? 1 : 0;
+  check(cublasGemmEx_64(
+            handle_, arg.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N,
+            arg.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N, arg.n, arg.m, arg.k, &one, arg.b.data,
+            type_of(arg.b.dtype), arg.transpose_b ? arg.k : arg.n, arg.a.data, type_of(arg.a.dtype),
+            arg.transpose_a ? arg.m : arg.k, &beta, arg.c.data, type_of(arg.c.dtype), arg.n,
+            arg.a.dtype == DType::kF32 ? compute_type_ : CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
         "matmul");
 }
 

@@ -15,7 +15,7 @@ Linear::Linear(Backend& backend, std::int64_t in, std::int64_t out, Generator& g
 }
 
 Tensor Linear::forward(Tensor input) {
-  return linear(convert(std::move(input), DType::kF32), weight_, bias_);
+  return linear(input, weight_, bias_);
 }
 
 std::string Linear::kind() const {

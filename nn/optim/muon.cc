@@ -58,32 +58,31 @@ Tensor orthogonalise(const Tensor& matrix, int iterations) {
   const Tensor b = Tensor::empty(backend, {n, n});
   Tensor next = Tensor::empty(backend, {rows, columns});
   for (int i = 0; i < iterations; ++i) {
-    const float* from = x.data<const float>();
     backend.matmul({.transpose_a = !wide,
                     .transpose_b = wide,
                     .m = n,
                     .n = n,
                     .k = std::max(rows, columns),
-                    .a = from,
-                    .b = from,
-                    .c = a.data<float>()});
+                    .a = x.read(),
+                    .b = x.read(),
+                    .c = a.write()});
     // b = kB a + kC a a
     backend.matmul({.m = n,
                     .n = n,
                     .k = n,
-                    .a = a.data<const float>(),
-                    .b = a.data<const float>(),
-                    .c = b.data<float>()});
+                    .a = a.read(),
+                    .b = a.read(),
+                    .c = b.write()});
     scale_in_place(b, kC);
     backend.axpy(b.size(), kB, a.data<const float>(), b.data<float>());
     // next = kA x + b x, or kA x + x b
     backend.matmul({.m = rows,
                     .n = columns,
                     .k = n,
-                    .a = wide ? b.data<const float>() : from,
-                    .b = wide ? from : b.data<const float>(),
-                    .c = next.data<float>()});
-    backend.axpy(next.size(), kA, from, next.data<float>());
+                    .a = wide ? b.read() : x.read(),
+                    .b = wide ? x.read() : b.read(),
+                    .c = next.write()});
+    backend.axpy(next.size(), kA, x.data<const float>(), next.data<float>());
     std::swap(x, next);
   }
   return x;

@@ -1,0 +1,45 @@
+// Matrix products through oneDNN. Primitives are made once per shape and kept.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <unordered_map>
+
+#include "nn/core/backend.h"
+#include "nn/core/caching_allocator.h"
+
+namespace dlaunch::nn::cpu {
+
+/// Used by one thread at a time. The allocator provides scratchpads and must outlive it.
+class Products {
+ public:
+  explicit Products(CachingAllocator& allocator);
+
+  /// As Backend::matmul(). Throws Error.
+  void run(const MatmulArguments& arguments);
+
+ private:
+  struct Key {
+    std::int64_t m, n, k;
+    bool transpose_a, transpose_b, accumulate;
+    DType factors, sums;
+    friend bool operator==(const Key&, const Key&) = default;
+  };
+  struct KeyHash {
+    std::size_t operator()(const Key& key) const;
+  };
+  struct Plan {
+    dnnl::matmul::primitive_desc description;
+    dnnl::matmul primitive;
+  };
+
+  const Plan& plan(const Key& key);
+
+  CachingAllocator& allocator_;
+  dnnl::engine engine_;
+  dnnl::stream stream_;
+  std::unordered_map<Key, Plan, KeyHash> plans_;
+};
+
+}  // namespace dlaunch::nn::cpu
