@@ -27,6 +27,20 @@ inline __attribute__((always_inline)) void store(BFloat16& to, float value) {
   to.bits = static_cast<std::uint16_t>((word & 0x7fffffffU) > 0x7f800000U ? nan : rounded);
 }
 
+/// Compared as numbers, so false for NaN; in bf16 by bits, which saves the conversion.
+inline __attribute__((always_inline)) bool is_negative(float value) {
+  return value < 0.0F;
+}
+inline __attribute__((always_inline)) bool is_negative(BFloat16 value) {
+  return static_cast<std::uint16_t>(value.bits - 0x8001U) <= 0x7f7fU;
+}
+inline __attribute__((always_inline)) bool is_positive(float value) {
+  return value > 0.0F;
+}
+inline __attribute__((always_inline)) bool is_positive(BFloat16 value) {
+  return static_cast<std::uint16_t>(value.bits - 1U) <= 0x7f7fU;
+}
+
 /// Calls function.operator()<T>() with the element type of activations.
 template <typename Function>
 void visit_activation(DType dtype, const Function& function) {

@@ -14,38 +14,40 @@ constexpr std::int64_t kChunk = 4 * kLanes;  // elements that they serve
 constexpr std::int64_t kGrain = 16384;
 
 // Philox4x32-10 as in nn/core/random.h, kLanes counters at a time; words[4 * lane + i] is word i
-// of block first_block + lane.
+// of block first_block + lane. Each word of the counters has 64 bits here, of which the lower half
+// counts: so products are single instructions, and their upper halves need no shuffling.
 inline __attribute__((always_inline)) void philox_words(const DropoutMask& mask,
                                                         std::uint64_t first_block,
                                                         std::uint32_t* words) {
-  std::uint32_t c0[kLanes], c1[kLanes], c2[kLanes], c3[kLanes];
+  constexpr std::uint64_t kLower = 0xffffffffU;
+  std::uint64_t c0[kLanes], c1[kLanes], c2[kLanes], c3[kLanes];
   for (std::int64_t lane = 0; lane < kLanes; ++lane) {
     const std::uint64_t block = first_block + static_cast<std::uint64_t>(lane);
-    c0[lane] = static_cast<std::uint32_t>(block);
-    c1[lane] = static_cast<std::uint32_t>(block >> 32);
-    c2[lane] = static_cast<std::uint32_t>(mask.stream);
-    c3[lane] = static_cast<std::uint32_t>(mask.stream >> 32);
+    c0[lane] = block & kLower;
+    c1[lane] = block >> 32;
+    c2[lane] = mask.stream & kLower;
+    c3[lane] = mask.stream >> 32;
   }
-  auto key0 = static_cast<std::uint32_t>(mask.seed);
-  auto key1 = static_cast<std::uint32_t>(mask.seed >> 32);
+  std::uint64_t key0 = mask.seed & kLower;
+  std::uint64_t key1 = mask.seed >> 32;
   for (int round = 0; round < kPhiloxRounds; ++round) {
 #pragma omp simd
     for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-      const std::uint64_t product0 = std::uint64_t{kPhiloxMultiplier0} * c0[lane];
-      const std::uint64_t product1 = std::uint64_t{kPhiloxMultiplier1} * c2[lane];
-      c0[lane] = static_cast<std::uint32_t>(product1 >> 32) ^ c1[lane] ^ key0;
-      c1[lane] = static_cast<std::uint32_t>(product1);
-      c2[lane] = static_cast<std::uint32_t>(product0 >> 32) ^ c3[lane] ^ key1;
-      c3[lane] = static_cast<std::uint32_t>(product0);
+      const std::uint64_t product0 = (c0[lane] & kLower) * kPhiloxMultiplier0;
+      const std::uint64_t product1 = (c2[lane] & kLower) * kPhiloxMultiplier1;
+      c0[lane] = (product1 >> 32) ^ c1[lane] ^ key0;
+      c1[lane] = product1;
+      c2[lane] = (product0 >> 32) ^ c3[lane] ^ key1;
+      c3[lane] = product0;
     }
     key0 += kPhiloxWeyl0;
     key1 += kPhiloxWeyl1;
   }
   for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-    words[4 * lane] = c0[lane];
-    words[4 * lane + 1] = c1[lane];
-    words[4 * lane + 2] = c2[lane];
-    words[4 * lane + 3] = c3[lane];
+    words[4 * lane] = static_cast<std::uint32_t>(c0[lane]);
+    words[4 * lane + 1] = static_cast<std::uint32_t>(c1[lane]);
+    words[4 * lane + 2] = static_cast<std::uint32_t>(c2[lane]);
+    words[4 * lane + 3] = static_cast<std::uint32_t>(c3[lane]);
   }
 }
 

@@ -41,13 +41,13 @@ DLAUNCH_MULTIVERSION void scale_range(std::int64_t count, float factor, const fl
 template <typename T>
 DLAUNCH_MULTIVERSION void relu_range(std::int64_t count, const T* x, T* y) {
 #pragma omp simd
-  for (std::int64_t i = 0; i < count; ++i) store(y[i], load(x[i]) < 0.0F ? 0.0F : load(x[i]));
+  for (std::int64_t i = 0; i < count; ++i) y[i] = is_negative(x[i]) ? T{} : x[i];
 }
 
 template <typename T>
 DLAUNCH_MULTIVERSION void relu_backward_range(std::int64_t count, const T* y, const T* dy, T* dx) {
 #pragma omp simd
-  for (std::int64_t i = 0; i < count; ++i) store(dx[i], load(y[i]) > 0.0F ? load(dy[i]) : 0.0F);
+  for (std::int64_t i = 0; i < count; ++i) dx[i] = is_positive(y[i]) ? dy[i] : T{};
 }
 
 }  // namespace

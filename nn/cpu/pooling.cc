@@ -1,4 +1,4 @@
-// Pooling of NHWC images: the inner loops run over blocks of 16 channels, which become vectors.
+// Pooling of NHWC images: the inner loops run over blocks of channels, which become vectors.
 #include <algorithm>
 #include <limits>
 
@@ -10,7 +10,6 @@
 namespace dlaunch::nn::cpu {
 namespace {
 
-constexpr std::int64_t kLanes = 16;
 constexpr std::int64_t kGrain = 16384;  // outputs per thread at least
 
 // The part of the window at one output position that lies within the image.
@@ -31,32 +30,74 @@ inline __attribute__((always_inline)) Window window_at(const PoolGeometry& g, st
   return w;
 }
 
+// How values compare: by keys, of which a greater one wins, and NaN in any case.
+template <typename T>
+struct Order;
+
+template <>
+struct Order<float> {
+  using Key = float;
+  using Index = std::int32_t;                 // as wide as the key
+  static constexpr std::int64_t kLanes = 16;  // a vector
+  static constexpr Key kLeast = -std::numeric_limits<float>::infinity();
+
+  static inline __attribute__((always_inline)) Key key(float value) { return value; }
+  static inline __attribute__((always_inline)) bool wins(Key key, Key best) {
+    return key > best || key != key;
+  }
+  static inline __attribute__((always_inline)) float value(Key key) { return key; }
+};
+
+// Bits that compare as integers, since comparing as floats would mean twice as many vectors.
+template <>
+struct Order<BFloat16> {
+  using Key = std::int16_t;
+  using Index = std::int16_t;
+  static constexpr std::int64_t kLanes = 32;
+  static constexpr Key kLeast = std::numeric_limits<Key>::min();
+
+  static inline __attribute__((always_inline)) Key key(BFloat16 value) {
+    const auto bits = static_cast<Key>(value.bits);
+    const auto ordered = static_cast<Key>(bits < 0 ? bits ^ 0x7fff : bits);
+    return (bits & 0x7fff) > 0x7f80 ? std::numeric_limits<Key>::max() : ordered;
+  }
+  static inline __attribute__((always_inline)) bool wins(Key key, Key best) { return key > best; }
+  static inline __attribute__((always_inline)) BFloat16 value(Key key) {
+    BFloat16 result;
+    result.bits = static_cast<std::uint16_t>(key < 0 ? key ^ 0x7fff : key);
+    return result;
+  }
+};
+
 // The maximum of one window for `lanes` channels; x and y point to the first of them.
 template <typename T>
 inline __attribute__((always_inline)) void max_of_window(const PoolGeometry& g, const Window& w,
                                                          std::int64_t lanes, const T* x, T* y,
                                                          std::uint8_t* argmax) {
-  float best[kLanes];
-  std::int32_t where[kLanes];
-  for (std::int64_t l = 0; l < kLanes; ++l) {
-    best[l] = -std::numeric_limits<float>::infinity();
-    where[l] = static_cast<std::int32_t>(w.row_begin * g.kernel + w.column_begin);
+  using Index = typename Order<T>::Index;
+  typename Order<T>::Key best[Order<T>::kLanes];
+  Index where[Order<T>::kLanes];
+  for (std::int64_t l = 0; l < Order<T>::kLanes; ++l) {
+    best[l] = Order<T>::kLeast;
+    where[l] = static_cast<Index>(w.row_begin * g.kernel + w.column_begin);
   }
   for (std::int64_t r = w.row_begin; r < w.row_end; ++r) {
     for (std::int64_t c = w.column_begin; c < w.column_end; ++c) {
       const T* pixel = x + ((w.top + r) * g.width + w.left + c) * g.channels;
-      const auto index = static_cast<std::int32_t>(r * g.kernel + c);
+      const auto index = static_cast<Index>(r * g.kernel + c);
 #pragma omp simd
       for (std::int64_t l = 0; l < lanes; ++l) {
-        const float value = load(pixel[l]);
-        const bool wins = value > best[l] || value != value;  // a NaN wins
-        best[l] = wins ? value : best[l];
+        const auto key = Order<T>::key(pixel[l]);
+        const bool wins = Order<T>::wins(key, best[l]);
+        best[l] = wins ? key : best[l];
         where[l] = wins ? index : where[l];
       }
     }
   }
-  for (std::int64_t l = 0; l < lanes; ++l) store(y[l], best[l]);
+#pragma omp simd
+  for (std::int64_t l = 0; l < lanes; ++l) y[l] = Order<T>::value(best[l]);
   if (argmax != nullptr) {
+#pragma omp simd
     for (std::int64_t l = 0; l < lanes; ++l) argmax[l] = static_cast<std::uint8_t>(where[l]);
   }
 }
@@ -68,8 +109,9 @@ DLAUNCH_MULTIVERSION void max_pool_image(const PoolGeometry& g, const T* x, T* y
     for (std::int64_t column = 0; column < g.out_width(); ++column) {
       const Window w = window_at(g, row, column);
       std::int64_t c = 0;
-      for (; c + kLanes <= g.channels; c += kLanes) {
-        max_of_window(g, w, kLanes, x + c, y + c, argmax != nullptr ? argmax + c : nullptr);
+      for (; c + Order<T>::kLanes <= g.channels; c += Order<T>::kLanes) {
+        max_of_window(g, w, Order<T>::kLanes, x + c, y + c,
+                      argmax != nullptr ? argmax + c : nullptr);
       }
       if (c < g.channels) {
         max_of_window(g, w, g.channels - c, x + c, y + c, argmax != nullptr ? argmax + c : nullptr);
@@ -80,7 +122,13 @@ DLAUNCH_MULTIVERSION void max_pool_image(const PoolGeometry& g, const T* x, T* y
   }
 }
 
-template <typename T>
+// Whether every pixel is in exactly one window.
+bool is_tiling(const PoolGeometry& g) {
+  return g.stride == g.kernel && g.pad == 0 && g.height % g.kernel == 0 && g.width % g.kernel == 0;
+}
+
+// kTiling: is_tiling(); otherwise dx is to be added to.
+template <bool kTiling, typename T>
 DLAUNCH_MULTIVERSION void max_pool_image_backward(const PoolGeometry& g, const T* dy,
                                                   const std::uint8_t* argmax, T* dx) {
   for (std::int64_t row = 0; row < g.out_height(); ++row) {
@@ -92,7 +140,11 @@ DLAUNCH_MULTIVERSION void max_pool_image_backward(const PoolGeometry& g, const T
           const auto index = static_cast<std::uint8_t>(r * g.kernel + c);
 #pragma omp simd
           for (std::int64_t i = 0; i < g.channels; ++i) {
-            store(pixel[i], load(pixel[i]) + (argmax[i] == index ? load(dy[i]) : 0.0F));
+            const T gradient = argmax[i] == index ? dy[i] : T{};
+            if constexpr (kTiling)
+              pixel[i] = gradient;
+            else
+              store(pixel[i], load(pixel[i]) + load(gradient));
           }
         }
       }
@@ -151,11 +203,14 @@ void max_pool2d_backward(const PoolGeometry& geometry, ConstArrayRef dy, const s
                          ArrayRef dx) {
   const std::int64_t in = geometry.height * geometry.width * geometry.channels;
   const std::int64_t out = geometry.out_height() * geometry.out_width() * geometry.channels;
+  const bool tiling = is_tiling(geometry);
   visit_activation(dx.dtype, [&]<typename T>() {
     for_each_image(geometry.n, out, [&](std::int64_t i) {
       T* image = as<T>(dx) + i * in;
+      const T* gradient = as<T>(dy) + i * out;
+      if (tiling) return max_pool_image_backward<true>(geometry, gradient, argmax + i * out, image);
       std::fill(image, image + in, T{});
-      max_pool_image_backward(geometry, as<T>(dy) + i * out, argmax + i * out, image);
+      max_pool_image_backward<false>(geometry, gradient, argmax + i * out, image);
     });
   });
 }

@@ -132,6 +132,45 @@ TEST_F(Bf16Test, MaxPoolEqualsItsReference) {
       random_, kTolerance);
 }
 
+TEST_F(Bf16Test, MaxPoolGivesWhatItGivesInF32) {
+  for (const Pool2dOptions& options :
+       {Pool2dOptions{.kernel = 2}, {.kernel = 3, .stride = 2, .padding = 1}}) {
+    Array x({3, 6, 8, 70});  // with equal values in windows
+    for (double& value : x.values) value = static_cast<double>(random_() % 64) - 32;
+    std::vector<std::vector<float>> results;
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      Tensor input = reference::to_tensor(*backend_, x);
+      input.set_requires_grad(true);
+      const Tensor y = as_f32(max_pool2d(convert(input, dtype), options));
+      Array dy(y.shape());
+      for (std::size_t i = 0; i < dy.values.size(); ++i)
+        dy.values[i] = static_cast<double>(i % 23) - 11;
+      backward(y, {.gradient = reference::to_tensor(*backend_, dy)});
+      results.push_back(y.host_values<float>());
+      results.push_back(input.grad().host_values<float>());
+    }
+    EXPECT_EQ(results[0], results[2]);
+    EXPECT_EQ(results[1], results[3]);
+  }
+}
+
+TEST_F(Bf16Test, ExtremeValuesFareAsInF32) {
+  // With a quiet NaN of either sign, and the least number that is not zero.
+  const std::vector<float> x{
+      1,  -NAN,      3,     2,  -INFINITY, -INFINITY,  -INFINITY, -INFINITY, 0.0F, INFINITY,
+      -1, -INFINITY, -0.0F, -2, 0x1p-133F, -0x1p-133F, NAN,       -INFINITY, -NAN, 5};
+  const Tensor exact = Tensor::from<float>(*backend_, {5, 2, 2, 1}, x);
+  for (const auto& operation : {+[](const Tensor& in) { return relu(in); },
+                                +[](const Tensor& in) { return max_pool2d(in, {2}); }}) {
+    const auto expected = operation(exact).host_values<float>();
+    const auto y = as_f32(operation(as_bf16(exact))).host_values<float>();
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      const bool same = y[i] == expected[i] || (std::isnan(y[i]) && std::isnan(expected[i]));
+      EXPECT_TRUE(same) << i << ": " << y[i] << ", not " << expected[i];
+    }
+  }
+}
+
 TEST_F(Bf16Test, DropoutDropsWhatItDropsInF32) {
   const Array x = random_bf16({7, 100});
   Generator generator(seed_);
