@@ -41,6 +41,14 @@ inline __attribute__((always_inline)) bool is_positive(BFloat16 value) {
   return static_cast<std::uint16_t>(value.bits - 1U) <= 0x7f7fU;
 }
 
+/// to = keep ? value : 0. Of bits, because loops that copy the class do not become vectors.
+inline __attribute__((always_inline)) void keep_if(bool keep, float value, float& to) {
+  to = keep ? value : 0.0F;
+}
+inline __attribute__((always_inline)) void keep_if(bool keep, BFloat16 value, BFloat16& to) {
+  to.bits = keep ? value.bits : std::uint16_t{0};
+}
+
 /// Calls function.operator()<T>() with the element type of activations.
 template <typename Function>
 void visit_activation(DType dtype, const Function& function) {

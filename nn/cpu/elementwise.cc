@@ -41,13 +41,13 @@ DLAUNCH_MULTIVERSION void scale_range(std::int64_t count, float factor, const fl
 template <typename T>
 DLAUNCH_MULTIVERSION void relu_range(std::int64_t count, const T* x, T* y) {
 #pragma omp simd
-  for (std::int64_t i = 0; i < count; ++i) y[i] = is_negative(x[i]) ? T{} : x[i];
+  for (std::int64_t i = 0; i < count; ++i) keep_if(!is_negative(x[i]), x[i], y[i]);
 }
 
 template <typename T>
 DLAUNCH_MULTIVERSION void relu_backward_range(std::int64_t count, const T* y, const T* dy, T* dx) {
 #pragma omp simd
-  for (std::int64_t i = 0; i < count; ++i) dx[i] = is_positive(y[i]) ? dy[i] : T{};
+  for (std::int64_t i = 0; i < count; ++i) keep_if(is_positive(y[i]), dy[i], dx[i]);
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ struct Order<float> {
   static inline __attribute__((always_inline)) bool wins(Key key, Key best) {
     return key > best || key != key;
   }
-  static inline __attribute__((always_inline)) float value(Key key) { return key; }
+  static inline __attribute__((always_inline)) void store(float& to, Key key) { to = key; }
 };
 
 // Bits that compare as integers, since comparing as floats would mean twice as many vectors.
@@ -62,10 +62,8 @@ struct Order<BFloat16> {
     return (bits & 0x7fff) > 0x7f80 ? std::numeric_limits<Key>::max() : ordered;
   }
   static inline __attribute__((always_inline)) bool wins(Key key, Key best) { return key > best; }
-  static inline __attribute__((always_inline)) BFloat16 value(Key key) {
-    BFloat16 result;
-    result.bits = static_cast<std::uint16_t>(key < 0 ? key ^ 0x7fff : key);
-    return result;
+  static inline __attribute__((always_inline)) void store(BFloat16& to, Key key) {
+    to.bits = static_cast<std::uint16_t>(key < 0 ? key ^ 0x7fff : key);
   }
 };
 
@@ -95,7 +93,7 @@ inline __attribute__((always_inline)) void max_of_window(const PoolGeometry& g, 
     }
   }
 #pragma omp simd
-  for (std::int64_t l = 0; l < lanes; ++l) y[l] = Order<T>::value(best[l]);
+  for (std::int64_t l = 0; l < lanes; ++l) Order<T>::store(y[l], best[l]);
   if (argmax != nullptr) {
 #pragma omp simd
     for (std::int64_t l = 0; l < lanes; ++l) argmax[l] = static_cast<std::uint8_t>(where[l]);
@@ -140,11 +138,10 @@ DLAUNCH_MULTIVERSION void max_pool_image_backward(const PoolGeometry& g, const T
           const auto index = static_cast<std::uint8_t>(r * g.kernel + c);
 #pragma omp simd
           for (std::int64_t i = 0; i < g.channels; ++i) {
-            const T gradient = argmax[i] == index ? dy[i] : T{};
             if constexpr (kTiling)
-              pixel[i] = gradient;
+              keep_if(argmax[i] == index, dy[i], pixel[i]);
             else
-              store(pixel[i], load(pixel[i]) + load(gradient));
+              store(pixel[i], load(pixel[i]) + (argmax[i] == index ? load(dy[i]) : 0.0F));
           }
         }
       }
