@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """tools/report as its users run it, with programs that answer at once: what a run leaves behind that ends well, is
 interrupted, fills the disk, or finds no peers."""
+import importlib.util
 import json
 import os
 import signal
@@ -85,6 +86,9 @@ class ReportTest(unittest.TestCase):
         self.assertTrue(any("no mpirun.openmpi" in line for line in page.missing), page.missing)
         contenders = {entry["contender"] for entry in self.results()["figures"]}
         self.assertEqual(contenders, {"dlaunch", "dlaunch ring", "dlaunch butterfly"}, done.stderr)
+        if importlib.util.find_spec("matplotlib"):
+            with open(os.path.join(self.out, "plots", "collectives-1.png"), "rb") as file:
+                self.assertEqual(file.read(8), b"\x89PNG\r\n\x1a\n")
 
     def test_sections_that_were_not_asked_for_are_said_to_be_missing(self):
         self.run_report("--only", "printing")

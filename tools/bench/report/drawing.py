@@ -1,8 +1,8 @@
-"""From results.json to report.html and report.pdf."""
+"""From results.json to report.html, report.pdf and plots/."""
 import os
 
-from . import page, summary
-from .blocks import Table, paragraph
+from . import page, plots, summary
+from .blocks import Plot, Table, paragraph
 from .runner import format_minutes
 
 STEPS_TITLE = "How it was run"
@@ -25,10 +25,23 @@ def draw(results, sections, log):
         results.write("report.pdf", page.pdf(lambda: render(document, sections, log, missing, for_page=False)))
     except (OSError, page.NoPdf) as why:
         log(f"no PDF: {why}")
+    try:
+        write_plots(results, sections, log)
+    except OSError as why:
+        log(f"no plots as files: {why}")
     return not any(lines for _, lines in section_missing(document, sections))
 
 
-def render(document, sections, log, missing, for_page):
+def write_plots(results, sections, log):
+    """Every plot as a file of its own, to be shown elsewhere: plots/SECTION-NUMBER.png."""
+    for name, _, _, blocks in parts_of(results.document, sections, log):
+        figures = [block.figure for block in blocks if isinstance(block, Plot)]
+        for number, figure in enumerate(figures, 1):
+            results.write(os.path.join("plots", f"{name}-{number}.png"), plots.png(figure))
+
+
+def parts_of(document, sections, log):
+    """[(name, title, what is missing, blocks)]"""
     parts = [(summary.NAME, summary.TITLE, [], summary.blocks(document["figures"], log))]
     for section, (_, lines) in zip(sections, section_missing(document, sections)):
         entries = [entry for entry in document["figures"] if entry["section"] == section.NAME]
@@ -36,11 +49,15 @@ def render(document, sections, log, missing, for_page):
         parts.append((section.NAME, section.TITLE, lines + notes_of(document, section),
                       section.blocks(document, entries, log) if measured or section.ALWAYS else []))
     parts.append(("steps", STEPS_TITLE, [], step_blocks(document)))
+    return parts
+
+
+def render(document, sections, log, missing, for_page):
     machine = document["machine"]
     subtitle = (f"{machine['cpu']['model']}, {machine['cpu']['cores']} cores, {machine['memory_gib']} GiB · "
                 f"{machine['distribution']} · commit {document['commit']} · {document['begun']} to "
                 f"{document['updated']} · {document['mode']} run")
-    return page.render("dlaunch beside its peers", subtitle, missing, parts, for_page)
+    return page.render("dlaunch beside its peers", subtitle, missing, parts_of(document, sections, log), for_page)
 
 
 def document_missing(document, sections):

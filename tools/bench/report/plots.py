@@ -91,12 +91,22 @@ def ratios(rows, log):
     return figure
 
 
+def png(figure):
+    """The picture on white, as bytes; the figure is closed."""
+    from matplotlib import pyplot
+    target = io.BytesIO()
+    figure.savefig(target, format="png", dpi=110, facecolor="white")
+    pyplot.close(figure)
+    return target.getvalue()
+
+
 def svg(figure, for_page):
-    """The picture as text. For the page letters stay letters and colours follow the theme; else letters are drawn."""
+    """The picture as text; the figure is closed. For the page letters stay letters and colours follow the theme; else letters are drawn."""
     from matplotlib import pyplot
     target = io.StringIO()
     with pyplot.rc_context({"svg.fonttype": "none" if for_page else "path"}):
         figure.savefig(target, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    pyplot.close(figure)
     text = target.getvalue()
     text = text[text.index("<svg"):]
     if not for_page:

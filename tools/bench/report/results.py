@@ -67,8 +67,10 @@ class Results:
             return True
 
     def write(self, name, data):
-        """A file of the report, beside the results."""
-        write_whole(os.path.join(self.folder, name), data)
+        """A file of the report, beside the results or in a folder there."""
+        path = os.path.join(self.folder, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        write_whole(path, data)
 
     def reserve(self):
         """Sets disk space aside."""
