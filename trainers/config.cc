@@ -215,8 +215,9 @@ void read_train(JsonObject& object, TrainConfig& config) {
                                             : ComputeType::kAuto;
   config.winograd = object.boolean("winograd", false);
   config.tf32 = object.boolean("tf32", false);
-  if (object.choice("device", "cpu", {"cpu", "cuda"}) == "cuda") config.device = Device::kCuda;
-  if (config.device == Device::kCuda && !nn::built_with_cuda())
+  config.cuda_graphs = object.boolean("cuda_graphs", true);
+  if (object.choice("device", "cpu", {"cpu", "cuda"}) == "cuda") config.device = DeviceKind::kCuda;
+  if (config.device == DeviceKind::kCuda && !nn::built_with_cuda())
     object.refuse("device", "this build has no CUDA; use \"cpu\"");
 }
 
@@ -257,6 +258,8 @@ void read_parallel(JsonObject& object, TrainConfig& train) {
       bytes("first_bucket_mib", static_cast<double>(BucketLimits{}.first_bytes));
   config.power_sgd_rank = read_size(object, "power_sgd_rank", 2, {1, 64});
   config.plain_steps = read_size(object, "plain_steps", 0, kNotNegative);
+  config.device_path = *device_path_from_name(
+      object.choice("device_path", "auto", {"auto", "nccl", "ipc", "staging"}));
 }
 
 /// "5:10", both included and counted from 1.

@@ -13,6 +13,7 @@
 #include "nn/data/transform.h"
 #include "nn/optim/make_optimizer.h"
 #include "nn/optim/schedule.h"
+#include "runtime/device/path_choice.h"
 #include "runtime/parallel/gradient_reducer_options.h"
 #include "trainers/trace_options.h"
 
@@ -65,7 +66,7 @@ struct CheckpointConfig {
   bool enabled() const { return every_steps > 0 || every_epochs > 0; }
 };
 
-enum class Device { kCpu, kCuda };
+enum class DeviceKind { kCpu, kCuda };
 
 /// Of activations and convolutions; auto: bf16 where the device multiplies in it.
 enum class ComputeType { kF32, kBF16, kAuto };
@@ -76,6 +77,7 @@ struct ParallelConfig {
   BucketLimits buckets;
   std::size_t power_sgd_rank = 0;
   std::size_t plain_steps = 0;
+  DevicePathKind device_path = DevicePathKind::kAuto;  // of collectives on GPU memory
 };
 
 enum class ProgressStyle { kAuto, kBar, kLines, kNone };
@@ -96,10 +98,11 @@ struct TrainConfig {
   std::size_t accumulation_steps = 1;
   std::uint64_t seed = 0;
   bool sync_batch_norm = true;
-  Device device = Device::kCpu;
+  DeviceKind device = DeviceKind::kCpu;
   ComputeType compute_type = ComputeType::kF32;
-  bool winograd = false;  // for 3x3 convolutions on CPU
-  bool tf32 = false;      // for f32 convolutions and products on GPU
+  bool winograd = false;    // for 3x3 convolutions on CPU
+  bool tf32 = false;        // for f32 convolutions and products on GPU
+  bool cuda_graphs = true;  // record steps on GPU and repeat them whole, where that can be
   double label_smoothing = 0;
   bool mirror_validation = false;  // average the scores of an image and of its mirror image
   std::size_t max_steps = 0;       // 0: no limit

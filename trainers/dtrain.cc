@@ -6,6 +6,7 @@
 #include <iostream>
 #include <memory>
 #include <new>
+#include <optional>
 
 #include <spdlog/fmt/fmt.h>
 #include <sys/ioctl.h>
@@ -22,6 +23,7 @@
 #include "trainers/config.h"
 #include "trainers/datasets.h"
 #include "trainers/trainer.h"
+#include "trainers/training_device.h"
 
 namespace dlaunch {
 namespace {
@@ -122,6 +124,10 @@ int give_up(Communicator& world, const Outcome& outcome) {
   return outcome.code;
 }
 
+Machine this_machine() {
+  return read_machine(read_job_environment().value_or_throw());
+}
+
 int train(const Arguments& arguments) {
   std::unique_ptr<Communicator> world;
   if (const Outcome outcome = attempt([&] { world = connect_world().value_or_throw(); });
@@ -132,16 +138,22 @@ int train(const Arguments& arguments) {
 
   const Screen screen = make_screen();
   TrainConfig config;
-  std::unique_ptr<Trainer> trainer;
-  const Outcome prepared = attempt([&] {
-    config = load_train_config(arguments.config, arguments.overrides);
-    trainer = std::make_unique<Trainer>(config, *world, screen,
-                                        read_machine(read_job_environment().value_or_throw()));
-  });
-  if (const int code = agree(*world, prepared); code != kExitOk) return code;
+  std::optional<TrainingDevice> device;
+  std::optional<Trainer> trainer;
+  // Each is done by all ranks or by none.
+  const std::function<void()> preparations[] = {
+      [&] {
+        config = load_train_config(arguments.config, arguments.overrides);
+        device.emplace(config, this_machine());
+      },
+      [&] { device->connect(config, *world); },
+      [&] { trainer.emplace(config, device->place(), screen, this_machine()); },
+  };
+  for (const auto& preparation : preparations)
+    if (const int code = agree(*world, attempt(preparation)); code != kExitOk) return code;
 
   const Outcome trained = attempt([&] { trainer->run(); });
-  if (trained.code != kExitOk) return give_up(*world, trained);
+  if (trained.code != kExitOk) return give_up(device->place().world, trained);
   return kExitOk;
 }
 

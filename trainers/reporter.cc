@@ -74,6 +74,10 @@ void Reporter::restore(const nlohmann::json& state) {
   progress_.line(fmt::format("going on after step {}", summary_.steps));
 }
 
+void Reporter::note(const std::string& text) {
+  if (!text.empty()) progress_.line(text);
+}
+
 void Reporter::warn(const std::string& text) {
   if (!text.empty()) progress_.line("warning: " + text);
 }
@@ -91,7 +95,7 @@ void Reporter::step(const StepReport& report) {
     since_metrics_ = {};
   }
   const auto now = Progress::Clock::now();
-  if (progress_.due(now)) {
+  if (report.loss_known && progress_.due(now)) {
     progress_.show({.epoch = report.epoch,
                     .epochs = config_.epochs,
                     .step = report.step + 1,

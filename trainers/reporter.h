@@ -38,6 +38,9 @@ struct StepReport {
   std::size_t epoch = 0;  // from 0
   std::size_t step = 0;   // of the epoch, from 0
   StepTotals totals;      // over all ranks
+  /// Whether the loss in it is that of all steps since the last report of which this is true;
+  /// else it is 0.
+  bool loss_known = true;
   double learning_rate = 0;
   StepTimes times;           // of this rank
   double gradient_norm = 0;  // of the means over all samples; only if the step is a line
@@ -53,6 +56,7 @@ class Reporter {
   void start(std::size_t ranks, std::size_t steps, std::size_t training_images,
              std::size_t parameters);
   /// A line on the screen, unless it is empty.
+  void note(const std::string& text);
   void warn(const std::string& text);
   void step(const StepReport& report);
   /// Whether the next step will be a line of the metrics; the same on all ranks.

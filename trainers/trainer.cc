@@ -27,38 +27,55 @@ double seconds_between(std::chrono::steady_clock::time_point begin,
 
 }  // namespace
 
-Trainer::Trainer(const TrainConfig& config, Communicator& world, const Screen& screen,
+Trainer::Trainer(const TrainConfig& config, const TrainingPlace& place, const Screen& screen,
                  const Machine& machine)
     : config_(config),
-      observation_(config.trace, world.rank() == 0),
-      world_(world, &observation_),
-      backend_(make_backend(config, world, machine)),
-      memory_(*backend_),
+      observation_(config.trace, place.world.rank() == 0),
+      // On a device collectives are only queued: when they end there the host does not know.
+      world_(place.world, place.backend.host_accessible() ? &observation_ : nullptr),
+      backend_(place.backend),
+      memory_(backend_),
       generator_(config.seed, random_stream(nn::RandomPurpose::kModel, 0,
-                                            static_cast<std::uint64_t>(world.rank()))),
+                                            static_cast<std::uint64_t>(world_.rank()))),
       train_set_(open_dataset(config.data, nn::Split::kTrain)),
-      validation_set_(world.rank() == 0 ? open_validation_set(config.data, *train_set_) : nullptr),
-      model_(build_model(config, *train_set_, *backend_, generator_, world_)),
+      validation_set_(world_.rank() == 0 ? open_validation_set(config.data, *train_set_) : nullptr),
+      model_(build_model(config, *train_set_, backend_, generator_, world_)),
       parameters_(flatten_parameters(*model_, &world_)),
       optimizer_(parameters_, config.optimizer,
                  config.parallel.gradients == GradientExchange::kShard, world_),
-      compression_memory_(*backend_, world_),
-      ema_(make_ema(config, *model_, world)),
+      compression_memory_(backend_, world_),
+      ema_(make_ema(config, *model_, world_)),
       learning_rate_(config.learning_rate()),
-      plan_(affordable_plan(config, world, *train_set_, *model_, *backend_, machine)),
+      plan_(affordable_plan(config, world_, *train_set_, *model_, backend_, machine)),
       validation_transform_(train_set_->image_shape(), config.data.normalization, {}),
+      losses_(backend_, world_),
+      step_scale_(nn::Tensor::zeros(backend_, {1})),
+      batches_(backend_, train_set_->image_shape()),
       checkpointing_(
           config, world_, *train_set_, common_state(*model_, optimizer_),
           [this](const nn::SafetensorsFile* source) { return leader_state(source); }, generator_),
-      reporter_(config, screen, world.rank() == 0, checkpointing_.resumes()) {
+      reporter_(config, screen, world_.rank() == 0, checkpointing_.resumes()) {
   for (std::size_t i = 0; i < parameters_.views.size(); ++i)
     parameter_at_[parameters_.views[i].parameter.data<const float>()] = i;
-  if (world.rank() == 0 && !checkpointing_.resumes()) initialise_from_files();
+  if (world_.rank() == 0 && !checkpointing_.resumes()) initialise_from_files();
   if (ema_ && !checkpointing_.resumes()) ema_->reset();
   reporter_.warn(warn_of_threads(machine));
+  reporter_.note(place.remark);
+  const std::string no_graphs = why_no_graphs(place);
+  graphs_.emplace(backend_, generator_, on_device_ && config.cuda_graphs && no_graphs.empty());
+  if (on_device_ && config.cuda_graphs && !no_graphs.empty())
+    reporter_.note("steps are not recorded as CUDA graphs: " + no_graphs);
 }
 
 Trainer::~Trainer() = default;
+
+/// What keeps steps from being recorded and repeated as a whole; empty: nothing.
+std::string Trainer::why_no_graphs(const TrainingPlace& place) const {
+  if (!config_.trace.file.empty()) return "the trace would show no operations";
+  if (config_.data.mix.kind != nn::MixKind::kNone)
+    return "the share of mixed images is different in every step";
+  return place.no_graphs;
+}
 
 /// Rank 0: what other weights than random ones are to begin with.
 void Trainer::initialise_from_files() {
@@ -179,7 +196,13 @@ RunPosition Trainer::train_epoch(const RunPosition& from) {
     observation_.begin_step(position.steps_done + 1);
     memory_.begin_step();
     measures_gradients_ = reporter_.next_step_is_line();
-    const StepTotals totals = train_step(plan_.micro_batches(step), learning_rate);
+    const std::size_t micro_batches = plan_.micro_batches(step);
+    StepTotals totals = on_device_ ? train_step_on_device(micro_batches, learning_rate)
+                                   : train_step(micro_batches, learning_rate);
+    RunPosition next{position.steps_done + 1, epoch, step + 1};
+    if (next.step == plan_.steps()) next = {next.steps_done, epoch + 1, 0};
+    const bool loss_known = !on_device_ || losses_are_due(next, totals);
+    if (on_device_ && loss_known) take_losses(totals, epoch, step);
     check_loss(totals, epoch, step);
     check_gradients(epoch, step);
     report_unused();
@@ -190,15 +213,39 @@ RunPosition Trainer::train_epoch(const RunPosition& from) {
     reporter_.step({.epoch = epoch,
                     .step = step,
                     .totals = totals,
+                    .loss_known = loss_known,
                     .learning_rate = learning_rate,
                     .times = observation_.end_step(),
                     .gradient_norm = norm});
-    const bool last = config_.max_steps > 0 && reporter_.summary().steps >= config_.max_steps;
-    stop_ = last || totals.stop_votes > 0;
-    ++position.steps_done;
-    if (++position.step == plan_.steps()) position = {position.steps_done, epoch + 1, 0};
+    stop_ = is_last(reporter_.summary().steps) || totals.stop_votes > 0;
+    position = next;
   }
   return position;
+}
+
+/// Whether training ends with the step that makes so many.
+bool Trainer::is_last(std::size_t steps) const {
+  return config_.max_steps > 0 && steps >= config_.max_steps;
+}
+
+/// Whether the losses that are still on the device are wanted before the step after this one; the
+/// same on all ranks.
+bool Trainer::losses_are_due(const RunPosition& next, const StepTotals& totals) {
+  return losses_.is_full() || reporter_.next_step_is_line() || next.step == 0 ||
+         is_last(reporter_.summary().steps + 1) || totals.stop_votes > 0 ||
+         checkpointing_.is_due(next, false);
+}
+
+/// Puts the losses of the steps up to this one into its totals.
+void Trainer::take_losses(StepTotals& totals, std::size_t epoch, std::size_t step) {
+  const std::vector<double> losses = losses_.take();
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    if (!std::isfinite(losses[i]))
+      throw Divergence(fmt::format(
+          "epoch {}, step {} of {}: the loss is {}; lower optimizer.learning_rate or warm up",
+          epoch + 1, step + 2 + i - losses.size(), plan_.steps(), std::abs(losses[i])));
+    totals.loss += losses[i];
+  }
 }
 
 /// On all ranks the same. If it has gone, finds out where: the step is repeated, with checks.
@@ -217,8 +264,7 @@ void Trainer::check_loss(const StepTotals& totals, std::size_t epoch, std::size_
 /// Sums over all ranks, so all find the same; but if each has its share only, or if they are on a
 /// device that would have to be waited for, the next loss tells.
 void Trainer::check_gradients(std::size_t epoch, std::size_t step) const {
-  if (config_.parallel.gradients == GradientExchange::kShard || !backend_->host_accessible())
-    return;
+  if (config_.parallel.gradients == GradientExchange::kShard || on_device_) return;
   if (small_gradients_are_finite(parameters_)) return;
   throw Divergence(
       fmt::format("epoch {}, step {} of {}: the gradient of {} is not finite; lower "
@@ -271,7 +317,7 @@ ValidationSums Trainer::validate_model() {
   const Observation::Interlude interlude(observation_, "validation");
   share_statistics();
   exchange_average();
-  const ValidationSums sums = validate(world_, *backend_, *model_, validation_transform_, shard_,
+  const ValidationSums sums = validate(world_, backend_, *model_, validation_transform_, shard_,
                                        {config_.validation_batch_size, config_.mirror_validation});
   exchange_average();
   return sums;
@@ -289,15 +335,70 @@ StepTotals Trainer::train_step(std::size_t micro_batches, double learning_rate) 
   return totals;
 }
 
+/// The host waits for no work of the device. Totals are exchanged first, so that all that kernels
+/// have to know of the step is in the device's memory before they begin.
+StepTotals Trainer::train_step_on_device(std::size_t micro_batches, double learning_rate) {
+  const std::vector<DeviceBatch>& batches =
+      batches_.load(micro_batches, [this]() -> const nn::MicroBatch& { return next_batch(); });
+  StepTotals totals = reducer_
+                          ->exchange_totals({.samples = samples_of(batches),
+                                             .stop_votes = out_of_time() ? 1.0 : 0.0})
+                          .value_or_throw();
+  optimizer_.begin_step(learning_rate);
+  step_scale_.set_values<float>(
+      std::array{totals.samples > 0 ? static_cast<float>(1 / totals.samples) : 0.0F});
+  // As if written to already: repeated kernels tell nobody who has kept something of the values,
+  // and those that are recorded must not rely on it.
+  (void)parameters_.values.data<float>();
+  const bool repeated =
+      graphs_->run(static_cast<std::size_t>(totals.samples), [&] { work_on_device(batches); });
+  if (repeated) throw_if_error(reducer_->finish_repeated());
+  losses_.end_step();
+  if (measures_gradients_)
+    for (const FlatSpan span : reducer_->updated_here())
+      gradient_squares_ += backend_.optimizer().sum_of_squares(
+          static_cast<std::int64_t>(span.size()),
+          parameters_.gradients.data<const float>() + span.begin);
+  return totals;
+}
+
+/// Kernels and collectives of a whole step.
+void Trainer::work_on_device(const std::vector<DeviceBatch>& batches) {
+  parameters_.zero_gradients();
+  losses_.begin_step();
+  for (std::size_t i = 0; i < batches.size(); ++i) {
+    std::optional<Observation::Section> section(std::in_place, observation_, StepPhase::kForward);
+    const nn::Tensor loss = loss_of(batches[i]);
+    losses_.add(loss);
+    reducer_->begin(i + 1 == batches.size(), {});
+    section.emplace(observation_, StepPhase::kBackward);
+    run_backward(loss);
+  }
+  throw_if_error(reducer_->finish([this](FlatSpan span, double scale) { update(span, scale); }));
+}
+
+nn::Tensor Trainer::loss_of(const DeviceBatch& batch) {
+  const nn::Tensor scores = (*model_)(batch.images);
+  const nn::CrossEntropyOptions options{.label_smoothing = config_.label_smoothing,
+                                        .reduction = nn::Reduction::kSum};
+  if (batch.partner_labels.empty()) return cross_entropy(scores, batch.labels, options);
+  return mixed_cross_entropy(scores, batch.own_labels, batch.partner_labels, batch.own_share,
+                             options);
+}
+
 /// From sums of gradients to new parameters, in one part of the flat arrays.
 void Trainer::update(FlatSpan span, double scale) {
   const auto begin = static_cast<std::int64_t>(span.begin);
   const auto end = static_cast<std::int64_t>(span.end);
   const Observation::Section section(observation_, StepPhase::kOptimizer);
   float* const gradients = parameters_.gradients.data<float>() + begin;
-  backend_->scale(end - begin, static_cast<float>(scale), nullptr, gradients, gradients);
-  if (measures_gradients_)
-    gradient_squares_ += backend_->optimizer().sum_of_squares(end - begin, gradients);
+  if (on_device_) {  // where the step's scale is
+    backend_.scale(end - begin, 1, step_scale_.data<const float>(), gradients, gradients);
+  } else {
+    backend_.scale(end - begin, static_cast<float>(scale), nullptr, gradients, gradients);
+  }
+  if (measures_gradients_ && !on_device_)
+    gradient_squares_ += backend_.optimizer().sum_of_squares(end - begin, gradients);
   optimizer_.update(span, *reducer_);
 }
 
@@ -329,7 +430,7 @@ nn::Tensor Trainer::images_of(const nn::MicroBatch& batch) const {
   const nn::Shape input{
       static_cast<std::int64_t>(batch.size), static_cast<std::int64_t>(shape.height),
       static_cast<std::int64_t>(shape.width), static_cast<std::int64_t>(shape.channels)};
-  return nn::Tensor::from(*backend_, input, std::span<const float>(batch.images));
+  return nn::Tensor::from(backend_, input, std::span<const float>(batch.images));
 }
 
 void Trainer::run_micro_batch(const nn::MicroBatch& batch, bool last) {
@@ -346,6 +447,10 @@ void Trainer::run_micro_batch(const nn::MicroBatch& batch, bool last) {
                          .loss = loss.item(),
                          .stop_votes = last && out_of_time() ? 1.0 : 0.0});
   section.emplace(observation_, StepPhase::kBackward);
+  run_backward(loss);
+}
+
+void Trainer::run_backward(const nn::Tensor& loss) {
   nn::backward(loss, {.on_gradient_ready =
                           [&](const nn::Tensor& leaf) {
                             reducer_->mark_ready(parameter_at_.at(leaf.data<const float>()));

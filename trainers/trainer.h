@@ -21,11 +21,15 @@
 #include "trainers/checkpointing.h"
 #include "trainers/compression_memory.h"
 #include "trainers/config.h"
+#include "trainers/device_batches.h"
 #include "trainers/machine.h"
 #include "trainers/memory_account.h"
 #include "trainers/observation.h"
 #include "trainers/rank_optimizer.h"
 #include "trainers/reporter.h"
+#include "trainers/step_graphs.h"
+#include "trainers/step_losses.h"
+#include "trainers/training_device.h"
 #include "trainers/validation.h"
 
 namespace dlaunch {
@@ -45,8 +49,9 @@ class Divergence : public TrainingFailure {
 class Trainer {
  public:
   /// Throws ConfigError, nn::DataError, nn::Error, and std::runtime_error if the metrics file
-  /// cannot be made. The configuration, `world` and the screen's stream must outlive the trainer.
-  Trainer(const TrainConfig& config, Communicator& world, const Screen& screen,
+  /// cannot be made. The configuration, what is in `place` and the screen's stream must outlive the
+  /// trainer.
+  Trainer(const TrainConfig& config, const TrainingPlace& place, const Screen& screen,
           const Machine& machine);
   ~Trainer();
 
@@ -69,18 +74,26 @@ class Trainer {
   void load_from(std::size_t epoch, std::size_t step);
   void check_loss(const StepTotals& totals, std::size_t epoch, std::size_t step);
   void check_gradients(std::size_t epoch, std::size_t step) const;
+  bool is_last(std::size_t steps) const;
+  bool losses_are_due(const RunPosition& next, const StepTotals& totals);
+  void take_losses(StepTotals& totals, std::size_t epoch, std::size_t step);
   RunPosition train_epoch(const RunPosition& begin);
   void save(const RunPosition& position);
   void share_statistics();
   void exchange_average();
   ValidationSums validate_model();
   StepTotals train_step(std::size_t micro_batches, double learning_rate);
+  StepTotals train_step_on_device(std::size_t micro_batches, double learning_rate);
+  void work_on_device(const std::vector<DeviceBatch>& batches);
   void update(FlatSpan span, double scale);
   std::vector<nn::NamedTensor> leader_state(const nn::SafetensorsFile* source);
   void report_unused();
   const nn::MicroBatch& next_batch();
   nn::Tensor images_of(const nn::MicroBatch& batch) const;
   void run_micro_batch(const nn::MicroBatch& batch, bool last);
+  nn::Tensor loss_of(const DeviceBatch& batch);
+  void run_backward(const nn::Tensor& loss);
+  std::string why_no_graphs(const TrainingPlace& place) const;
   void finish_epoch(std::size_t epoch);
   Summary finish();
   double gradient_norm();
@@ -89,7 +102,9 @@ class Trainer {
   const TrainConfig& config_;
   Observation observation_;
   TimedCommunicator world_;
-  std::unique_ptr<nn::Backend> backend_;
+  nn::Backend& backend_;
+  /// Tensors are on a device, for which the host does not wait in a step.
+  const bool on_device_ = !backend_.host_accessible();
   MemoryAccount memory_;
   nn::Generator generator_;  // of this rank: dropout masks, and rank 0's initial weights
   nn::Generator generator_before_step_ = generator_;
@@ -108,6 +123,11 @@ class Trainer {
   nn::ImageTransform validation_transform_;
   std::optional<nn::BatchLoader> loader_;  // once it is known where training begins
   ValidationShard shard_;
+  // On a device only:
+  StepLosses losses_;
+  nn::Tensor step_scale_;  // [1]: from sums of gradients to means
+  DeviceBatches batches_;
+  std::optional<StepGraphs> graphs_;
   Checkpointing checkpointing_;
   Reporter reporter_;
   Clock::time_point start_ = Clock::now();

@@ -6,8 +6,6 @@
 
 #include <spdlog/fmt/fmt.h>
 
-#include "nn/cpu/cpu_backend.h"
-#include "nn/cuda/cuda_backend.h"
 #include "nn/models/model.h"
 #include "runtime/base/json_reader.h"
 #include "trainers/datasets.h"
@@ -25,25 +23,7 @@ DType compute_type_of(const TrainConfig& config, const nn::Backend& backend) {
   return config.compute_type == ComputeType::kF32 || !bf16 ? DType::kF32 : DType::kBF16;
 }
 
-void refuse_what_gpus_do_not_do(const TrainConfig& config, const Communicator& world) {
-  if (world.size() > 1)
-    throw ConfigError(
-        "train.device: several ranks cannot train on GPUs in this version; use one, or \"cpu\"");
-  if (config.parallel.gradients != GradientExchange::kAllReduce)
-    throw ConfigError("parallel.gradients: only \"all_reduce\" goes with train.device \"cuda\"");
-}
-
 }  // namespace
-
-std::unique_ptr<nn::Backend> make_backend(const TrainConfig& config, const Communicator& world,
-                                          const Machine& machine) {
-  if (config.device == Device::kCpu) return nn::make_cpu_backend({.winograd = config.winograd});
-  if (const std::string why = nn::why_no_cuda(); !why.empty())
-    throw ConfigError("train.device: " + why + "; use \"cpu\"");
-  refuse_what_gpus_do_not_do(config, world);
-  return nn::make_cuda_backend(
-      {.device = machine.local_rank % nn::cuda_devices(), .tf32 = config.tf32});
-}
 
 std::unique_ptr<nn::Dataset> open_validation_set(const DataConfig& config,
                                                  const nn::Dataset& train_set) {
@@ -72,9 +52,7 @@ std::unique_ptr<nn::Module> build_model(const TrainConfig& config, const nn::Dat
   options.channels = static_cast<std::int64_t>(shape.channels);
   options.sync_batch_norm = config.sync_batch_norm;
   options.compute_type = compute_type_of(config, backend);
-  // Alone on a GPU there is nothing to sum, and the host's communicator cannot read there.
-  Communicator* const group = backend.host_accessible() ? &world : nullptr;
-  return make_model(config.model, options, backend, generator, group);
+  return make_model(config.model, options, backend, generator, &world);
 }
 
 std::vector<GradientRange> gradient_ranges(const nn::FlatParameters& parameters) {

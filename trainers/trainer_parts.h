@@ -20,11 +20,6 @@
 
 namespace dlaunch {
 
-/// Throws ConfigError if there is no such device here, or if it cannot do what is configured; Error
-/// if the device fails.
-std::unique_ptr<nn::Backend> make_backend(const TrainConfig& config, const Communicator& world,
-                                          const Machine& machine);
-
 /// Throws nn::DataError, also if its images do not go with the training images.
 std::unique_ptr<nn::Dataset> open_validation_set(const DataConfig& config,
                                                  const nn::Dataset& train_set);

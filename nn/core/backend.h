@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string_view>
 
@@ -99,6 +100,15 @@ struct MatmulArguments {
   ArrayRef c;
 };
 
+/// Kernels that a backend has recorded instead of running them.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  /// Runs all of them in their order, behind what was started before, and returns. Dropout takes
+  /// random words that lie so many blocks of four behind those that it was recorded with.
+  virtual void replay(std::uint64_t random_blocks) = 0;
+};
+
 class Backend {
  public:
   Backend() = default;
@@ -121,6 +131,15 @@ class Backend {
   virtual void copy_to_host(void* to, const void* from, std::size_t bytes) = 0;
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
   virtual void clear(void* memory, std::size_t bytes) = 0;  // sets every byte to 0
+
+  /// Calls `work` and records the kernels that it starts, and the collectives on this backend's
+  /// memory, instead of running them; null if the backend cannot, and nothing has happened. What
+  /// kernels read besides memory is recorded as it is now. In `work` nothing may wait for the
+  /// device or copy from or to the host (Error). The backend must outlive the recording, as must
+  /// all memory that `work` uses but does not allocate itself.
+  virtual std::unique_ptr<Recording> record(const std::function<void()>& /*work*/) {
+    return nullptr;
+  }
 
   /// Whether activations of this type are worth using: f32 always, bf16 where the device multiplies
   /// in it.

@@ -56,6 +56,19 @@ void CachingAllocator::deallocate(void* memory, std::size_t bytes) noexcept {
   insert_free(block);
 }
 
+bool CachingAllocator::owns(const void* memory) const {
+  const auto* const address = static_cast<const std::byte*>(memory);
+  const std::lock_guard lock(mutex_);
+  const auto after = std::ranges::find_if(
+      segments_, [&](const auto& segment) { return address < segment.first + segment.second; });
+  return after != segments_.end() && address >= after->first;
+}
+
+void CachingAllocator::give_back_unused() noexcept {
+  const std::lock_guard lock(mutex_);
+  release_unused();
+}
+
 MemoryStats CachingAllocator::stats() const {
   const std::lock_guard lock(mutex_);
   return stats_;
@@ -71,7 +84,7 @@ void CachingAllocator::add_segment(std::size_t at_least) {
       std::max(round_up(at_least, source_->granularity()), source_->smallest_segment());
   void* memory = source_->obtain(size);
   if (memory == nullptr) {
-    give_back_unused();
+    release_unused();
     memory = source_->obtain(size);
   }
   if (memory == nullptr) {
@@ -88,7 +101,7 @@ void CachingAllocator::add_segment(std::size_t at_least) {
 }
 
 /// The segments that are one free block.
-void CachingAllocator::give_back_unused() noexcept {
+void CachingAllocator::release_unused() noexcept {
   for (auto at = segments_.begin(); at != segments_.end();) {
     const auto [segment, size] = *at;
     const auto block = blocks_.find(segment);

@@ -33,6 +33,10 @@ class CachingAllocator {
   /// memory.
   void* allocate(std::size_t bytes);
   void deallocate(void* memory, std::size_t bytes) noexcept;
+  /// Whether that memory lies in one of its segments.
+  bool owns(const void* memory) const;
+  /// Gives segments without a used block back to the source.
+  void give_back_unused() noexcept;
   MemoryStats stats() const;
   void reset_peak();
 
@@ -45,7 +49,7 @@ class CachingAllocator {
   using Blocks = std::map<std::byte*, Block>;
 
   void add_segment(std::size_t at_least);
-  void give_back_unused() noexcept;
+  void release_unused() noexcept;
   void* take(Blocks::iterator block, std::size_t size);
   void erase_free(Blocks::iterator block);
   void insert_free(Blocks::iterator block);

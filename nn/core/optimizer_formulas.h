@@ -6,12 +6,6 @@
 
 namespace dlaunch::nn {
 
-struct SgdFactors {
-  float rate = 0;
-  float decay = 0;
-  float momentum = 0;
-};
-
 constexpr SgdFactors sgd_factors(const SgdArguments& arguments) {
   return {.rate = static_cast<float>(arguments.learning_rate),
           .decay = static_cast<float>(arguments.weight_decay),
@@ -27,16 +21,6 @@ constexpr float sgd_plain(const SgdFactors& f, float g, float p) {
 constexpr float sgd_velocity(const SgdFactors& f, float d, float v) {
   return f.momentum * v + d;
 }
-
-struct AdamFactors {
-  float keep = 1;   // of the parameter
-  float decay = 0;  // of the parameter, in the gradient
-  float beta1 = 0;
-  float beta2 = 0;
-  float rate = 0;        // corrected
-  float root_scale = 1;  // of sqrt(s)
-  float eps = 0;
-};
 
 /// `root` is sqrt(arguments.correction2), which no constexpr function computes.
 constexpr AdamFactors adam_factors(const AdamArguments& arguments, double root) {
@@ -60,6 +44,11 @@ constexpr void adam_moments(const AdamFactors& f, float d, float& m, float& s) {
 /// p after a step; `root` is sqrt(s).
 constexpr float adam_parameter(const AdamFactors& f, float kept, float m, float root) {
   return kept - f.rate * m / (f.root_scale * root + f.eps);
+}
+
+/// An average after a step: `kept` is its decay.
+constexpr float moved_average(float kept, float average, float value) {
+  return kept * average + (1 - kept) * value;
 }
 
 }  // namespace dlaunch::nn

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 namespace dlaunch::nn {
 
@@ -9,7 +10,6 @@ struct SgdArguments {
   double learning_rate = 0;
   double momentum = 0;
   double weight_decay = 0;
-  bool nesterov = false;
 };
 
 struct AdamArguments {
@@ -23,6 +23,32 @@ struct AdamArguments {
   bool decoupled_decay = false;
 };
 
+/// What a step of SGD does to a parameter, in the numbers that kernels use.
+struct SgdFactors {
+  float rate = 0;
+  float decay = 0;
+  float momentum = 0;
+};
+
+struct AdamFactors {
+  float keep = 1;   // of the parameter
+  float decay = 0;  // of the parameter, in the gradient
+  float beta1 = 0;
+  float beta2 = 0;
+  float rate = 0;        // corrected
+  float root_scale = 1;  // of sqrt(s)
+  float eps = 0;
+};
+
+/// Values, and an average that follows them.
+struct AveragedValues {
+  std::int64_t count = 0;
+  const float* values = nullptr;
+  float* average = nullptr;
+};
+
+/// Factors change from step to step, so they lie in the backend's memory: a step that was recorded
+/// (Backend::record) reads those of the day. optimizer_formulas.h makes them.
 class OptimizerKernels {
  public:
   virtual ~OptimizerKernels() = default;
@@ -31,8 +57,8 @@ class OptimizerKernels {
   /// gradients g and velocities v (zeros before the first step; null without momentum):
   ///   d = g + weight_decay p;  v = momentum v + d;  d = nesterov ? d + momentum v : v
   ///   p = p - learning_rate d
-  virtual void sgd_step(std::int64_t count, const SgdArguments& arguments, const float* gradients,
-                        float* velocities, float* parameters) = 0;
+  virtual void sgd_step(std::int64_t count, const SgdFactors* factors, bool nesterov,
+                        const float* gradients, float* velocities, float* parameters) = 0;
 
   /// One step of Adam as PyTorch defines it, for parameters p with gradients g, means m and squares
   /// s (both zeros before the first step):
@@ -40,8 +66,15 @@ class OptimizerKernels {
   ///   d = decoupled_decay ? g : g + weight_decay p
   ///   m = beta1 m + (1 - beta1) d;  s = beta2 s + (1 - beta2) d^2
   ///   p = p - learning_rate / correction1 * m / (sqrt(s / correction2) + eps)
-  virtual void adam_step(std::int64_t count, const AdamArguments& arguments, const float* gradients,
+  virtual void adam_step(std::int64_t count, const AdamFactors* factors, const float* gradients,
                          float* means, float* squares, float* parameters) = 0;
+
+  /// average = decay average + (1 - decay) values, for all of them at once.
+  virtual void move_averages(std::span<const AveragedValues> averages, double decay) = 0;
+
+  /// result[0] = 1 / (the Euclidean norm of the values + eps), in the backend's memory; 0 if all
+  /// values are.
+  virtual void inverse_norm(std::int64_t count, const float* values, double eps, float* result) = 0;
 
   /// The sum of the squares, in double, as a host value: waits for the device.
   virtual double sum_of_squares(std::int64_t count, const float* values) = 0;

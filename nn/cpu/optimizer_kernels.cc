@@ -17,38 +17,52 @@ constexpr std::int64_t kGrain = 1 << 16;
 
 class CpuOptimizerKernels final : public OptimizerKernels {
  public:
-  void sgd_step(std::int64_t count, const SgdArguments& arguments, const float* gradients,
-                float* velocities, float* parameters) override;
-  void adam_step(std::int64_t count, const AdamArguments& arguments, const float* gradients,
+  void sgd_step(std::int64_t count, const SgdFactors* factors, bool nesterov,
+                const float* gradients, float* velocities, float* parameters) override;
+  void adam_step(std::int64_t count, const AdamFactors* factors, const float* gradients,
                  float* means, float* squares, float* parameters) override;
+  void move_averages(std::span<const AveragedValues> averages, double decay) override;
+  void inverse_norm(std::int64_t count, const float* values, double eps, float* result) override;
   double sum_of_squares(std::int64_t count, const float* values) override;
 };
 
-void CpuOptimizerKernels::sgd_step(std::int64_t count, const SgdArguments& arguments,
+void CpuOptimizerKernels::sgd_step(std::int64_t count, const SgdFactors* factors, bool nesterov,
                                    const float* gradients, float* velocities, float* parameters) {
-  const SgdFactors factors = sgd_factors(arguments);
   cpu::parallel_ranges(count, kGrain, [&](std::int64_t first, std::int64_t end) {
     const std::int64_t size = end - first;
     const float* g = gradients + first;
     float* p = parameters + first;
     if (velocities == nullptr) {
-      cpu::sgd_plain(size, factors, g, p);
-    } else if (arguments.nesterov) {
-      cpu::sgd_nesterov(size, factors, g, velocities + first, p);
+      cpu::sgd_plain(size, *factors, g, p);
+    } else if (nesterov) {
+      cpu::sgd_nesterov(size, *factors, g, velocities + first, p);
     } else {
-      cpu::sgd_momentum(size, factors, g, velocities + first, p);
+      cpu::sgd_momentum(size, *factors, g, velocities + first, p);
     }
   });
 }
 
-void CpuOptimizerKernels::adam_step(std::int64_t count, const AdamArguments& arguments,
+void CpuOptimizerKernels::adam_step(std::int64_t count, const AdamFactors* factors,
                                     const float* gradients, float* means, float* squares,
                                     float* parameters) {
-  const AdamFactors factors = adam_factors(arguments, std::sqrt(arguments.correction2));
   cpu::parallel_ranges(count, kGrain, [&](std::int64_t first, std::int64_t end) {
-    cpu::adam(end - first, factors, gradients + first, means + first, squares + first,
+    cpu::adam(end - first, *factors, gradients + first, means + first, squares + first,
               parameters + first);
   });
+}
+
+void CpuOptimizerKernels::move_averages(std::span<const AveragedValues> averages, double decay) {
+  for (const AveragedValues& one : averages)
+    cpu::parallel_ranges(one.count, kGrain, [&](std::int64_t first, std::int64_t end) {
+      cpu::move_average(end - first, static_cast<float>(decay), one.values + first,
+                        one.average + first);
+    });
+}
+
+void CpuOptimizerKernels::inverse_norm(std::int64_t count, const float* values, double eps,
+                                       float* result) {
+  const double squares = sum_of_squares(count, values);
+  *result = squares == 0 ? 0.0F : static_cast<float>(1 / (std::sqrt(squares) + eps));
 }
 
 double CpuOptimizerKernels::sum_of_squares(std::int64_t count, const float* values) {

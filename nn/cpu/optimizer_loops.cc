@@ -48,6 +48,12 @@ DLAUNCH_MULTIVERSION void adam(std::int64_t count, const AdamFactors& factors,
   }
 }
 
+DLAUNCH_MULTIVERSION void move_average(std::int64_t count, float kept, const float* __restrict x,
+                                       float* __restrict a) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < count; ++i) a[i] = moved_average(kept, a[i], x[i]);
+}
+
 DLAUNCH_MULTIVERSION double sum_of_squares(std::int64_t count, const float* __restrict x) {
   // Sixteen sums that do not wait for each other; the compiler may not reorder one.
   constexpr std::int64_t kLanes = 16;

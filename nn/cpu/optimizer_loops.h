@@ -20,6 +20,9 @@ void sgd_nesterov(std::int64_t count, const SgdFactors& factors, const float* g,
 void adam(std::int64_t count, const AdamFactors& factors, const float* g, float* m, float* s,
           float* p);
 
+/// a = kept a + (1 - kept) x.
+void move_average(std::int64_t count, float kept, const float* x, float* a);
+
 double sum_of_squares(std::int64_t count, const float* x);
 
 }  // namespace dlaunch::nn::cpu

@@ -6,6 +6,7 @@
 #include "nn/cuda/check.h"
 #include "nn/cuda/conv2d.h"
 #include "nn/cuda/device.h"
+#include "nn/cuda/graph.h"
 #include "nn/cuda/kernel_groups.h"
 #include "nn/cuda/kernels.h"
 #include "nn/cuda/matmul.h"
@@ -34,12 +35,12 @@ class Cuda final : public CudaBackend {
   CUstream_st* stream() const override { return device_.stream(); }
   int device() const override { return device_.number(); }
 
-  void* allocate(std::size_t bytes) override { return device_.memory().allocate(bytes); }
+  void* allocate(std::size_t bytes) override { return device_.pools().allocate(bytes); }
   void deallocate(void* memory, std::size_t bytes) noexcept override {
-    device_.memory().deallocate(memory, bytes);
+    device_.pools().deallocate(memory, bytes);
   }
-  MemoryStats memory() const override { return device_.memory().stats(); }
-  void reset_peak() override { device_.memory().reset_peak(); }
+  MemoryStats memory() const override { return device_.pools().stats(); }
+  void reset_peak() override { device_.pools().reset_peak(); }
   void copy_from_host(void* to, const void* from, std::size_t bytes) override {
     staging_.to_device(to, from, bytes);
   }
@@ -54,6 +55,10 @@ class Cuda final : public CudaBackend {
   void clear(void* memory, std::size_t bytes) override {
     if (bytes == 0) return;
     cuda::check(cudaMemsetAsync(memory, 0, bytes, device_.stream()), "clear");
+  }
+
+  std::unique_ptr<Recording> record(const std::function<void()>& work) override {
+    return cuda::record_graph(device_, staging_, work);
   }
 
   void fill(std::int64_t count, float value, float* y) override {

@@ -4,8 +4,9 @@
 // Everything runs on one stream of its own, which does not wait for the default stream; kernels,
 // copies and the reuse of freed memory keep its order. Copies from the host return when the source
 // may be overwritten, copies to the host when the values are there; nothing else stops the host,
-// except kernels whose result is a host value. A failure that only the device can see (a label out
-// of range, a batch of a single row) is thrown as Error by the next call that waits for the device.
+// except kernels whose result is a host value. What is recorded (Backend::record) is a CUDA graph.
+// A failure that only the device can see (a label out of range, a batch of a single row) is thrown
+// as Error by the next call that waits for the device.
 //
 // Used by one thread, the one that made it; allocate() and deallocate() by any.
 #pragma once

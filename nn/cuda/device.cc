@@ -1,5 +1,6 @@
 #include "nn/cuda/device.h"
 
+#include <string>
 #include <utility>
 
 #include "nn/core/error.h"
@@ -22,7 +23,8 @@ const char* describe(int fault) {
 
 }  // namespace
 
-Device::Device(int number) : number_(number), memory_(make_device_memory(number)) {
+Device::Device(int number)
+    : number_(number), pools_(make_device_memory(number), make_device_memory(number)) {
   check(cudaSetDevice(number_), "device");
   int minor = 0;
   check(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, number_),
@@ -39,6 +41,11 @@ Device::Device(int number) : number_(number), memory_(make_device_memory(number)
     ignore(cudaFreeHost(fault_));
     check(status, "device");
   }
+  // From the pool, which goes with this object.
+  random_blocks_memory_ =
+      static_cast<std::uint64_t*>(pools_.allocate(sizeof *random_blocks_memory_));
+  check(cudaMemsetAsync(random_blocks_memory_, 0, sizeof *random_blocks_memory_, stream_),
+        "device");
 }
 
 Device::~Device() {
@@ -48,7 +55,15 @@ Device::~Device() {
   ignore(cudaFreeHost(fault_));
 }
 
+void Device::refuse_while_recording(const char* what) const {
+  if (pools_.recording())
+    throw Error(
+        std::string(what) +
+        ": not while a step is recorded as a CUDA graph; train.cuda_graphs false avoids it");
+}
+
 void Device::synchronize() {
+  refuse_while_recording("waiting for the device");
   check(cudaStreamSynchronize(stream_), "kernels");
   if (*fault_ != kNoFault) throw Error(describe(std::exchange(*fault_, kNoFault)));
 }

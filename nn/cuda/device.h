@@ -6,7 +6,9 @@
 
 #include <cuda_runtime_api.h>
 
-#include "nn/core/caching_allocator.h"
+#include <cstdint>
+
+#include "nn/core/recording_pools.h"
 
 namespace dlaunch::nn::cuda {
 
@@ -26,11 +28,24 @@ class Device {
   /// Compute capability times ten: 90 is Hopper.
   int capability() const { return capability_; }
   cudaStream_t stream() const { return stream_; }
-  CachingAllocator& memory() { return memory_; }
-  const CachingAllocator& memory() const { return memory_; }
+  /// Where kernels take their scratch memory from now.
+  CachingAllocator& memory() { return pools_.current(); }
+  RecordingPools& pools() { return pools_; }
+  const RecordingPools& pools() const { return pools_; }
+  /// While kernels are recorded: the word by which they shift their random numbers when they are
+  /// repeated, in blocks; else null.
+  const std::uint64_t* random_shift() const {
+    return pools_.recording() ? random_blocks_memory_ : nullptr;
+  }
+  std::uint64_t* random_blocks_memory() const { return random_blocks_memory_; }
+  /// What is there, or on its way.
+  std::uint64_t random_blocks() const { return random_blocks_; }
+  void note_random_blocks(std::uint64_t blocks) { random_blocks_ = blocks; }
   /// Where kernels write a Fault, in memory that both sides see.
   int* fault() const { return fault_; }
 
+  /// Throws Error if kernels are being recorded, since nothing is done then. `what` would wait.
+  void refuse_while_recording(const char* what) const;
   /// Returns when all work is done. Throws Error for what it has found wrong.
   void synchronize();
 
@@ -40,7 +55,9 @@ class Device {
   int capability_ = 0;
   cudaStream_t stream_ = nullptr;
   int* fault_ = nullptr;
-  CachingAllocator memory_;
+  RecordingPools pools_;
+  std::uint64_t* random_blocks_memory_ = nullptr;
+  std::uint64_t random_blocks_ = 0;
 };
 
 }  // namespace dlaunch::nn::cuda

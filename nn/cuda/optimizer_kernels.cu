@@ -12,8 +12,9 @@ namespace {
 enum class Momentum { kNone, kPlain, kNesterov };
 
 template <int kWidth, Momentum kMomentum>
-__global__ void sgd_all(std::int64_t packs, SgdFactors f, const float* gradients, float* velocities,
-                        float* parameters) {
+__global__ void sgd_all(std::int64_t packs, const SgdFactors* factors, const float* gradients,
+                        float* velocities, float* parameters) {
+  const SgdFactors f = *factors;
   for (std::int64_t i = global_thread(); i < packs; i += all_threads()) {
     float g[kWidth];
     float p[kWidth];
@@ -37,8 +38,9 @@ __global__ void sgd_all(std::int64_t packs, SgdFactors f, const float* gradients
 }
 
 template <int kWidth>
-__global__ void adam_all(std::int64_t packs, AdamFactors f, const float* gradients, float* means,
-                         float* squares, float* parameters) {
+__global__ void adam_all(std::int64_t packs, const AdamFactors* factors, const float* gradients,
+                         float* means, float* squares, float* parameters) {
+  const AdamFactors f = *factors;
   for (std::int64_t i = global_thread(); i < packs; i += all_threads()) {
     float g[kWidth];
     float m[kWidth];
@@ -81,11 +83,40 @@ __global__ void sum_squares(std::int64_t count, const float* values, double* sum
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
-__global__ void sum_blocks(unsigned blocks, const double* sums, double* total) {
+template <typename Write>
+__global__ void sum_blocks(unsigned blocks, const double* sums, Write write) {
   double sum = 0;
   for (unsigned i = threadIdx.x; i < blocks; i += kThreads) sum += sums[i];
   sum = sum_over_block(sum);
-  if (threadIdx.x == 0) *total = sum;
+  if (threadIdx.x == 0) write(sum);
+}
+
+struct StoreTotal {
+  double* to;
+  __device__ void operator()(double sum) const { *to = sum; }
+};
+struct InverseNorm {
+  double eps;
+  float* to;
+  __device__ void operator()(double squares) const {
+    *to = squares == 0 ? 0.0F : static_cast<float>(1 / (sqrt(squares) + eps));
+  }
+};
+
+// What fits into a kernel's arguments.
+constexpr std::size_t kMostAverages = 128;
+constexpr unsigned kBlocksPerAverage = 64;
+struct AverageList {
+  int count;
+  AveragedValues averages[kMostAverages];
+};
+static_assert(sizeof(AverageList) <= 4000);
+
+// A row of blocks to each tensor.
+__global__ void move_all(AverageList list, float kept) {
+  const AveragedValues& one = list.averages[blockIdx.y];
+  for (std::int64_t i = global_thread(); i < one.count; i += all_threads())
+    one.average[i] = moved_average(kept, one.average[i], one.values[i]);
 }
 
 constexpr int kWidth = kPackBytes / static_cast<int>(sizeof(float));
@@ -94,9 +125,8 @@ class CudaOptimizerKernels final : public OptimizerKernels {
  public:
   CudaOptimizerKernels(Device& device, Staging& staging) : device_(device), staging_(staging) {}
 
-  void sgd_step(std::int64_t count, const SgdArguments& arguments, const float* gradients,
-                float* velocities, float* parameters) override {
-    const SgdFactors factors = sgd_factors(arguments);
+  void sgd_step(std::int64_t count, const SgdFactors* factors, bool nesterov,
+                const float* gradients, float* velocities, float* parameters) override {
     in_packs(count, aligned(gradients, velocities, parameters),
              [&]<int kSize>(std::int64_t begin, std::int64_t packs) {
                const float* g = gradients + begin;
@@ -106,7 +136,7 @@ class CudaOptimizerKernels final : public OptimizerKernels {
                if (velocities == nullptr) {
                  sgd_all<kSize, Momentum::kNone>
                      <<<blocks, kThreads, 0, device_.stream()>>>(packs, factors, g, v, p);
-               } else if (arguments.nesterov) {
+               } else if (nesterov) {
                  sgd_all<kSize, Momentum::kNesterov>
                      <<<blocks, kThreads, 0, device_.stream()>>>(packs, factors, g, v, p);
                } else {
@@ -117,9 +147,8 @@ class CudaOptimizerKernels final : public OptimizerKernels {
              });
   }
 
-  void adam_step(std::int64_t count, const AdamArguments& arguments, const float* gradients,
+  void adam_step(std::int64_t count, const AdamFactors* factors, const float* gradients,
                  float* means, float* squares, float* parameters) override {
-    const AdamFactors factors = adam_factors(arguments, std::sqrt(arguments.correction2));
     in_packs(count, aligned(gradients, means, squares, parameters),
              [&]<int kSize>(std::int64_t begin, std::int64_t packs) {
                adam_all<kSize><<<blocks_for(device_, packs), kThreads, 0, device_.stream()>>>(
@@ -129,23 +158,46 @@ class CudaOptimizerKernels final : public OptimizerKernels {
              });
   }
 
+  void move_averages(std::span<const AveragedValues> averages, double decay) override {
+    while (!averages.empty()) {
+      AverageList list{};
+      list.count = static_cast<int>(std::min<std::size_t>(averages.size(), kMostAverages));
+      std::copy_n(averages.begin(), list.count, list.averages);
+      averages = averages.subspan(static_cast<std::size_t>(list.count));
+      const dim3 blocks(kBlocksPerAverage, static_cast<unsigned>(list.count));
+      move_all<<<blocks, kThreads, 0, device_.stream()>>>(list, static_cast<float>(decay));
+      check_launch("averages");
+    }
+  }
+
+  void inverse_norm(std::int64_t count, const float* values, double eps, float* result) override {
+    sum_squares_of(count, values, InverseNorm{eps, result});
+  }
+
   double sum_of_squares(std::int64_t count, const float* values) override {
-    if (count == 0) return 0;
-    // By the count alone, so that the sum does not depend on the device.
-    const auto blocks =
-        static_cast<unsigned>(std::clamp<std::int64_t>(divide_up(count, 16 * kThreads), 1, 1024));
-    const ScratchMemory scratch(device_.memory(), (blocks + 1) * sizeof(double));
-    auto* const sums = static_cast<double*>(scratch.get());
-    sum_squares<<<blocks, kThreads, 0, device_.stream()>>>(count, values, sums + 1);
-    check_launch("sum of squares");
-    sum_blocks<<<1, kThreads, 0, device_.stream()>>>(blocks, sums + 1, sums);
-    check_launch("sum of squares");
+    const ScratchMemory scratch(device_.memory(), sizeof(double));
+    auto* const sum = static_cast<double*>(scratch.get());
+    sum_squares_of(count, values, StoreTotal{sum});
     double total = 0;
-    staging_.to_host(&total, sums, sizeof total);
+    staging_.to_host(&total, sum, sizeof total);
     return total;
   }
 
  private:
+  /// Calls write(sum of the squares) on the device.
+  template <typename Write>
+  void sum_squares_of(std::int64_t count, const float* values, const Write& write) {
+    // By the count alone, so that the sum does not depend on the device.
+    const auto blocks =
+        static_cast<unsigned>(std::clamp<std::int64_t>(divide_up(count, 16 * kThreads), 1, 1024));
+    const ScratchMemory scratch(device_.memory(), blocks * sizeof(double));
+    auto* const sums = static_cast<double*>(scratch.get());
+    sum_squares<<<blocks, kThreads, 0, device_.stream()>>>(count, values, sums);
+    check_launch("sum of squares");
+    sum_blocks<<<1, kThreads, 0, device_.stream()>>>(blocks, sums, write);
+    check_launch("sum of squares");
+  }
+
   // Calls function.operator()<elements at once>(first element, packs) for what can be read in packs
   // and for what is left over.
   template <typename Function>

@@ -58,6 +58,7 @@ void Staging::next_slot() {
 }
 
 void Staging::to_device(void* to, const void* from, std::size_t bytes) {
+  device_.refuse_while_recording("copy from the host");
   for (std::size_t done = 0; done < bytes;) {
     if (slots_[current_].filled == kSlotBytes) next_slot();
     Slot& slot = slots_[current_];
@@ -73,6 +74,7 @@ void Staging::to_device(void* to, const void* from, std::size_t bytes) {
 }
 
 void Staging::to_host(void* to, const void* from, std::size_t bytes) {
+  device_.refuse_while_recording("copy to the host");
   for (std::size_t done = 0; done < bytes;) {
     const std::size_t count = std::min(bytes - done, kSlotBytes);
     check(cudaMemcpyAsync(download_, static_cast<const std::byte*>(from) + done, count,

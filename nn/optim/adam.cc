@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "nn/core/optimizer_kernels.h"
+#include "nn/core/optimizer_formulas.h"
 
 namespace dlaunch::nn {
 namespace {
@@ -27,25 +27,36 @@ Adam::Adam(FlatParameters parameters, AdamOptions options)
       means_(make_state()),
       squares_(make_state()),
       steps_(Tensor::zeros(means_.backend(), {1})),
+      version_(steps_.weights().version),
       ranges_(
-          optimizer_ranges(this->parameters().views, options.weight_decay, options.rate_factors)) {
+          optimizer_ranges(this->parameters().views, options.weight_decay, options.rate_factors)),
+      factors_(means_.backend(), ranges_.size()) {
   check(options_);
 }
 
 void Adam::begin_step(double learning_rate) {
-  learning_rate_ = learning_rate;
-  const Tensor one = Tensor::from(steps_.backend(), {1}, std::array{1.0F});
-  steps_.backend().axpy(1, 1.0F, one.data<const float>(), steps_.data<float>());
-}
+  // Read only after a checkpoint was: a device would have to be waited for.
+  if (steps_.weights().version != version_) counted_ = static_cast<double>(steps_.item());
+  ++counted_;
+  steps_.set_values<float>(std::array{static_cast<float>(counted_)});
+  version_ = steps_.weights().version;
 
-void Adam::update(std::int64_t begin, std::int64_t end) {
-  const auto steps = static_cast<double>(steps_.item());
   AdamArguments arguments{.beta1 = options_.beta1,
                           .beta2 = options_.beta2,
                           .eps = options_.eps,
-                          .correction1 = 1 - std::pow(options_.beta1, steps),
-                          .correction2 = 1 - std::pow(options_.beta2, steps),
+                          .correction1 = 1 - std::pow(options_.beta1, counted_),
+                          .correction2 = 1 - std::pow(options_.beta2, counted_),
                           .decoupled_decay = options_.decoupled_decay};
+  std::vector<AdamFactors> factors;
+  for (const OptimizerRange& range : ranges_) {
+    arguments.learning_rate = learning_rate * range.rate_factor;
+    arguments.weight_decay = range.weight_decay;
+    factors.push_back(adam_factors(arguments, std::sqrt(arguments.correction2)));
+  }
+  factors_.set(factors);
+}
+
+void Adam::update(std::int64_t begin, std::int64_t end) {
   const float* gradients = parameters().gradients.data<const float>();
   float* values = parameters().values.data<float>();
   float* means = means_.data<float>();
@@ -53,9 +64,8 @@ void Adam::update(std::int64_t begin, std::int64_t end) {
   OptimizerKernels& kernels = parameters().values.backend().optimizer();
   for_each_part(ranges_, begin, end,
                 [&](const OptimizerRange& range, std::int64_t first, std::int64_t count) {
-                  arguments.learning_rate = learning_rate_ * range.rate_factor;
-                  arguments.weight_decay = range.weight_decay;
-                  kernels.adam_step(count, arguments, gradients + first, means + first,
+                  const auto index = static_cast<std::size_t>(&range - ranges_.data());
+                  kernels.adam_step(count, factors_.at(index), gradients + first, means + first,
                                     squares + first, values + first);
                 });
 }

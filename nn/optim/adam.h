@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "nn/core/optimizer_kernels.h"
 #include "nn/optim/optimizer.h"
 
 namespace dlaunch::nn {
@@ -33,11 +34,13 @@ class Adam : public Optimizer {
 
  private:
   AdamOptions options_;
-  double learning_rate_ = 0;
   Tensor means_;
   Tensor squares_;
-  Tensor steps_;  // on the backend, like all state
+  Tensor steps_;           // on the backend, like all state
+  double counted_ = 0;     // its value,
+  std::uint64_t version_;  // unless somebody has written it since
   std::vector<OptimizerRange> ranges_;
+  FactorTable<AdamFactors> factors_;  // of ranges_
 };
 
 }  // namespace dlaunch::nn

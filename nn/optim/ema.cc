@@ -1,6 +1,9 @@
 #include "nn/optim/ema.h"
 
 #include <utility>
+#include <vector>
+
+#include "nn/core/optimizer_kernels.h"
 
 namespace dlaunch::nn {
 Ema::Ema(std::vector<NamedTensor> tensors, double decay)
@@ -13,14 +16,14 @@ Ema::Ema(std::vector<NamedTensor> tensors, double decay)
 }
 
 void Ema::update() {
-  for (std::size_t i = 0; i < tensors_.size(); ++i) {
-    const Tensor& average = averages_[i].tensor;
-    Backend& backend = average.backend();
-    backend.scale(average.size(), static_cast<float>(decay_), nullptr, average.data<const float>(),
-                  average.data<float>());
-    backend.axpy(average.size(), static_cast<float>(1 - decay_),
-                 tensors_[i].tensor.data<const float>(), average.data<float>());
-  }
+  if (tensors_.empty()) return;
+  std::vector<AveragedValues> all;
+  all.reserve(tensors_.size());
+  for (std::size_t i = 0; i < tensors_.size(); ++i)
+    all.push_back({.count = averages_[i].tensor.size(),
+                   .values = tensors_[i].tensor.data<const float>(),
+                   .average = averages_[i].tensor.data<float>()});
+  tensors_.front().tensor.backend().optimizer().move_averages(all, decay_);
 }
 
 void Ema::reset() {

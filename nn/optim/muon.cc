@@ -5,7 +5,7 @@
 #include <cmath>
 #include <utility>
 
-#include "nn/core/optimizer_kernels.h"
+#include "nn/core/optimizer_formulas.h"
 
 namespace dlaunch::nn {
 namespace {
@@ -17,9 +17,14 @@ bool is_matrix(const FlatView& view) {
   return view.kind == ParameterKind::kWeight && view.parameter.shape().rank() >= 2;
 }
 
-double norm_of(const Tensor& tensor) {
-  return std::sqrt(
-      tensor.backend().optimizer().sum_of_squares(tensor.size(), tensor.data<const float>()));
+/// to = factor from / (norm of `from` + eps)
+void scale_to_norm(const Tensor& from, double factor, double eps, const Tensor& to) {
+  Backend& backend = from.backend();
+  const Tensor inverse = Tensor::empty(backend, {1});
+  backend.optimizer().inverse_norm(from.size(), from.data<const float>(), eps,
+                                   inverse.data<float>());
+  backend.scale(from.size(), static_cast<float>(factor), inverse.data<const float>(),
+                from.data<const float>(), to.data<float>());
 }
 
 void scale_in_place(const Tensor& tensor, double factor) {
@@ -42,6 +47,39 @@ double scale_of(MuonScale scale, std::int64_t rows, std::int64_t columns) {
   return 1;
 }
 
+/// The name of the last matrix: the classifier's.
+std::string classifier_of(const FlatParameters& parameters) {
+  const auto last = std::find_if(parameters.views.rbegin(), parameters.views.rend(), is_matrix);
+  return last == parameters.views.rend() ? std::string() : last->name;
+}
+
+std::vector<FlatView> matrices_of(const FlatParameters& parameters) {
+  const std::string classifier = classifier_of(parameters);
+  std::vector<FlatView> matrices;
+  for (const FlatView& view : parameters.views)
+    if (is_matrix(view) && view.name != classifier) matrices.push_back(view);
+  return matrices;
+}
+
+std::vector<FlatView> others_of(const FlatParameters& parameters) {
+  const std::string classifier = classifier_of(parameters);
+  std::vector<FlatView> others;
+  for (const FlatView& view : parameters.views)
+    if (!is_matrix(view) || view.name == classifier) others.push_back(view);
+  return others;
+}
+
+/// One for each: others are not neighbours, a matrix may lie between them.
+std::vector<OptimizerRange> ranges_of(const std::vector<FlatView>& others,
+                                      const SgdOptions& options) {
+  std::vector<OptimizerRange> ranges;
+  for (const FlatView& view : others)
+    for (const OptimizerRange& range :
+         optimizer_ranges({view}, options.weight_decay, options.rate_factors))
+      ranges.push_back(range);
+  return ranges;
+}
+
 }  // namespace
 
 Tensor orthogonalise(const Tensor& matrix, int iterations) {
@@ -52,8 +90,7 @@ Tensor orthogonalise(const Tensor& matrix, int iterations) {
   const bool wide = rows <= columns;
   const std::int64_t n = std::min(rows, columns);
   Tensor x = Tensor::empty(backend, {rows, columns});
-  backend.scale(x.size(), static_cast<float>(1 / (norm_of(matrix) + kEpsilon)), nullptr,
-                matrix.data<const float>(), x.data<float>());
+  scale_to_norm(matrix, 1, kEpsilon, x);
   const Tensor a = Tensor::empty(backend, {n, n});
   const Tensor b = Tensor::empty(backend, {n, n});
   Tensor next = Tensor::empty(backend, {rows, columns});
@@ -67,12 +104,7 @@ Tensor orthogonalise(const Tensor& matrix, int iterations) {
                     .b = x.read(),
                     .c = a.write()});
     // b = kB a + kC a a
-    backend.matmul({.m = n,
-                    .n = n,
-                    .k = n,
-                    .a = a.read(),
-                    .b = a.read(),
-                    .c = b.write()});
+    backend.matmul({.m = n, .n = n, .k = n, .a = a.read(), .b = a.read(), .c = b.write()});
     scale_in_place(b, kC);
     backend.axpy(b.size(), kB, a.data<const float>(), b.data<float>());
     // next = kA x + b x, or kA x + x b
@@ -89,47 +121,56 @@ Tensor orthogonalise(const Tensor& matrix, int iterations) {
 }
 
 Muon::Muon(FlatParameters parameters, MuonOptions options)
-    : Optimizer(std::move(parameters)), options_(options), velocities_(make_state()) {
+    : Optimizer(std::move(parameters)),
+      options_(options),
+      matrices_(matrices_of(this->parameters())),
+      others_(others_of(this->parameters())),
+      other_ranges_(ranges_of(others_, options.others)),
+      velocities_(make_state()),
+      matrix_factors_(velocities_.backend(), matrices_.size()),
+      other_factors_(velocities_.backend(), other_ranges_.size()) {
   if (!(options_.momentum >= 0 && options_.momentum < 1))
     throw Error("muon: momentum must be in [0, 1)");
   if (options_.iterations < 1) throw Error("muon: at least one iteration is needed");
   if (!(options_.weight_decay >= 0)) throw Error("muon: weight decay must not be negative");
-  const std::vector<FlatView>& views = this->parameters().views;
-  const auto classifier = std::find_if(views.rbegin(), views.rend(), is_matrix);
-  for (const FlatView& view : views)
-    (is_matrix(view) && view.name != classifier->name ? matrices_ : others_).push_back(view);
-  // Others are not neighbours: a matrix may lie between them.
-  for (const FlatView& view : others_)
-    for (const OptimizerRange& range :
-         optimizer_ranges({view}, options_.others.weight_decay, options_.others.rate_factors))
-      other_ranges_.push_back(range);
 }
 
 void Muon::begin_step(double learning_rate) {
-  learning_rate_ = learning_rate;
+  std::vector<MuonFactors> of_matrices;
+  for (const FlatView& view : matrices_) {
+    const std::int64_t rows = view.parameter.shape()[0];
+    const double scale = scale_of(options_.scale, rows, view.count / rows);
+    of_matrices.push_back({.step = static_cast<float>(-learning_rate * scale),
+                           .keep = static_cast<float>(1 - learning_rate * options_.weight_decay)});
+  }
+  matrix_factors_.set(of_matrices);
+  std::vector<SgdFactors> of_others;
+  for (const OptimizerRange& range : other_ranges_)
+    of_others.push_back(sgd_factors(options_.others, range,
+                                    learning_rate * options_.others_factor * range.rate_factor));
+  other_factors_.set(of_others);
 }
 
 void Muon::update(std::int64_t begin, std::int64_t end) {
-  for (const FlatView& view : matrices_)
-    if (view.offset >= begin && view.offset + view.count <= end) update_matrix(view);
+  for (std::size_t i = 0; i < matrices_.size(); ++i)
+    if (matrices_[i].offset >= begin && matrices_[i].offset + matrices_[i].count <= end)
+      update_matrix(i);
   const float* gradients = parameters().gradients.data<const float>();
   float* values = parameters().values.data<float>();
   float* velocities = velocities_.data<float>();
   OptimizerKernels& kernels = parameters().values.backend().optimizer();
   for_each_part(other_ranges_, begin, end,
                 [&](const OptimizerRange& range, std::int64_t first, std::int64_t count) {
-                  const SgdArguments arguments{
-                      .learning_rate = learning_rate_ * options_.others_factor * range.rate_factor,
-                      .momentum = options_.others.momentum,
-                      .weight_decay = range.weight_decay,
-                      .nesterov = options_.others.nesterov};
-                  kernels.sgd_step(count, arguments, gradients + first,
-                                   options_.others.momentum > 0 ? velocities + first : nullptr,
-                                   values + first);
+                  const auto index = static_cast<std::size_t>(&range - other_ranges_.data());
+                  kernels.sgd_step(
+                      count, other_factors_.at(index), options_.others.nesterov, gradients + first,
+                      options_.others.momentum > 0 ? velocities + first : nullptr, values + first);
                 });
 }
 
-void Muon::update_matrix(const FlatView& view) {
+void Muon::update_matrix(std::size_t index) {
+  const FlatView& view = matrices_[index];
+  const MuonFactors* const factors = matrix_factors_.at(index);
   const Shape& shape = view.parameter.shape();
   const std::int64_t rows = shape[0];
   const std::int64_t columns = view.count / rows;
@@ -147,13 +188,14 @@ void Muon::update_matrix(const FlatView& view) {
     backend.axpy(view.count, momentum, velocity.data<const float>(), direction.data<float>());
   }
   const Tensor step = orthogonalise(direction, options_.iterations);
-  const double norm = options_.scale == MuonScale::kNormalise ? norm_of(view.parameter) : 0;
-  if (norm > 0) scale_in_place(view.parameter, std::sqrt(static_cast<double>(rows)) / norm);
-  if (options_.weight_decay > 0)
-    scale_in_place(view.parameter, 1 - learning_rate_ * options_.weight_decay);
-  backend.axpy(view.count,
-               static_cast<float>(-learning_rate_ * scale_of(options_.scale, rows, columns)),
-               step.data<const float>(), view.parameter.data<float>());
+  if (options_.scale == MuonScale::kNormalise)
+    scale_to_norm(view.parameter, std::sqrt(static_cast<double>(rows)), 0, view.parameter);
+  const auto scale_by = [&](const Tensor& tensor, const float* factor) {
+    backend.scale(view.count, 1, factor, tensor.data<const float>(), tensor.data<float>());
+  };
+  if (options_.weight_decay > 0) scale_by(view.parameter, &factors->keep);
+  scale_by(step, &factors->step);
+  backend.axpy(view.count, 1, step.data<const float>(), view.parameter.data<float>());
 }
 
 std::vector<NamedTensor> Muon::flat_state() const {

@@ -43,14 +43,21 @@ class Muon : public Optimizer {
   std::size_t state_bytes() const override;
 
  private:
-  void update_matrix(const FlatView& view);
+  /// What a step does to a matrix.
+  struct MuonFactors {
+    float step = 0;  // of the orthogonal matrix
+    float keep = 1;  // of the parameter
+  };
+
+  void update_matrix(std::size_t index);
 
   MuonOptions options_;
-  double learning_rate_ = 0;
   std::vector<FlatView> matrices_;
   std::vector<FlatView> others_;
   std::vector<OptimizerRange> other_ranges_;
   Tensor velocities_;  // of both
+  FactorTable<MuonFactors> matrix_factors_;
+  FactorTable<SgdFactors> other_factors_;
 };
 
 /// `iterations` of X <- a X + (b A + c A A) X, A = X X^T, from X = matrix / its Frobenius norm,

@@ -10,8 +10,10 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -89,6 +91,28 @@ struct OptimizerRange {
 std::vector<OptimizerRange> optimizer_ranges(const std::vector<FlatView>& views,
                                              const PerKind& weight_decay,
                                              const PerKind& rate_factors);
+
+/// Factors (optimizer_kernels.h) in a backend's memory, new ones for every step.
+template <typename Factors>
+class FactorTable {
+ public:
+  FactorTable(Backend& backend, std::size_t size)
+      : floats_(Tensor::zeros(backend, {static_cast<std::int64_t>(size * kFloats)})) {}
+
+  /// As many as the table has.
+  void set(const std::vector<Factors>& factors) {
+    std::vector<float> floats(factors.size() * kFloats);
+    if (!floats.empty()) std::memcpy(floats.data(), factors.data(), floats.size() * sizeof(float));
+    floats_.set_values(std::span<const float>(floats));
+  }
+  const Factors* at(std::size_t index) const {
+    return reinterpret_cast<const Factors*>(floats_.data<const float>() + index * kFloats);
+  }
+
+ private:
+  static constexpr std::size_t kFloats = sizeof(Factors) / sizeof(float);
+  Tensor floats_;
+};
 
 /// Calls `function(range, first, count)` for what each range has in common with [begin, end).
 void for_each_part(const std::vector<OptimizerRange>& ranges, std::int64_t begin, std::int64_t end,

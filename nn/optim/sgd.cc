@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "nn/core/optimizer_kernels.h"
+#include "nn/core/optimizer_formulas.h"
 
 namespace dlaunch::nn {
 namespace {
@@ -22,9 +22,24 @@ Sgd::Sgd(FlatParameters parameters, SgdOptions options)
     : Optimizer(std::move(parameters)),
       options_(options),
       ranges_(
-          optimizer_ranges(this->parameters().views, options.weight_decay, options.rate_factors)) {
+          optimizer_ranges(this->parameters().views, options.weight_decay, options.rate_factors)),
+      factors_(this->parameters().values.backend(), ranges_.size()) {
   check(options_);
   if (options_.momentum > 0) velocities_ = make_state();
+}
+
+SgdFactors sgd_factors(const SgdOptions& options, const OptimizerRange& range,
+                       double learning_rate) {
+  return sgd_factors(SgdArguments{.learning_rate = learning_rate,
+                                  .momentum = options.momentum,
+                                  .weight_decay = range.weight_decay});
+}
+
+void Sgd::begin_step(double learning_rate) {
+  std::vector<SgdFactors> factors;
+  for (const OptimizerRange& range : ranges_)
+    factors.push_back(sgd_factors(options_, range, learning_rate * range.rate_factor));
+  factors_.set(factors);
 }
 
 void Sgd::update(std::int64_t begin, std::int64_t end) {
@@ -34,11 +49,8 @@ void Sgd::update(std::int64_t begin, std::int64_t end) {
   OptimizerKernels& kernels = parameters().values.backend().optimizer();
   for_each_part(ranges_, begin, end,
                 [&](const OptimizerRange& range, std::int64_t first, std::int64_t count) {
-                  const SgdArguments arguments{.learning_rate = learning_rate_ * range.rate_factor,
-                                               .momentum = options_.momentum,
-                                               .weight_decay = range.weight_decay,
-                                               .nesterov = options_.nesterov};
-                  kernels.sgd_step(count, arguments, gradients + first,
+                  const auto index = static_cast<std::size_t>(&range - ranges_.data());
+                  kernels.sgd_step(count, factors_.at(index), options_.nesterov, gradients + first,
                                    velocities == nullptr ? nullptr : velocities + first,
                                    values + first);
                 });

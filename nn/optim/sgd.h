@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "nn/core/optimizer_kernels.h"
 #include "nn/optim/optimizer.h"
 
 namespace dlaunch::nn {
@@ -22,7 +23,7 @@ class Sgd : public Optimizer {
   /// Error for negative options, a momentum of 1 or more, or Nesterov without momentum.
   Sgd(FlatParameters parameters, SgdOptions options);
 
-  void begin_step(double learning_rate) override { learning_rate_ = learning_rate; }
+  void begin_step(double learning_rate) override;
   void update(std::int64_t begin, std::int64_t end) override;
   /// "velocity"; none without momentum.
   std::vector<NamedTensor> flat_state() const override;
@@ -30,9 +31,13 @@ class Sgd : public Optimizer {
 
  private:
   SgdOptions options_;
-  double learning_rate_ = 0;
   Tensor velocities_;  // undefined without momentum
   std::vector<OptimizerRange> ranges_;
+  FactorTable<SgdFactors> factors_;  // of ranges_
 };
+
+/// Of a step with the parameters of `range`.
+SgdFactors sgd_factors(const SgdOptions& options, const OptimizerRange& range,
+                       double learning_rate);
 
 }  // namespace dlaunch::nn

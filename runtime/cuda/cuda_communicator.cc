@@ -7,7 +7,7 @@
 
 namespace dlaunch {
 
-Result<std::unique_ptr<Communicator>> make_cuda_communicator(
+Result<std::unique_ptr<DeviceWorld>> make_cuda_communicator(
     std::unique_ptr<Communicator> host, int device, CUstream_st* compute,
     const DeviceCommunicatorOptions& options) {
   auto of_cuda = CudaDevice::make(device, compute);

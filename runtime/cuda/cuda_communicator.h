@@ -16,7 +16,7 @@ namespace dlaunch {
 /// A collective of the ranks of `host`, with the same options. `device` is the number of this
 /// rank's GPU among the visible ones, `compute` a stream of it, on which the computation is queued
 /// and which outlives the communicator. kUnavailable in a build without CUDA.
-Result<std::unique_ptr<Communicator>> make_cuda_communicator(
+Result<std::unique_ptr<DeviceWorld>> make_cuda_communicator(
     std::unique_ptr<Communicator> host, int device, CUstream_st* compute,
     const DeviceCommunicatorOptions& options = {});
 

@@ -107,7 +107,7 @@ Result<std::unique_ptr<DeviceStream>> CudaDevice::make_stream(bool high_priority
                                                high_priority ? greatest : least),
                   "cudaStreamCreateWithPriority"));
   return std::unique_ptr<DeviceStream>(
-      std::make_unique<CudaStream>(stream, number_, batch_mem_op_, true));
+      std::make_unique<CudaStream>(stream, events_, batch_mem_op_, true));
 }
 
 Result<std::shared_ptr<void>> CudaDevice::allocate(std::size_t bytes) {

@@ -39,11 +39,13 @@ class CudaDevice final : public Device {
       : number_(number),
         properties_(properties),
         batch_mem_op_(batch_mem_op),
-        compute_(compute, number, batch_mem_op, false) {}
+        events_(std::make_shared<CudaEventPool>(number)),
+        compute_(compute, events_, batch_mem_op, false) {}
 
   const int number_;
   const cudaDeviceProp properties_;
   const BatchMemOp batch_mem_op_;  // nullptr: the driver has none
+  const std::shared_ptr<CudaEventPool> events_;
   CudaStream compute_;
 };
 

@@ -10,13 +10,33 @@
 
 namespace dlaunch {
 
-CudaEvent::~CudaEvent() {
+CudaEventPool::~CudaEventPool() {
   const CurrentDevice current(device_);
-  (void)cudaEventDestroy(event_);
+  for (cudaEvent_t const event : free_) (void)cudaEventDestroy(event);
+}
+
+Result<cudaEvent_t> CudaEventPool::take() {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!free_.empty()) {
+      cudaEvent_t const event = free_.back();
+      free_.pop_back();
+      return event;
+    }
+  }
+  cudaEvent_t event = nullptr;
+  DLAUNCH_RETURN_IF_ERROR(cuda_status(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
+                                      "cudaEventCreateWithFlags"));
+  return event;
+}
+
+void CudaEventPool::give(cudaEvent_t event) {
+  const std::scoped_lock lock(mutex_);
+  free_.push_back(event);
 }
 
 Result<bool> CudaEvent::done() const {
-  const CurrentDevice current(device_);
+  const CurrentDevice current(pool_->device());
   const cudaError_t state = cudaEventQuery(event_);
   if (state == cudaErrorNotReady) {
     (void)cudaGetLastError();
@@ -87,11 +107,10 @@ Status CudaStream::call(std::function<void()> function) {
 
 Result<std::shared_ptr<DeviceEvent>> CudaStream::record() {
   const CurrentDevice current(device_);
-  cudaEvent_t event = nullptr;
-  DLAUNCH_RETURN_IF_ERROR(cuda_status(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
-                                      "cudaEventCreateWithFlags"));
-  auto owned = std::make_shared<CudaEvent>(event, device_);
-  DLAUNCH_RETURN_IF_ERROR(cuda_status(cudaEventRecord(event, stream_), "cudaEventRecord"));
+  auto event = events_->take();
+  DLAUNCH_RETURN_IF_ERROR(event.status());
+  auto owned = std::make_shared<CudaEvent>(*event, events_);
+  DLAUNCH_RETURN_IF_ERROR(cuda_status(cudaEventRecord(*event, stream_), "cudaEventRecord"));
   return std::shared_ptr<DeviceEvent>(std::move(owned));
 }
 

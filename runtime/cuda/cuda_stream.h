@@ -5,6 +5,9 @@
 #include <cuda_runtime_api.h>
 
 #include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
 
 #include "runtime/device/device.h"
 
@@ -14,24 +17,49 @@ namespace dlaunch {
 /// start where there is none.
 using BatchMemOp = CUresult (*)(CUstream, unsigned, CUstreamBatchMemOpParams*, unsigned);
 
+/// Events without timing of one device, to be used again and again. Any thread.
+class CudaEventPool {
+ public:
+  explicit CudaEventPool(int device) : device_(device) {}
+  ~CudaEventPool();
+  CudaEventPool(const CudaEventPool&) = delete;
+  CudaEventPool& operator=(const CudaEventPool&) = delete;
+
+  /// With the device as the current one.
+  Result<cudaEvent_t> take();
+  void give(cudaEvent_t event);
+  int device() const { return device_; }
+
+ private:
+  const int device_;
+  std::mutex mutex_;
+  std::vector<cudaEvent_t> free_;
+};
+
 class CudaEvent final : public DeviceEvent {
  public:
-  /// Takes the event over.
-  CudaEvent(cudaEvent_t event, int device) : event_(event), device_(device) {}
-  ~CudaEvent() override;
+  /// An event from the pool, which gets it back.
+  CudaEvent(cudaEvent_t event, std::shared_ptr<CudaEventPool> pool)
+      : event_(event), pool_(std::move(pool)) {}
+  ~CudaEvent() override { pool_->give(event_); }
   Result<bool> done() const override;
   cudaEvent_t get() const { return event_; }
 
  private:
   const cudaEvent_t event_;
-  const int device_;
+  const std::shared_ptr<CudaEventPool> pool_;
 };
 
 class CudaStream final : public DeviceStream {
  public:
   /// An `owned` stream is destroyed with this object.
-  CudaStream(cudaStream_t stream, int device, BatchMemOp batch_mem_op, bool owned)
-      : stream_(stream), device_(device), batch_mem_op_(batch_mem_op), owned_(owned) {}
+  CudaStream(cudaStream_t stream, std::shared_ptr<CudaEventPool> events, BatchMemOp batch_mem_op,
+             bool owned)
+      : stream_(stream),
+        device_(events->device()),
+        events_(std::move(events)),
+        batch_mem_op_(batch_mem_op),
+        owned_(owned) {}
   ~CudaStream() override;
 
   Status copy(void* to, const void* from, std::size_t bytes) override;
@@ -48,6 +76,7 @@ class CudaStream final : public DeviceStream {
  private:
   const cudaStream_t stream_;
   const int device_;
+  const std::shared_ptr<CudaEventPool> events_;
   const BatchMemOp batch_mem_op_;
   const bool owned_;
 };

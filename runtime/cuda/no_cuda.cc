@@ -3,7 +3,7 @@
 
 namespace dlaunch {
 
-Result<std::unique_ptr<Communicator>> make_cuda_communicator(
+Result<std::unique_ptr<DeviceWorld>> make_cuda_communicator(
     // NOLINTNEXTLINE(performance-unnecessary-value-param): as in the builds that take it over
     std::unique_ptr<Communicator> /*host*/, int /*device*/, CUstream_st* /*compute*/,
     const DeviceCommunicatorOptions& /*options*/) {

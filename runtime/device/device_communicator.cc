@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::chrono::nanoseconds kLongestTimeout = std::chrono::hours(24 * 365);
 
-class DeviceCommunicator final : public Communicator {
+class DeviceCommunicator final : public DeviceWorld {
  public:
   DeviceCommunicator(std::unique_ptr<Communicator> host, std::shared_ptr<Device> device,
                      DeviceCommunicatorOptions options)
@@ -40,6 +40,8 @@ class DeviceCommunicator final : public Communicator {
   /// Connects everything. A collective of the host communicator's ranks.
   Status connect();
 
+  DevicePathKind path() const override { return path_kind_; }
+  const std::string& reason() const override { return reason_; }
   int rank() const override { return host_->rank(); }
   int size() const override { return host_->size(); }
 
@@ -92,7 +94,9 @@ class DeviceCommunicator final : public Communicator {
     if (!part.ok() || *part == nullptr) return part;
     DeviceCommunicatorOptions options = options_;
     options.timeout = core_->timeout;
-    return make_device_communicator(*std::move(part), core_->device, options);
+    auto made = make_device_communicator(*std::move(part), core_->device, options);
+    DLAUNCH_RETURN_IF_ERROR(made.status());
+    return std::unique_ptr<Communicator>(*std::move(made));
   }
 
   Result<SharedMemory> allocate(std::size_t bytes) override { return host_->allocate(bytes); }
@@ -133,7 +137,8 @@ class DeviceCommunicator final : public Communicator {
     return status;
   }
 
-  // Queues the call on the lane's stream: the event behind it, which a capture does not have.
+  // Queues the call on the lane's stream. What is recorded has no event before it, and is not
+  // watched.
   Result<WatchedOperation> enqueue(const CollectiveCall& call, DeviceLane lane,
                                    DeviceStream& stream) {
     WatchedOperation operation{.signature = signature_of(call, size(), 0),
@@ -164,7 +169,8 @@ class DeviceCommunicator final : public Communicator {
     if (!by_path(call)) return staging_.start(*staged_, call, stream);
     auto operation = enqueue(call, lane, stream);
     DLAUNCH_RETURN_IF_ERROR(operation.status());
-    return Work(std::make_shared<DeviceWork>(core_, operation->ended, operation->end_time));
+    return Work(std::make_shared<DeviceWork>(core_, operation->ended, operation->end_time,
+                                             operation->begun == nullptr));
   }
 
   template <typename Data>
@@ -206,7 +212,8 @@ class DeviceCommunicator final : public Communicator {
   std::array<std::uint64_t, kDeviceLanes> sequences_{};
   std::array<std::unique_ptr<DeviceStream>, kDeviceLanes> streams_;  // kBlocking: nullptr
   std::unique_ptr<DevicePath> path_;                                 // nullptr: all by staging
-  std::string path_name_;
+  DevicePathKind path_kind_ = DevicePathKind::kStaging;
+  std::string reason_;
   std::unique_ptr<DeviceWatch> watch_;
 };
 
@@ -229,7 +236,8 @@ Status DeviceCommunicator::connect() {
     control = *std::move(part);
   }
   staged_->set_timeout(options_.timeout);
-  watch_ = std::make_unique<DeviceWatch>(core_, std::move(control), path_.get(), path_name_,
+  watch_ = std::make_unique<DeviceWatch>(core_, std::move(control), path_.get(),
+                                         std::string(to_string(path_kind_)),
                                          std::vector<Communicator*>{host_.get(), staged_.get()});
   return Status();
 }
@@ -244,7 +252,8 @@ Status DeviceCommunicator::choose_path() {
     const std::string name(to_string(candidate.kind));
     Status status = try_path(candidate.kind);
     if (status.ok()) {
-      path_name_ = name;
+      path_kind_ = candidate.kind;
+      reason_ = candidate.reason;
       logger->info("collectives on device memory ({} ranks, {}) take the path {}: {}", size(),
                    core_->device->name(), name, candidate.reason);
       return status;
@@ -269,12 +278,12 @@ Status DeviceCommunicator::try_path(DevicePathKind kind) {
 
 }  // namespace
 
-Result<std::unique_ptr<Communicator>> make_device_communicator(
+Result<std::unique_ptr<DeviceWorld>> make_device_communicator(
     std::unique_ptr<Communicator> host, std::shared_ptr<Device> device,
     const DeviceCommunicatorOptions& options) {
   auto made = std::make_unique<DeviceCommunicator>(std::move(host), std::move(device), options);
   DLAUNCH_RETURN_IF_ERROR(made->connect().within("collectives on device memory"));
-  return std::unique_ptr<Communicator>(std::move(made));
+  return std::unique_ptr<DeviceWorld>(std::move(made));
 }
 
 }  // namespace dlaunch

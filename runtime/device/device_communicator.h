@@ -22,6 +22,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <string>
 
 #include "runtime/base/deadline.h"
 #include "runtime/base/logging.h"
@@ -40,9 +41,17 @@ struct DeviceCommunicatorOptions {
   Logger logger = make_null_logger();                  // is told which path it is, and why
 };
 
+/// Such a communicator also tells which way the ranks took.
+class DeviceWorld : public Communicator {
+ public:
+  virtual DevicePathKind path() const = 0;
+  /// Why, as the log says it.
+  virtual const std::string& reason() const = 0;
+};
+
 /// A collective of the ranks of `host`, with the same options. kInvalidArgument if the path that
 /// was asked for cannot be taken.
-Result<std::unique_ptr<Communicator>> make_device_communicator(
+Result<std::unique_ptr<DeviceWorld>> make_device_communicator(
     std::unique_ptr<Communicator> host, std::shared_ptr<Device> device,
     const DeviceCommunicatorOptions& options);
 

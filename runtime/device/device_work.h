@@ -14,11 +14,15 @@ namespace dlaunch {
 class DeviceWork final : public Work::State {
  public:
   DeviceWork(std::shared_ptr<DeviceCore> core, std::shared_ptr<DeviceEvent> event,
-             std::shared_ptr<EndTime> end_time)
-      : core_(std::move(core)), event_(std::move(event)), end_time_(std::move(end_time)) {}
+             std::shared_ptr<EndTime> end_time, bool recorded)
+      : core_(std::move(core)),
+        event_(std::move(event)),
+        end_time_(std::move(end_time)),
+        recorded_(recorded) {}
 
   bool done() const override {
     if (core_->failure.failed() || end_time_->ended()) return true;
+    if (recorded_) return false;  // nothing is done yet, and such an event must not be asked
     const Result<bool> done = event_->done();
     if (done.ok() && *done) end_time_->set();
     return !done.ok() || *done;
@@ -36,6 +40,7 @@ class DeviceWork final : public Work::State {
   const std::shared_ptr<DeviceCore> core_;
   const std::shared_ptr<DeviceEvent> event_;
   const std::shared_ptr<EndTime> end_time_;
+  const bool recorded_;  // into a graph
 };
 
 }  // namespace dlaunch

@@ -16,7 +16,8 @@ GradientReducer::GradientReducer(Communicator& world, std::span<float> gradients
       options_(std::move(options)),
       order_(options_.order),
       plain_steps_(options_.plain_steps),
-      used_(ranges_.size()) {
+      used_(ranges_.size()),
+      last_used_(ranges_.size()) {
   std::vector<std::size_t> backwards(ranges_.size());
   std::iota(backwards.rbegin(), backwards.rend(), 0U);
   plan(order_.empty() ? backwards : order_);
@@ -69,16 +70,26 @@ std::vector<FlatSpan> GradientReducer::updated_here() const {
   return spans;
 }
 
+Result<StepTotals> GradientReducer::exchange_totals(const StepTotals& local) {
+  totals_ = local;
+  totals_known_ = true;
+  if (world_.size() == 1) return totals_;
+  start_totals();
+  return wait_for_totals();
+}
+
 void GradientReducer::begin(bool synchronise, const StepTotals& local) {
-  totals_.samples += local.samples;
-  totals_.loss += local.loss;
-  totals_.stop_votes += local.stop_votes;
+  if (!totals_known_) {
+    totals_.samples += local.samples;
+    totals_.loss += local.loss;
+    totals_.stop_votes += local.stop_votes;
+  }
   exchanging_ = synchronise && world_.size() > 1;
   if (!exchanging_) return;
   started_ = 0;
   missing_.clear();
   for (const Bucket& bucket : buckets_) missing_.push_back(bucket.ranges.size());
-  start_totals();
+  if (!totals_known_) start_totals();
 }
 
 void GradientReducer::start_totals() {
@@ -115,6 +126,7 @@ Status GradientReducer::finish(const Update& update) {
   Result<StepTotals> result = totals();
   DLAUNCH_RETURN_IF_ERROR(result.status());
   totals_ = {};
+  totals_known_ = false;
   const double samples = result->samples;
   const auto hand_out = [&](std::size_t bucket) {
     if (samples == 0) return;
@@ -132,6 +144,14 @@ Status GradientReducer::finish(const Update& update) {
   }
   DLAUNCH_RETURN_IF_ERROR(exchange_->finish());
   if (plain_steps_ > 0 && --plain_steps_ == 0) make_exchange();
+  return note_unused();
+}
+
+Status GradientReducer::finish_repeated() {
+  totals_ = {};
+  totals_known_ = false;
+  exchanging_ = world_.size() > 1;
+  used_ = last_used_;
   return note_unused();
 }
 
@@ -169,6 +189,7 @@ Status GradientReducer::note_unused() {
     known_used_ = used_;
     use_changed_ = false;
   }
+  last_used_ = used_;
   std::ranges::fill(used_, std::uint8_t{0});
   return {};
 }

@@ -70,6 +70,11 @@ class GradientReducer {
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
+  /// Before the first micro-batch of a step: exchanges its totals now, all of this rank's, for
+  /// callers that need them before backward, or that know the loss later only. The totals of
+  /// begin() are then left out.
+  Result<StepTotals> exchange_totals(const StepTotals& local);
+
   /// Before the backward pass of a micro-batch: its own totals, and whether it is the last one of
   /// the step, so that gradients are to be exchanged.
   void begin(bool synchronise, const StepTotals& local);
@@ -84,6 +89,10 @@ class GradientReducer {
   /// still on their way; not if there was no sample on any rank. Ranges that were never marked are
   /// summed too.
   Status finish(const Update& update);
+
+  /// After exchange_totals(), instead of all else: the step was done by repeating one that was
+  /// recorded, with all its collectives.
+  Status finish_repeated();
 
   /// The parts of the flat arrays that `update` is called with, on this rank: everything, or with
   /// kShard its share. Final from the first call of `update` on.
@@ -125,6 +134,7 @@ class GradientReducer {
   // Of the step that is going on:
   StepTotals totals_;                  // of this rank, over the micro-batches
   std::vector<std::uint8_t> used_;     // by range, whether it was marked
+  bool totals_known_ = false;          // by exchange_totals()
   bool exchanging_ = false;            // in its last micro-batch, with other ranks
   std::vector<std::size_t> missing_;   // by bucket, ranges not ready yet
   std::size_t started_ = 0;            // buckets
@@ -133,6 +143,7 @@ class GradientReducer {
   Works sums_work_{1};
   Status sums_status_;
 
+  std::vector<std::uint8_t> last_used_;   // used_ of the last step that was no repetition
   std::vector<std::uint8_t> known_used_;  // used_ when unused_ was found out
   bool use_changed_ = true;               // since then
   std::vector<UnusedRange> unused_;

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/device/fake_ranks.h"
+#include "tests/device/fake_stream.h"
 #include "tests/support/soon.h"
 
 namespace dlaunch::testing {
@@ -164,12 +165,32 @@ TEST(DeviceCommunicator, DoesWhatCanBeRepeatedFromARecording) {
     rank.device->begin_capture();
     EXPECT_TRUE(rank.communicator->all_reduce(small.buffer()).ok());
     EXPECT_TRUE(rank.communicator->all_reduce(large.buffer()).ok());
-    rank.device->end_capture();
-    for (int i = 0; i < 4; ++i) rank.device->replay();
+    const auto recording = rank.device->end_capture();
+    for (int i = 0; i < 4; ++i) rank.device->replay(*recording);
     EXPECT_TRUE(rank.communicator->all_reduce(small.buffer()).ok()) << "others may follow";
     ASSERT_TRUE(rank.device->synchronise());
     EXPECT_EQ(small.values()[9], 243.0F);
     for (std::size_t i = 0; i < 40'000; ++i) ASSERT_EQ(large.values()[i], 81.0F);
+  });
+}
+
+TEST(DeviceCommunicator, RecordsWhatIsStartedBesideTheComputation) {
+  run_fake_ranks(3, over(DevicePathKind::kIpc), [&](FakeRank rank) {
+    Ones first(rank, 10);
+    Ones second(rank, 5000);
+    rank.device->begin_capture();
+    Work one = rank.communicator->start_all_reduce(first.buffer());
+    Work two = rank.communicator->start_all_reduce(second.buffer());
+    EXPECT_FALSE(two.done()) << "it was only recorded";
+    EXPECT_TRUE(one.wait().ok());
+    EXPECT_TRUE(two.wait().ok());
+    const auto recording = rank.device->end_capture();
+    EXPECT_EQ(second.values()[0], 1.0F);
+    for (int i = 0; i < 2; ++i) rank.device->replay(*recording);
+    EXPECT_TRUE(rank.communicator->start_all_reduce(first.buffer()).wait().ok());
+    ASSERT_TRUE(rank.device->synchronise());
+    EXPECT_EQ(first.values()[9], 27.0F);
+    EXPECT_EQ(second.values()[4999], 9.0F);
   });
 }
 
@@ -178,7 +199,7 @@ TEST(DeviceCommunicator, RefusesToRecordWhatGoesThroughTheHost) {
     Ones data(rank, 10);
     rank.device->begin_capture();
     EXPECT_EQ(rank.communicator->all_reduce(data.buffer()).code(), StatusCode::kUnavailable);
-    rank.device->end_capture();
+    (void)rank.device->end_capture();
     EXPECT_TRUE(rank.communicator->all_reduce(data.buffer()).ok()) << "that was harmless";
   });
 }

@@ -137,12 +137,13 @@ void FakeDevice::begin_capture() {
   compute_->begin_capture();
 }
 
-void FakeDevice::end_capture() {
-  compute_->end_capture();
+std::shared_ptr<FakeRecording> FakeDevice::end_capture() {
+  return compute_->end_capture();
 }
 
-void FakeDevice::replay() {
-  compute_->replay();
+void FakeDevice::replay(const FakeRecording& recording) {
+  ++replays_;
+  compute_->replay(recording);
 }
 
 }  // namespace dlaunch::testing

@@ -16,6 +16,7 @@
 namespace dlaunch::testing {
 
 class FakeStream;
+struct FakeRecording;
 
 struct FakeDeviceOptions {
   std::uint8_t number = 0;  // equal ones are the same device
@@ -52,10 +53,12 @@ class FakeDevice final : public Device {
 
   /// Waits until the compute stream has done everything, or for ten seconds.
   bool synchronise();
-  /// Between these, calls on the compute stream are recorded; replay() does them.
+  /// Between these, calls on the compute stream and on those that wait for it are recorded;
+  /// replay() does them.
   void begin_capture();
-  void end_capture();
-  void replay();
+  std::shared_ptr<FakeRecording> end_capture();
+  void replay(const FakeRecording& recording);
+  int replays() const { return replays_; }
 
  private:
   struct Allocation;
@@ -64,6 +67,7 @@ class FakeDevice final : public Device {
   mutable std::mutex mutex_;
   std::map<const std::byte*, Allocation> allocations_;  // by their beginning
   std::size_t in_use_ = 0;
+  int replays_ = 0;
   std::unique_ptr<FakeStream> compute_;
 };
 

@@ -48,44 +48,56 @@ Status FakeStream::call(std::function<void()> function) {
 }
 
 Result<std::shared_ptr<DeviceEvent>> FakeStream::record() {
-  auto event = std::make_shared<FakeEvent>();
+  auto event = std::make_shared<FakeEvent>(recording());
   (void)queue([passed = event->passed] { passed->store(true); });
   return std::shared_ptr<DeviceEvent>(std::move(event));
 }
 
 Status FakeStream::wait(const DeviceEvent& event) {
-  return queue([this, passed = dynamic_cast<const FakeEvent&>(event).passed] {
-    wait_until([&] { return passed->load(); });
-  });
+  const auto& of_fakes = dynamic_cast<const FakeEvent&>(event);
+  if (of_fakes.recording != nullptr) {  // this stream belongs to it from now on
+    if (of_fakes.recording->ended) {
+      return Status(StatusCode::kInvalidArgument, "an event that was recorded is waited for");
+    }
+    const std::scoped_lock lock(mutex_);
+    recording_ = of_fakes.recording;
+    return Status();
+  }
+  return queue([this, passed = of_fakes.passed] { wait_until([&] { return passed->load(); }); });
+}
+
+std::shared_ptr<FakeRecording> FakeStream::recording() const {
+  const std::scoped_lock lock(mutex_);
+  return recording_ == nullptr || recording_->ended ? nullptr : recording_;
 }
 
 bool FakeStream::capturing() const {
-  const std::scoped_lock lock(mutex_);
-  return capturing_;
+  return recording() != nullptr;
 }
 
 void FakeStream::begin_capture() {
   const std::scoped_lock lock(mutex_);
-  capturing_ = true;
-  captured_.clear();
+  recording_ = std::make_shared<FakeRecording>();
 }
 
-void FakeStream::end_capture() {
+std::shared_ptr<FakeRecording> FakeStream::end_capture() {
   const std::scoped_lock lock(mutex_);
-  capturing_ = false;
+  recording_->ended = true;
+  return std::move(recording_);
 }
 
-void FakeStream::replay() {
-  for (const Action& action : captured_) (void)queue(action);
+void FakeStream::replay(const FakeRecording& recording) {
+  for (const Action& action : recording.actions) (void)queue(action);
 }
 
 Status FakeStream::queue(Action action) {
+  if (const auto into = recording(); into != nullptr) {
+    const std::scoped_lock lock(into->mutex);
+    into->actions.push_back(std::move(action));
+    return Status();
+  }
   {
     const std::scoped_lock lock(mutex_);
-    if (capturing_) {
-      captured_.push_back(std::move(action));
-      return Status();
-    }
     queue_.push_back(std::move(action));
     if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
   }

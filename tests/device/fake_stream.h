@@ -16,10 +16,22 @@
 
 namespace dlaunch::testing {
 
+/// What streams have recorded instead of doing it, in the order of the calls; one stream does it
+/// all when it is repeated.
+struct FakeRecording {
+  using Action = std::function<void()>;
+  std::mutex mutex;
+  std::vector<Action> actions;
+  std::atomic<bool> ended{false};
+};
+
 class FakeEvent final : public DeviceEvent {
  public:
+  explicit FakeEvent(std::shared_ptr<FakeRecording> of = nullptr) : recording(std::move(of)) {}
   Result<bool> done() const override { return passed->load(); }
   std::shared_ptr<std::atomic<bool>> passed = std::make_shared<std::atomic<bool>>(false);
+  /// What it was recorded into; null: a stream passes it.
+  const std::shared_ptr<FakeRecording> recording;
 };
 
 class FakeStream final : public DeviceStream {
@@ -37,13 +49,15 @@ class FakeStream final : public DeviceStream {
   Status wait(const DeviceEvent& event) override;
   bool capturing() const override;
 
+  /// From now on calls are recorded, also those on streams that wait for an event of this one.
   void begin_capture();
-  void end_capture();
-  void replay();
+  std::shared_ptr<FakeRecording> end_capture();
+  void replay(const FakeRecording& recording);
 
  private:
-  using Action = std::function<void()>;
+  using Action = FakeRecording::Action;
 
+  std::shared_ptr<FakeRecording> recording() const;
   Status queue(Action action);
   void run();
   template <typename Condition>
@@ -52,8 +66,7 @@ class FakeStream final : public DeviceStream {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Action> queue_;
-  bool capturing_ = false;
-  std::vector<Action> captured_;
+  std::shared_ptr<FakeRecording> recording_;
   std::atomic<bool> stopping_{false};
   std::minstd_rand random_{std::random_device{}()};  // the thread's
   std::thread thread_;                               // from the first action on

@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "nn/core/error.h"
+#include "nn/core/recording_pools.h"
 #include "nn/cpu/system_memory.h"
 
 namespace dlaunch::nn {
@@ -30,7 +31,8 @@ class FakeDevice final : public MemorySource {
     std::size_t used = 0;
     std::map<std::uintptr_t, std::size_t> segments;
   };
-  explicit FakeDevice(State& state) : state_(state) {}
+  explicit FakeDevice(State& state, std::uintptr_t first = std::uintptr_t{1} << 40)
+      : state_(state), next_(first) {}
 
   std::size_t alignment() const override { return 256; }
   std::size_t granularity() const override { return 2 * kMiB; }
@@ -53,7 +55,7 @@ class FakeDevice final : public MemorySource {
 
  private:
   State& state_;
-  std::uintptr_t next_ = std::uintptr_t{1} << 40;
+  std::uintptr_t next_;
 };
 
 class AllocatorOnADevice : public testing::Test {
@@ -182,6 +184,49 @@ TEST(CachingAllocatorTest, LeavesNothingOnTheDevice) {
     EXPECT_GT(device.used, 0U);
   }
   EXPECT_EQ(device.used, 0U);
+}
+
+TEST(RecordingPoolsTest, GiveWhatARecordingUsedToNobodyButTheNextRecording) {
+  FakeDevice::State ordinary{.capacity = 32 * kMiB};
+  FakeDevice::State recorded{.capacity = 32 * kMiB};
+  // Elsewhere, as the same device's memory would be.
+  RecordingPools pools(std::make_unique<FakeDevice>(ordinary),
+                       std::make_unique<FakeDevice>(recorded, std::uintptr_t{1} << 41));
+  void* before = pools.allocate(kMiB);
+  pools.begin_recording();
+  void* during = pools.allocate(kMiB);
+  pools.deallocate(before, kMiB);  // by its address, to the pool that it is from
+  void* kept = pools.allocate(2 * kMiB);
+  pools.deallocate(during, kMiB);
+  EXPECT_EQ(pools.allocate(kMiB), during) << "within a recording memory is used again";
+  pools.deallocate(during, kMiB);
+  pools.end_recording();
+
+  pools.deallocate(kept, 2 * kMiB);
+  EXPECT_EQ(pools.stats().in_use, 0U);
+  EXPECT_EQ(pools.stats().peak, 3 * kMiB) << "what it takes to repeat the recording";
+  void* after = pools.allocate(kMiB);
+  EXPECT_EQ(after, before);
+  pools.reset_peak();
+  EXPECT_EQ(pools.stats().peak, 4 * kMiB);
+  pools.begin_recording();
+  void* again = pools.allocate(kMiB);
+  EXPECT_EQ(again, during);
+  pools.deallocate(again, kMiB);
+  pools.end_recording();
+  pools.deallocate(after, kMiB);
+}
+
+TEST(RecordingPoolsTest, GiveSegmentsThatNobodyUsesBackBeforeARecording) {
+  FakeDevice::State ordinary{.capacity = 32 * kMiB};
+  FakeDevice::State recorded{.capacity = 32 * kMiB};
+  RecordingPools pools(std::make_unique<FakeDevice>(ordinary),
+                       std::make_unique<FakeDevice>(recorded, std::uintptr_t{1} << 41));
+  pools.deallocate(pools.allocate(20 * kMiB), 20 * kMiB);
+  EXPECT_EQ(ordinary.used, 20 * kMiB);
+  pools.begin_recording();
+  EXPECT_EQ(ordinary.used, 0U);
+  pools.end_recording();
 }
 
 }  // namespace

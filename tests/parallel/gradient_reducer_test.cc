@@ -218,6 +218,64 @@ TEST(GradientReducer, LeavesGradientsAloneIfNoRankHadASample) {
   });
 }
 
+TEST(GradientReducer, ExchangesTotalsBeforeTheStepIfAskedTo) {
+  run_threads_as_ranks(3, [](Communicator& inner) {
+    CountingCommunicator world(inner);
+    std::vector<float> gradients(4, 1.0F);
+    GradientReducer reducer(world, gradients, {{0, 4}}, {.order = {0}});
+    for (int step = 0; step < 2; ++step) {
+      const double samples = world.rank() + 1.0;
+      const StepTotals totals =
+          reducer.exchange_totals({samples, 0, world.rank() == 1 ? 1.0 : 0.0}).value_or_throw();
+      EXPECT_EQ(totals.samples, 6);
+      EXPECT_EQ(totals.stop_votes, 1);
+      world.reset();
+      for (const bool last : {false, true}) {
+        reducer.begin(last, {});
+        reducer.mark_ready(0);
+      }
+      double scale = 0;
+      ASSERT_TRUE(reducer.finish([&](FlatSpan, double given) { scale = given; }).ok());
+      EXPECT_EQ(scale, 1.0 / 6);
+      EXPECT_EQ(world.count(CollectiveKind::kAllReduce), 1U) << "the gradients";
+    }
+    // A step without it counts its own again.
+    reducer.begin(true, {2, 0, 0});
+    reducer.mark_ready(0);
+    EXPECT_EQ(reducer.totals().value_or_throw().samples, 6);
+    EXPECT_TRUE(reducer.finish(kNoUpdate).ok());
+  });
+}
+
+TEST(GradientReducer, KnowsWhatIsUsedAfterAStepThatWasRepeated) {
+  run_threads_as_ranks(2, [](Communicator& inner) {
+    CountingCommunicator world(inner);
+    std::vector<float> gradients(8);
+    GradientReducer reducer(world, gradients, {{0, 4}, {4, 4}}, {.order = {1, 0}});
+    const auto step = [&](bool uses_all) {
+      ASSERT_TRUE(reducer.exchange_totals({1, 0, 0}).ok());
+      reducer.begin(true, {});
+      reducer.mark_ready(0);
+      if (uses_all) reducer.mark_ready(1);
+      ASSERT_TRUE(reducer.finish(kNoUpdate).ok());
+    };
+    step(false);
+    const std::vector<UnusedRange> unused{{0, 1}, {1, 1}};
+    EXPECT_EQ(reducer.unused(), unused);
+    for (int repeated = 0; repeated < 2; ++repeated) {
+      ASSERT_TRUE(reducer.exchange_totals({1, 0, 0}).ok());
+      world.reset();
+      ASSERT_TRUE(reducer.finish_repeated().ok());
+      EXPECT_EQ(world.collectives(), 0U);
+      EXPECT_EQ(reducer.unused(), unused);
+    }
+    step(true);
+    ASSERT_TRUE(reducer.exchange_totals({1, 0, 0}).ok());  // tells that something has changed
+    ASSERT_TRUE(reducer.finish_repeated().ok());
+    EXPECT_TRUE(reducer.unused().empty());
+  });
+}
+
 TEST(GradientReducer, CountsTheRanksThatWantToStop) {
   run_threads_as_ranks(3, [](Communicator& world) {
     std::vector<float> gradients(4);

@@ -8,9 +8,10 @@ find_program(DLAUNCH_NVCC nvcc HINTS "${CUDAToolkit_ROOT}/bin" ENV CUDA_PATH ENV
 if(DLAUNCH_NVCC AND NOT CMAKE_CUDA_COMPILER)
   set(CMAKE_CUDA_COMPILER "${DLAUNCH_NVCC}")
 endif()
-find_package(CUDAToolkit 12 QUIET)
+# cudaGetDriverEntryPointByVersion is as old as that.
+find_package(CUDAToolkit 12.5 QUIET)
 if(NOT DLAUNCH_NVCC OR NOT CUDAToolkit_FOUND)
-  string(APPEND missing "\n  CUDA Toolkit 12 or newer (nvcc in PATH or /usr/local/cuda/bin, or -DCUDAToolkit_ROOT=DIR)")
+  string(APPEND missing "\n  CUDA Toolkit 12.5 or newer (nvcc in PATH or /usr/local/cuda/bin, or -DCUDAToolkit_ROOT=DIR)")
 endif()
 
 # find_cuda_library(NAME HEADER LIBRARY) -> NAME::NAME, or a line in `missing`

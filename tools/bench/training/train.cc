@@ -23,6 +23,7 @@
 #include "trainers/datasets.h"
 #include "trainers/machine.h"
 #include "trainers/trainer.h"
+#include "trainers/training_device.h"
 
 namespace dlaunch::bench {
 namespace {
@@ -165,9 +166,17 @@ void measure_training(Communicator& world, const TrainingOptions& options) {
   const TemporaryFolder folder;  // every rank reads the configuration; rank 0 writes the metrics
   const auto ranks = static_cast<std::size_t>(world.size());
   const TrainConfig config = config_to_measure(options, ranks, folder.path());
-  CountingCommunicator counted(world);
-  Trainer trainer(config, counted, {.out = std::cout},
-                  read_machine(read_job_environment().value_or_throw()));
+  const Machine machine = read_machine(read_job_environment().value_or_throw());
+  TrainingDevice device(config, machine);
+  device.connect(config, world);
+  const TrainingPlace place = device.place();
+  CountingCommunicator counted(place.world);
+  Trainer trainer(config,
+                  {.world = counted,
+                   .backend = place.backend,
+                   .no_graphs = place.no_graphs,
+                   .remark = place.remark},
+                  {.out = std::cout}, machine);
   const dlaunch::Summary summary = trainer.run();
   const auto steps = static_cast<double>(options.warmup_steps + options.steps);
   std::array<double, 2> most{peak_mib(), ring_bytes(counted) / kMiB / steps};

@@ -1,0 +1,59 @@
+// RecordingPools: the memory of a device whose kernels can be recorded and repeated
+// (Backend::record). What is allocated while a step is recorded comes from a pool of its own, and
+// when it is freed only the next recording gets it: to repeat the kernels is to use it again, and
+// nobody else may have put something there meanwhile. Recordings share that pool, because they are
+// repeated one after the other and leave nothing in it that is needed later.
+//
+// Allocates on any thread; recording is begun and ended by one.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+#include "nn/core/caching_allocator.h"
+
+namespace dlaunch::nn {
+
+class RecordingPools {
+ public:
+  /// Two sources of the same device's memory.
+  RecordingPools(std::unique_ptr<MemorySource> ordinary, std::unique_ptr<MemorySource> recorded)
+      : ordinary_(std::move(ordinary)), recorded_(std::move(recorded)) {}
+
+  /// Where memory comes from now; to be given back to the same.
+  CachingAllocator& current() { return recording_ ? recorded_ : ordinary_; }
+  void* allocate(std::size_t bytes) { return current().allocate(bytes); }
+  void deallocate(void* memory, std::size_t bytes) noexcept {
+    (recorded_.owns(memory) ? recorded_ : ordinary_).deallocate(memory, bytes);
+  }
+
+  /// Gives the ordinary pool's unused segments back first: the steps that are repeated from now on
+  /// do not need them.
+  void begin_recording() {
+    ordinary_.give_back_unused();
+    recording_ = true;
+  }
+  void end_recording() { recording_ = false; }
+  bool recording() const { return recording_; }
+
+  /// The peak counts what a recording needs as in use whenever it might be repeated.
+  MemoryStats stats() const {
+    const MemoryStats ordinary = ordinary_.stats();
+    const MemoryStats recorded = recorded_.stats();
+    return {.in_use = ordinary.in_use + recorded.in_use,
+            .peak = std::max(ordinary.peak, ordinary.in_use + recorded.peak),
+            .reserved = ordinary.reserved + recorded.reserved,
+            .allocations = ordinary.allocations + recorded.allocations};
+  }
+  void reset_peak() { ordinary_.reset_peak(); }
+
+ private:
+  CachingAllocator ordinary_;
+  CachingAllocator recorded_;
+  std::atomic<bool> recording_{false};
+};
+
+}  // namespace dlaunch::nn

@@ -1,0 +1,209 @@
+// Training on a device, which here is a fake one: its kernels run later than they are started, the
+// host cannot see its memory, and collectives on it take streams of their own.
+#include <filesystem>
+#include <sstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nn/cpu/cpu_backend.h"
+#include "runtime/device/device_communicator.h"
+#include "tests/support/thread_ranks.h"
+#include "tests/trainers/fake_gpu.h"
+#include "trainers/trainer.h"
+
+namespace dlaunch::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+enum class On { kCpu, kDevice, kDeviceWithGraphs };
+
+class DeviceTraining : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = (std::filesystem::temp_directory_path() / "dlaunch-device-XXXXXX").string();
+    ASSERT_NE(mkdtemp(directory_.data()), nullptr);
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  /// Full steps of 16 samples, and one of 3 at the end of an epoch, which leaves ranks without any.
+  nlohmann::json config(const nlohmann::json& changes) const {
+    nlohmann::json json = {
+        {"data",
+         {{"set", "synthetic"},
+          {"synthetic", {{"classes", 3}, {"train_size", 67}, {"test_size", 6}}}}},
+        {"model", {{"name", "small_cnn"}}},
+        {"optimizer", {{"learning_rate", 0.01}, {"momentum", 0.5}}},
+        {"ema", {{"decay", 0.9}, {"every", 2}}},
+        {"parallel", {{"bucket_mib", 0.1}, {"first_bucket_mib", 0.01}}},
+        {"train", {{"epochs", 2}, {"global_batch_size", 16}, {"accumulation_steps", 2}}},
+        {"output",
+         {{"directory", directory_}, {"progress", "none"}, {"tensorboard", ""}, {"log_every", 3}}}};
+    json.merge_patch(changes);
+    return json;
+  }
+
+  struct Outcome {
+    std::vector<float> parameters;  // of rank 0
+    Summary summary;
+    int repeats = 0;  // of steps that were recorded
+    std::string screen;
+  };
+
+  /// Trains on `ranks` threads.
+  Outcome train(int ranks, On where, const nlohmann::json& changes = nlohmann::json::object(),
+                DevicePathKind path = DevicePathKind::kIpc) const {
+    const TrainConfig wanted = read_train_config(config(changes), "test");
+    Outcome outcome;
+    std::ostringstream screen;
+    ThreadWorld network(ranks);
+    run_threads_as_ranks(network, ranks, [&](Communicator& world) {
+      std::shared_ptr<FakeDevice> device;
+      std::unique_ptr<Communicator> on_device;
+      std::unique_ptr<nn::Backend> backend;
+      std::string no_graphs;
+      if (where == On::kCpu) {
+        backend = nn::make_cpu_backend();
+      } else {
+        device = std::make_shared<FakeDevice>();
+        backend = make_fake_gpu(device);
+        on_device = make_device_communicator(world.split(0, world.rank()).value_or_throw(), device,
+                                             {.path = path, .memory = {.slot_bytes = 1 << 16}})
+                        .value_or_throw();
+        if (where == On::kDevice) no_graphs = "this test wants none";
+      }
+      {
+        Trainer trainer(
+            wanted,
+            {.world = on_device ? *on_device : world, .backend = *backend, .no_graphs = no_graphs},
+            {.out = screen}, {});
+        const Summary summary = trainer.run();
+        if (world.rank() == 0)
+          outcome = {trainer.parameters().values.host_values<float>(), summary,
+                     device == nullptr ? 0 : device->replays(), ""};
+      }
+      on_device.reset();  // before the stream that it used
+    });
+    outcome.screen = screen.str();
+    return outcome;
+  }
+
+  std::vector<nlohmann::json> metrics() const {
+    std::vector<nlohmann::json> lines;
+    std::ifstream file(directory_ + "/metrics.jsonl");
+    for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
+    return lines;
+  }
+
+  std::string directory_;
+};
+
+TEST_F(DeviceTraining, GivesTheParametersOfTheCpu) {
+  const Outcome cpu = train(2, On::kCpu);
+  const std::vector<nlohmann::json> of_cpu = metrics();
+  const Outcome device = train(2, On::kDevice);
+  EXPECT_EQ(cpu.parameters, device.parameters);
+  EXPECT_EQ(cpu.summary.validation.loss, device.summary.validation.loss);
+
+  const std::vector<nlohmann::json> of_device = metrics();
+  ASSERT_EQ(of_cpu.size(), of_device.size());
+  std::size_t compared = 0;
+  for (std::size_t i = 0; i < of_cpu.size(); ++i) {
+    ASSERT_EQ(of_cpu[i].at("event"), of_device[i].at("event"));
+    for (const char* key : {"loss", "gradient_norm", "learning_rate"}) {
+      if (!of_cpu[i].contains(key)) continue;
+      EXPECT_NEAR(of_cpu[i].at(key).get<double>(), of_device[i].at(key).get<double>(), 1e-6) << key;
+      ++compared;
+    }
+  }
+  EXPECT_GE(compared, 13U) << "steps 3, 6 and 9, and both epochs";
+}
+
+TEST_F(DeviceTraining, GivesTheSameParametersWhenStepsAreRecordedAndRepeated) {
+  for (const char* name : {"adamw", "muon"}) {
+    SCOPED_TRACE(name);
+    const nlohmann::json how = {
+        {"optimizer", {{"name", name}, {"learning_rate", 0.003}, {"momentum", nullptr}}}};
+    const Outcome directly = train(2, On::kDevice, how);
+    const Outcome repeated = train(2, On::kDeviceWithGraphs, how);
+    EXPECT_EQ(directly.parameters, repeated.parameters);
+    EXPECT_EQ(directly.summary.validation.loss, repeated.summary.validation.loss);
+    EXPECT_EQ(directly.repeats, 0);
+    EXPECT_EQ(repeated.repeats, 6) << "all full steps but two";
+  }
+}
+
+TEST_F(DeviceTraining, RecordsRightBehindAValidationWhichHasKeptTheWeightsAsTheyWere) {
+  // Two steps in an epoch: the third begins the second one, and is recorded.
+  const nlohmann::json how = {{"data", {{"synthetic", {{"train_size", 32}}}}},
+                              {"train", {{"epochs", 4}}},
+                              {"ema", {{"decay", 0}}}};
+  const Outcome directly = train(2, On::kDevice, how);
+  const Outcome repeated = train(2, On::kDeviceWithGraphs, how);
+  EXPECT_EQ(repeated.repeats, 6);
+  EXPECT_EQ(directly.parameters, repeated.parameters);
+  EXPECT_EQ(directly.summary.validation.loss, repeated.summary.validation.loss);
+}
+
+TEST_F(DeviceTraining, RecordsAndRepeatsWithShardedGradientsToo) {
+  const nlohmann::json how = {{"parallel", {{"gradients", "shard"}}}};
+  const Outcome cpu = train(3, On::kCpu, how);
+  EXPECT_EQ(cpu.parameters.size(), train(3, On::kDevice, how).parameters.size());
+  EXPECT_EQ(train(3, On::kDevice, how).parameters, train(3, On::kDeviceWithGraphs, how).parameters);
+}
+
+TEST_F(DeviceTraining, OfOneRankIsRecordedAndRepeated) {
+  EXPECT_EQ(train(1, On::kCpu).parameters, train(1, On::kDeviceWithGraphs).parameters);
+}
+
+TEST_F(DeviceTraining, GoesThroughTheHostWhereMemoryIsNotShared) {
+  EXPECT_EQ(train(2, On::kCpu).parameters,
+            train(2, On::kDevice, nlohmann::json::object(), DevicePathKind::kStaging).parameters);
+}
+
+TEST_F(DeviceTraining, SaysWhyStepsAreNotRecorded) {
+  const nlohmann::json lines = {{"output", {{"progress", "lines"}}}, {"train", {{"max_steps", 1}}}};
+  EXPECT_THAT(train(1, On::kDevice, lines).screen,
+              HasSubstr("steps are not recorded as CUDA graphs: this test wants none\n"));
+  nlohmann::json mixed = lines;
+  mixed["data"] = {{"mix", "mixup"}};
+  EXPECT_THAT(train(1, On::kDeviceWithGraphs, mixed).screen,
+              HasSubstr("recorded as CUDA graphs: the share of mixed images"));
+  EXPECT_THAT(train(1, On::kDeviceWithGraphs, lines).screen, Not(HasSubstr("recorded")));
+}
+
+TEST_F(DeviceTraining, NamesTheStepWhoseLossIsNotFinite) {
+  const nlohmann::json how = {{"optimizer", {{"learning_rate", 1e30}}}};
+  try {
+    train(2, On::kDeviceWithGraphs, how);
+    FAIL() << "it ended well";
+  } catch (const Divergence& divergence) {
+    EXPECT_THAT(divergence.what(), HasSubstr("epoch 1, step 2 of 5: the loss is "));
+  }
+}
+
+TEST_F(DeviceTraining, GoesOnFromACheckpointWithTheSameParameters) {
+  for (const char* gradients : {"all_reduce", "shard"}) {
+    SCOPED_TRACE(gradients);
+    const std::string folder = directory_ + "/" + gradients;
+    const nlohmann::json whole = {
+        {"optimizer", {{"name", "adamw"}, {"learning_rate", 0.003}, {"momentum", nullptr}}},
+        {"parallel", {{"gradients", gradients}}},
+        {"checkpoint", {{"every_steps", 4}}},
+        {"output", {{"directory", folder}}}};
+    const Outcome at_once = train(2, On::kDeviceWithGraphs, whole);
+    std::string first;
+    for (const auto& entry : std::filesystem::directory_iterator(folder + "/checkpoints"))
+      if (first.empty() || entry.path().string() < first) first = entry.path().string();
+    nlohmann::json rest = whole;
+    rest["checkpoint"]["resume"] = first;
+    rest["output"]["directory"] = folder + "-rest";
+    const Outcome later = train(2, On::kDeviceWithGraphs, rest);
+    EXPECT_EQ(at_once.parameters, later.parameters);
+    EXPECT_LT(later.repeats, at_once.repeats) << "it began in the middle";
+  }
+}
+
+}  // namespace
+}  // namespace dlaunch::testing

@@ -1,0 +1,101 @@
+// dtrain as a program on GPUs. Where there is none, or in a build without CUDA, it says so.
+#include <cmath>
+#include <iterator>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nn/cuda/cuda_backend.h"
+#include "runtime/base/exit_codes.h"
+#include "tests/trainers/dtrain_test.h"
+
+namespace dlaunch {
+namespace {
+
+using testing::CompletedProcess;
+using ::testing::HasSubstr;
+using Arguments = std::vector<std::string>;
+
+class DtrainOnCuda : public testing::DtrainTest {
+ protected:
+  void SetUp() override {
+    DtrainTest::SetUp();
+    if (const std::string why = nn::why_no_cuda(); !why.empty()) GTEST_SKIP() << why;
+  }
+
+  CompletedProcess train(int ranks, const std::string& device, Arguments arguments) const {
+    for (const std::string& word :
+         {"train.device=" + device, std::string("train.epochs=4"),
+          std::string("output.log_every=7"), std::string("checkpoint.every_epochs=4")})
+      arguments.insert(arguments.end(), {"--set", word});
+    arguments.insert(arguments.end(), {"--resume", "none"});
+    std::filesystem::remove_all(directory_ + "/out");
+    return dtrain(ranks, arguments);
+  }
+
+  /// The network's file after training on GPUs.
+  std::string network_after(int ranks, const Arguments& arguments) const {
+    const CompletedProcess process = train(ranks, "cuda", arguments);
+    EXPECT_EQ(process.exit_code, kExitOk) << process.error;
+    std::ifstream file(directory_ + "/out/model.safetensors", std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  double last_loss() const { return metrics().back()["train_loss"]; }
+};
+
+TEST_F(DtrainOnCuda, LearnsAsOnTheCpu) {
+  for (const int ranks : {1, 2}) {
+    SCOPED_TRACE(ranks);
+    ASSERT_EQ(train(ranks, "cpu", {}).exit_code, kExitOk);
+    const double of_cpu = last_loss();
+    const CompletedProcess process = train(ranks, "cuda", {});
+    ASSERT_EQ(process.exit_code, kExitOk) << process.error;
+    EXPECT_NEAR(last_loss(), of_cpu, 0.02);
+    if (ranks > 1) {
+      EXPECT_THAT(process.out, HasSubstr("collectives on GPU memory take the path "));
+    }
+  }
+}
+
+TEST_F(DtrainOnCuda, GivesTheSameBitsWhetherStepsAreRecordedOrNot) {
+  for (const std::string optimizer : {"sgd", "adamw", "muon"}) {
+    for (const int ranks : {1, 2}) {  // two record only where each has a GPU of its own
+      SCOPED_TRACE(optimizer + " on " + std::to_string(ranks));
+      Arguments arguments{"--set",
+                          "optimizer={\"name\": \"" + optimizer + "\", \"learning_rate\": 0.003}"};
+      const std::string recorded = network_after(ranks, arguments);
+      arguments.insert(arguments.end(), {"--set", "train.cuda_graphs=false"});
+      EXPECT_FALSE(recorded.empty());
+      EXPECT_TRUE(recorded == network_after(ranks, arguments));
+    }
+  }
+}
+
+TEST_F(DtrainOnCuda, LearnsTheSameOnEveryPathAndWithShards) {
+  ASSERT_EQ(train(2, "cuda", {}).exit_code, kExitOk);
+  const double loss = last_loss();
+  for (const std::string word :
+       {"parallel.device_path=ipc", "parallel.device_path=staging", "parallel.gradients=shard"}) {
+    SCOPED_TRACE(word);
+    const CompletedProcess process = train(2, "cuda", {"--set", word});
+    EXPECT_EQ(process.exit_code, kExitOk) << process.error;
+    EXPECT_NEAR(last_loss(), loss, 1e-4);
+  }
+}
+
+TEST_F(DtrainOnCuda, RefusesNcclWhereRanksShareAGpuAndCompressedGradientsInOneLine) {
+  const int ranks = nn::cuda_devices() + 1;
+  const CompletedProcess forced = train(ranks, "cuda", {"--set", "parallel.device_path=nccl"});
+  EXPECT_EQ(forced.exit_code, kExitUsage);
+  ASSERT_EQ(complaints(forced).size(), 1U) << forced.error;
+  EXPECT_THAT(complaints(forced)[0], HasSubstr("parallel.device_path: "));
+  const CompletedProcess compressed = train(2, "cuda", {"--set", "parallel.gradients=fp16"});
+  EXPECT_EQ(compressed.exit_code, kExitUsage);
+  ASSERT_EQ(complaints(compressed).size(), 1U) << compressed.error;
+  EXPECT_THAT(complaints(compressed)[0], HasSubstr("gradients on GPUs are not compressed"));
+}
+
+}  // namespace
+}  // namespace dlaunch

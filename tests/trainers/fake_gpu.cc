@@ -1,0 +1,340 @@
+#include "tests/trainers/fake_gpu.h"
+
+#include <cstring>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "nn/core/error.h"
+#include "nn/core/norm_kernels.h"
+#include "nn/core/optimizer_kernels.h"
+#include "nn/core/recording_pools.h"
+#include "nn/cpu/cpu_backend.h"
+#include "tests/device/fake_stream.h"
+
+namespace dlaunch::testing {
+namespace {
+
+using namespace nn;  // NOLINT(google-build-using-namespace): all of this file is about it
+
+class FakeMemory final : public MemorySource {
+ public:
+  explicit FakeMemory(std::shared_ptr<FakeDevice> device) : device_(std::move(device)) {}
+
+  std::size_t alignment() const override { return 64; }
+  std::size_t granularity() const override { return std::size_t{1} << 16; }
+  std::size_t smallest_segment() const override { return std::size_t{8} << 20; }
+  void* obtain(std::size_t bytes) override {
+    auto memory = device_->allocate(bytes);
+    if (!memory.ok()) return nullptr;
+    void* const segment = memory->get();
+    segments_[segment] = *std::move(memory);
+    return segment;
+  }
+  void give_back(void* segment, std::size_t /*bytes*/) noexcept override {
+    segments_.erase(segment);
+  }
+  std::string exhausted() const override { return "out of fake memory"; }
+
+ private:
+  std::shared_ptr<FakeDevice> device_;
+  std::map<void*, std::shared_ptr<void>> segments_;
+};
+
+// The stream, and what stands still while it is recorded.
+class FakeQueue {
+ public:
+  explicit FakeQueue(std::shared_ptr<FakeDevice> device)
+      : device_(std::move(device)),
+        pools_(std::make_unique<FakeMemory>(device_), std::make_unique<FakeMemory>(device_)) {}
+
+  FakeDevice& device() { return *device_; }
+  RecordingPools& pools() { return pools_; }
+  const RecordingPools& pools() const { return pools_; }
+  void operator()(std::function<void()> kernel) const {
+    throw_if_error(device_->compute().call(std::move(kernel)));
+  }
+  void refuse_while_recording() const {
+    if (pools_.recording()) throw Error("the host waits, or copies, while a step is recorded");
+  }
+  void synchronize() const {
+    refuse_while_recording();
+    while (!device_->synchronise()) {
+    }
+  }
+
+ private:
+  std::shared_ptr<FakeDevice> device_;
+  RecordingPools pools_;
+};
+
+class FakeNorm final : public NormKernels {
+ public:
+  FakeNorm(FakeQueue& queue, NormKernels& inner) : queue_(queue), inner_(inner) {}
+
+  void batch_statistics(NormExtent extent, ConstArrayRef x, double* statistics) override {
+    queue_([=, this] { inner_.batch_statistics(extent, x, statistics); });
+  }
+  bool finish_statistics(std::int64_t channels, double eps, double momentum,
+                         RunningStatistics running, double* statistics) override {
+    queue_([=, this] {
+      (void)inner_.finish_statistics(channels, eps, momentum, running, statistics);
+    });
+    return true;
+  }
+  void statistics_from_running(std::int64_t channels, double eps, const float* mean,
+                               const float* variance, double* statistics) override {
+    queue_(
+        [=, this] { inner_.statistics_from_running(channels, eps, mean, variance, statistics); });
+  }
+  void normalise(NormExtent extent, ConstArrayRef x, const double* statistics, const float* gamma,
+                 const float* beta, const NormEpilogue& epilogue, ArrayRef y) override {
+    queue_([=, this] { inner_.normalise(extent, x, statistics, gamma, beta, epilogue, y); });
+  }
+  void backward_sums(NormExtent extent, ConstArrayRef dy, ConstArrayRef x, const double* statistics,
+                     double* sums) override {
+    queue_([=, this] { inner_.backward_sums(extent, dy, x, statistics, sums); });
+  }
+  void masked_backward_sums(NormExtent extent, ConstArrayRef dy, ConstArrayRef x, ConstArrayRef y,
+                            const double* statistics, double* sums, ArrayRef masked) override {
+    queue_([=, this] { inner_.masked_backward_sums(extent, dy, x, y, statistics, sums, masked); });
+  }
+  void accumulate_affine_gradients(std::int64_t channels, const double* sums, float* dgamma,
+                                   float* dbeta) override {
+    queue_([=, this] { inner_.accumulate_affine_gradients(channels, sums, dgamma, dbeta); });
+  }
+  void backward_data(NormExtent extent, ConstArrayRef dy, ConstArrayRef x, const double* statistics,
+                     const float* gamma, const double* sums, ArrayRef dx) override {
+    queue_([=, this] { inner_.backward_data(extent, dy, x, statistics, gamma, sums, dx); });
+  }
+
+ private:
+  FakeQueue& queue_;
+  NormKernels& inner_;
+};
+
+class FakeOptimizer final : public OptimizerKernels {
+ public:
+  FakeOptimizer(FakeQueue& queue, OptimizerKernels& inner) : queue_(queue), inner_(inner) {}
+
+  void sgd_step(std::int64_t count, const SgdFactors* factors, bool nesterov,
+                const float* gradients, float* velocities, float* parameters) override {
+    queue_([=, this] {
+      inner_.sgd_step(count, factors, nesterov, gradients, velocities, parameters);
+    });
+  }
+  void adam_step(std::int64_t count, const AdamFactors* factors, const float* gradients,
+                 float* means, float* squares, float* parameters) override {
+    queue_([=, this] { inner_.adam_step(count, factors, gradients, means, squares, parameters); });
+  }
+  void move_averages(std::span<const AveragedValues> averages, double decay) override {
+    queue_([=, this, all = std::vector<AveragedValues>(averages.begin(), averages.end())] {
+      inner_.move_averages(all, decay);
+    });
+  }
+  void inverse_norm(std::int64_t count, const float* values, double eps, float* result) override {
+    queue_([=, this] { inner_.inverse_norm(count, values, eps, result); });
+  }
+  double sum_of_squares(std::int64_t count, const float* values) override {
+    queue_.synchronize();
+    return inner_.sum_of_squares(count, values);
+  }
+
+ private:
+  FakeQueue& queue_;
+  OptimizerKernels& inner_;
+};
+
+class FakeGraph final : public Recording {
+ public:
+  FakeGraph(FakeQueue& queue, std::shared_ptr<FakeRecording> recording,
+            std::shared_ptr<std::uint64_t> shift)
+      : queue_(queue), recording_(std::move(recording)), shift_(std::move(shift)) {}
+  void replay(std::uint64_t random_blocks) override {
+    queue_([random_blocks, shift = shift_] { *shift = random_blocks; });
+    queue_.device().replay(*recording_);
+  }
+
+ private:
+  FakeQueue& queue_;
+  std::shared_ptr<FakeRecording> recording_;
+  std::shared_ptr<std::uint64_t> shift_;  // the stream's
+};
+
+// Weights as they were at `version`, as backends keep them in another type or layout.
+struct KeptWeights final : DerivedData {
+  std::shared_ptr<std::vector<float>> values = std::make_shared<std::vector<float>>();
+  std::uint64_t version = ~std::uint64_t{0};
+};
+
+class FakeGpu final : public Backend {
+ public:
+  explicit FakeGpu(std::shared_ptr<FakeDevice> device) : queue_(std::move(device)) {}
+  ~FakeGpu() override { queue_.synchronize(); }
+
+  std::string_view name() const override { return "fake"; }
+  bool host_accessible() const override { return false; }
+  void synchronize() override { queue_.synchronize(); }
+  bool computes_in(DType dtype) const override { return inner_->computes_in(dtype); }
+
+  void* allocate(std::size_t bytes) override { return queue_.pools().allocate(bytes); }
+  void deallocate(void* memory, std::size_t bytes) noexcept override {
+    queue_.pools().deallocate(memory, bytes);
+  }
+  MemoryStats memory() const override { return queue_.pools().stats(); }
+  void reset_peak() override { queue_.pools().reset_peak(); }
+  void copy_from_host(void* to, const void* from, std::size_t bytes) override {
+    queue_.refuse_while_recording();
+    const auto* const first = static_cast<const std::byte*>(from);
+    queue_([to, values = std::vector<std::byte>(first, first + bytes)] {
+      if (!values.empty()) std::memcpy(to, values.data(), values.size());
+    });
+  }
+  void copy_to_host(void* to, const void* from, std::size_t bytes) override {
+    queue_.synchronize();
+    if (bytes > 0) std::memcpy(to, from, bytes);
+  }
+  void copy(void* to, const void* from, std::size_t bytes) override {
+    queue_([=, this] { inner_->copy(to, from, bytes); });
+  }
+  void clear(void* memory, std::size_t bytes) override {
+    queue_([=, this] { inner_->clear(memory, bytes); });
+  }
+
+  std::unique_ptr<Recording> record(const std::function<void()>& work) override {
+    queue_.device().begin_capture();
+    queue_.pools().begin_recording();
+    try {
+      work();
+    } catch (...) {
+      queue_.pools().end_recording();
+      (void)queue_.device().end_capture();
+      throw;
+    }
+    queue_.pools().end_recording();
+    return std::make_unique<FakeGraph>(queue_, queue_.device().end_capture(), shift_);
+  }
+
+  void fill(std::int64_t count, float value, float* y) override {
+    queue_([=, this] { inner_->fill(count, value, y); });
+  }
+  void convert(std::int64_t count, ConstArrayRef from, ArrayRef to) override {
+    queue_([=, this] { inner_->convert(count, from, to); });
+  }
+  void add(std::int64_t count, ConstArrayRef a, ConstArrayRef b, ArrayRef y) override {
+    queue_([=, this] { inner_->add(count, a, b, y); });
+  }
+  void axpy(std::int64_t count, float alpha, const float* x, float* y) override {
+    queue_([=, this] { inner_->axpy(count, alpha, x, y); });
+  }
+  void scale(std::int64_t count, float factor, const float* scale_or_null, const float* x,
+             float* y) override {
+    queue_([=, this] { inner_->scale(count, factor, scale_or_null, x, y); });
+  }
+  void relu(std::int64_t count, ConstArrayRef x, ArrayRef y) override {
+    queue_([=, this] { inner_->relu(count, x, y); });
+  }
+  void relu_backward(std::int64_t count, ConstArrayRef y, ConstArrayRef dy, ArrayRef dx) override {
+    queue_([=, this] { inner_->relu_backward(count, y, dy, dx); });
+  }
+  void dropout(std::int64_t count, double probability, const RandomState& random, ConstArrayRef x,
+               ArrayRef y) override {
+    queue_([=, this, recorded = queue_.pools().recording(), from = random] {
+      RandomState state = from;
+      if (recorded) state.position += 4 * *shift_;
+      inner_->dropout(count, probability, state, x, y);
+    });
+  }
+
+  void matmul(const MatmulArguments& arguments) override {
+    queue_([=, this] { inner_->matmul(arguments); });
+  }
+  void broadcast_rows(std::int64_t rows, std::int64_t columns, const float* row,
+                      float* y) override {
+    queue_([=, this] { inner_->broadcast_rows(rows, columns, row, y); });
+  }
+  void accumulate_column_sums(std::int64_t rows, std::int64_t columns, const float* x,
+                              float* sums) override {
+    queue_([=, this] { inner_->accumulate_column_sums(rows, columns, x, sums); });
+  }
+
+  void conv2d(const Conv2dGeometry& geometry, ConstArrayRef x, const WeightsRef& weights,
+              const float* bias_or_null, ArrayRef y) override {
+    queue_([=, this, kept = kept_weights(geometry, weights)] {
+      std::unique_ptr<DerivedData> derived;
+      inner_->conv2d(geometry, x, {kept->data(), 0, &derived}, bias_or_null, y);
+    });
+  }
+  void conv2d_backward_data(const Conv2dGeometry& geometry, ConstArrayRef dy,
+                            const WeightsRef& weights, ArrayRef dx) override {
+    queue_([=, this, kept = kept_weights(geometry, weights)] {
+      std::unique_ptr<DerivedData> derived;
+      inner_->conv2d_backward_data(geometry, dy, {kept->data(), 0, &derived}, dx);
+    });
+  }
+  void conv2d_backward_weights(const Conv2dGeometry& geometry, ConstArrayRef x, ConstArrayRef dy,
+                               float* dw, float* db_or_null) override {
+    queue_([=, this] { inner_->conv2d_backward_weights(geometry, x, dy, dw, db_or_null); });
+  }
+  void max_pool2d(const PoolGeometry& geometry, ConstArrayRef x, ArrayRef y,
+                  std::uint8_t* argmax) override {
+    queue_([=, this] { inner_->max_pool2d(geometry, x, y, argmax); });
+  }
+  void max_pool2d_backward(const PoolGeometry& geometry, ConstArrayRef dy,
+                           const std::uint8_t* argmax, ArrayRef dx) override {
+    queue_([=, this] { inner_->max_pool2d_backward(geometry, dy, argmax, dx); });
+  }
+  void global_avg_pool(std::int64_t n, std::int64_t pixels, std::int64_t channels, ConstArrayRef x,
+                       float* y) override {
+    queue_([=, this] { inner_->global_avg_pool(n, pixels, channels, x, y); });
+  }
+  void global_avg_pool_backward(std::int64_t n, std::int64_t pixels, std::int64_t channels,
+                                const float* dy, ArrayRef dx) override {
+    queue_([=, this] { inner_->global_avg_pool_backward(n, pixels, channels, dy, dx); });
+  }
+  void cross_entropy(std::int64_t n, std::int64_t classes, const float* logits,
+                     const std::int32_t* labels, float smoothing, float* loss,
+                     float* gradient) override {
+    queue_([=, this] {
+      inner_->cross_entropy(n, classes, logits, labels, smoothing, loss, gradient);
+    });
+  }
+  void celu(std::int64_t count, float alpha, const float* x, float* y) override {
+    queue_([=, this] { inner_->celu(count, alpha, x, y); });
+  }
+  void celu_backward(std::int64_t count, float alpha, const float* y, const float* dy,
+                     float* dx) override {
+    queue_([=, this] { inner_->celu_backward(count, alpha, y, dy, dx); });
+  }
+
+  NormKernels& norm() override { return norm_; }
+  OptimizerKernels& optimizer() override { return optimizer_; }
+
+ private:
+  std::shared_ptr<std::vector<float>> kept_weights(const Conv2dGeometry& geometry,
+                                                   const WeightsRef& weights) {
+    if (!*weights.derived) *weights.derived = std::make_unique<KeptWeights>();
+    auto& kept = dynamic_cast<KeptWeights&>(**weights.derived);
+    if (kept.version != weights.version) {
+      kept.version = weights.version;
+      const auto count = static_cast<std::size_t>(geometry.out * geometry.kernel_h *
+                                                  geometry.kernel_w * geometry.in);
+      queue_([to = kept.values, from = weights.data, count] { to->assign(from, from + count); });
+    }
+    return kept.values;
+  }
+
+  std::unique_ptr<Backend> inner_ = make_cpu_backend();  // its kernels: the stream's
+  FakeQueue queue_;
+  FakeNorm norm_{queue_, inner_->norm()};
+  FakeOptimizer optimizer_{queue_, inner_->optimizer()};
+  std::shared_ptr<std::uint64_t> shift_ = std::make_shared<std::uint64_t>(0);
+};
+
+}  // namespace
+
+std::unique_ptr<nn::Backend> make_fake_gpu(std::shared_ptr<FakeDevice> device) {
+  return std::make_unique<FakeGpu>(std::move(device));
+}
+
+}  // namespace dlaunch::testing

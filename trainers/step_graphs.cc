@@ -1,0 +1,48 @@
+#include "trainers/step_graphs.h"
+
+#include "nn/core/error.h"
+
+namespace dlaunch {
+namespace {
+
+/// Of the next words that Generator::reserve() hands out.
+std::uint64_t next_block(const nn::Generator& generator) {
+  return (generator.state().position + 3) / 4;
+}
+
+}  // namespace
+
+bool StepGraphs::run(std::size_t samples, const std::function<void()>& work) {
+  const bool known = kinds_.contains(samples);
+  if (!enabled_ || (!known && kinds_.size() == kMostKinds)) {
+    work();
+    return false;
+  }
+  Kind& kind = kinds_[samples];
+  if (kind.recording == nullptr && kind.seen++ < kWarmUp) {
+    work();
+    return false;
+  }
+  const bool repeats = kind.recording != nullptr;
+  if (!repeats) record(kind, work);
+  replay(kind);
+  return repeats;
+}
+
+void StepGraphs::record(Kind& kind, const std::function<void()>& work) {
+  const nn::RandomState before = generator_.state();
+  kind.first_block = next_block(generator_);
+  kind.recording = backend_.record(work);
+  if (kind.recording == nullptr) throw nn::Error("this device cannot record steps");
+  if (generator_.state() != before)
+    kind.random_words = generator_.state().position - 4 * kind.first_block;
+  generator_.restore(before);
+}
+
+void StepGraphs::replay(Kind& kind) {
+  const std::uint64_t block = next_block(generator_);
+  kind.recording->replay(block - kind.first_block);
+  if (kind.random_words > 0) (void)generator_.reserve(kind.random_words);
+}
+
+}  // namespace dlaunch

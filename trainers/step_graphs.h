@@ -1,0 +1,55 @@
+// StepGraphs: training steps that are recorded once (nn::Backend::record) and then repeated as a
+// whole, each kind of step for itself: those with as many samples. On all ranks a step is recorded
+// at the same time, since its collectives are recorded with it.
+//
+// What changes from step to step must lie in the backend's memory, where it is written before the
+// step, and the random numbers of dropout must come from `generator`. One thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "nn/core/backend.h"
+#include "nn/core/random.h"
+
+namespace dlaunch {
+
+class StepGraphs {
+ public:
+  /// Both must outlive it.
+  StepGraphs(nn::Backend& backend, nn::Generator& generator, bool enabled)
+      : backend_(backend), generator_(generator), enabled_(enabled) {}
+
+  bool enabled() const { return enabled_; }
+  /// Does a step of `samples` samples, over all ranks: the first times by calling `work`, then by
+  /// recording that and repeating it. True if it was not called. Throws what it throws; if that
+  /// happens while it is recorded, nothing has been done.
+  bool run(std::size_t samples, const std::function<void()>& work);
+
+ private:
+  /// Steps that are done before one is recorded: backends choose algorithms and make what they keep
+  /// in the first, communication finds its order in it.
+  static constexpr int kWarmUp = 2;
+  /// More kinds than that are not recorded: each takes some memory of its own.
+  static constexpr std::size_t kMostKinds = 4;
+
+  struct Kind {
+    int seen = 0;
+    std::unique_ptr<nn::Recording> recording;
+    std::uint64_t first_block = 0;   // of random words, when it was recorded
+    std::uint64_t random_words = 0;  // that it takes, from there on
+  };
+
+  void record(Kind& kind, const std::function<void()>& work);
+  void replay(Kind& kind);
+
+  nn::Backend& backend_;
+  nn::Generator& generator_;
+  const bool enabled_;
+  std::map<std::size_t, Kind> kinds_;  // by samples
+};
+
+}  // namespace dlaunch
