@@ -69,14 +69,6 @@ Trainer::Trainer(const TrainConfig& config, const TrainingPlace& place, const Sc
 
 Trainer::~Trainer() = default;
 
-/// What keeps steps from being recorded and repeated as a whole; empty: nothing.
-std::string Trainer::why_no_graphs(const TrainingPlace& place) const {
-  if (!config_.trace.file.empty()) return "the trace would show no operations";
-  if (config_.data.mix.kind != nn::MixKind::kNone)
-    return "the share of mixed images is different in every step";
-  return place.no_graphs;
-}
-
 /// Rank 0: what other weights than random ones are to begin with.
 void Trainer::initialise_from_files() {
   if (!config_.weights.empty()) return nn::load_state_dict(config_.weights, *model_);
@@ -228,26 +220,6 @@ bool Trainer::is_last(std::size_t steps) const {
   return config_.max_steps > 0 && steps >= config_.max_steps;
 }
 
-/// Whether the losses that are still on the device are wanted before the step after this one; the
-/// same on all ranks.
-bool Trainer::losses_are_due(const RunPosition& next, const StepTotals& totals) {
-  return losses_.is_full() || reporter_.next_step_is_line() || next.step == 0 ||
-         is_last(reporter_.summary().steps + 1) || totals.stop_votes > 0 ||
-         checkpointing_.is_due(next, false);
-}
-
-/// Puts the losses of the steps up to this one into its totals.
-void Trainer::take_losses(StepTotals& totals, std::size_t epoch, std::size_t step) {
-  const std::vector<double> losses = losses_.take();
-  for (std::size_t i = 0; i < losses.size(); ++i) {
-    if (!std::isfinite(losses[i]))
-      throw Divergence(fmt::format(
-          "epoch {}, step {} of {}: the loss is {}; lower optimizer.learning_rate or warm up",
-          epoch + 1, step + 2 + i - losses.size(), plan_.steps(), std::abs(losses[i])));
-    totals.loss += losses[i];
-  }
-}
-
 /// On all ranks the same. If it has gone, finds out where: the step is repeated, with checks.
 void Trainer::check_loss(const StepTotals& totals, std::size_t epoch, std::size_t step) {
   if (std::isfinite(totals.loss)) return;
@@ -333,57 +305,6 @@ StepTotals Trainer::train_step(std::size_t micro_batches, double learning_rate) 
   if (std::isfinite(totals.loss))  // else there is nothing to learn from
     throw_if_error(reducer_->finish([this](FlatSpan span, double scale) { update(span, scale); }));
   return totals;
-}
-
-/// The host waits for no work of the device. Totals are exchanged first, so that all that kernels
-/// have to know of the step is in the device's memory before they begin.
-StepTotals Trainer::train_step_on_device(std::size_t micro_batches, double learning_rate) {
-  const std::vector<DeviceBatch>& batches =
-      batches_.load(micro_batches, [this]() -> const nn::MicroBatch& { return next_batch(); });
-  StepTotals totals = reducer_
-                          ->exchange_totals({.samples = samples_of(batches),
-                                             .stop_votes = out_of_time() ? 1.0 : 0.0})
-                          .value_or_throw();
-  optimizer_.begin_step(learning_rate);
-  step_scale_.set_values<float>(
-      std::array{totals.samples > 0 ? static_cast<float>(1 / totals.samples) : 0.0F});
-  // As if written to already: repeated kernels tell nobody who has kept something of the values,
-  // and those that are recorded must not rely on it.
-  (void)parameters_.values.data<float>();
-  const bool repeated =
-      graphs_->run(static_cast<std::size_t>(totals.samples), [&] { work_on_device(batches); });
-  if (repeated) throw_if_error(reducer_->finish_repeated());
-  losses_.end_step();
-  if (measures_gradients_)
-    for (const FlatSpan span : reducer_->updated_here())
-      gradient_squares_ += backend_.optimizer().sum_of_squares(
-          static_cast<std::int64_t>(span.size()),
-          parameters_.gradients.data<const float>() + span.begin);
-  return totals;
-}
-
-/// Kernels and collectives of a whole step.
-void Trainer::work_on_device(const std::vector<DeviceBatch>& batches) {
-  parameters_.zero_gradients();
-  losses_.begin_step();
-  for (std::size_t i = 0; i < batches.size(); ++i) {
-    std::optional<Observation::Section> section(std::in_place, observation_, StepPhase::kForward);
-    const nn::Tensor loss = loss_of(batches[i]);
-    losses_.add(loss);
-    reducer_->begin(i + 1 == batches.size(), {});
-    section.emplace(observation_, StepPhase::kBackward);
-    run_backward(loss);
-  }
-  throw_if_error(reducer_->finish([this](FlatSpan span, double scale) { update(span, scale); }));
-}
-
-nn::Tensor Trainer::loss_of(const DeviceBatch& batch) {
-  const nn::Tensor scores = (*model_)(batch.images);
-  const nn::CrossEntropyOptions options{.label_smoothing = config_.label_smoothing,
-                                        .reduction = nn::Reduction::kSum};
-  if (batch.partner_labels.empty()) return cross_entropy(scores, batch.labels, options);
-  return mixed_cross_entropy(scores, batch.own_labels, batch.partner_labels, batch.own_share,
-                             options);
 }
 
 /// From sums of gradients to new parameters, in one part of the flat arrays.
