@@ -64,8 +64,29 @@ void read_augmentation(JsonObject& object, nn::Augmentation& augmentation) {
   augmentation.pad_mode = object.choice("pad_mode", "zero", {"zero", "reflect"}) == "zero"
                               ? nn::PadMode::kZero
                               : nn::PadMode::kReflect;
-  augmentation.flip = object.boolean("flip", false);
+  augmentation.crop_batch = object.choice("crop_scope", "image", {"image", "batch"}) == "batch";
+  const bool flip = object.boolean("flip", false);
+  const std::string mode =
+      object.choice("flip_mode", "random", {"random", "alternating", "first_half"});
+  augmentation.flip = !flip                   ? nn::FlipMode::kNone
+                      : mode == "random"      ? nn::FlipMode::kRandom
+                      : mode == "alternating" ? nn::FlipMode::kAlternating
+                                              : nn::FlipMode::kFirstHalf;
+  augmentation.brightness = object.number("brightness", 0, {.min = 0, .max = 1});
+  augmentation.contrast = object.number("contrast", 0, {.min = 0, .max = 1});
   augmentation.cutout = read_size(object, "cutout", 0, {0, 1024});
+}
+
+void read_resize(JsonObject& object, std::vector<nn::ResizeStage>& stages) {
+  const auto sides = object.integers("resize_sides", {}, {4, 4096});
+  const std::vector<double> until = object.numbers("resize_until", {}, {.min = 0});
+  if (sides.size() != until.size())
+    object.refuse("resize_until",
+                  fmt::format("{} epochs for {} resize_sides", until.size(), sides.size()));
+  if (!std::is_sorted(until.begin(), until.end()))
+    object.refuse("resize_until", "they must ascend");
+  for (std::size_t i = 0; i < sides.size(); ++i)
+    stages.push_back({until[i], static_cast<std::size_t>(sides[i])});
 }
 
 void read_data(JsonObject& object, DataConfig& data) {
@@ -91,6 +112,8 @@ void read_data(JsonObject& object, DataConfig& data) {
   if (data.normalization.mean.size() != 3) object.refuse("mean", "allowed: three numbers");
   if (data.normalization.deviation.size() != 3) object.refuse("std", "allowed: three numbers");
   read_augmentation(object, data.augmentation);
+  read_resize(object, data.resize);
+  data.on_device = object.boolean("on_device", true);
   const std::string mix = object.choice("mix", "none", {"none", "mixup", "cutmix", "either"});
   data.mix.kind = mix == "mixup"    ? nn::MixKind::kMixup
                   : mix == "cutmix" ? nn::MixKind::kCutmix
@@ -112,6 +135,8 @@ void read_kinds(JsonObject& object, nn::WeightDecay& decay, nn::PerKind& rate_fa
   rate_factors.weight = 1;
   rate_factors.bias = object.number("bias_learning_rate_factor", 1, {.min = 0});
   rate_factors.norm = object.number("norm_learning_rate_factor", 1, {.min = 0});
+  decay.stem = decay.bias;
+  rate_factors.stem = rate_factors.bias;
 }
 
 nn::SgdOptions read_sgd(JsonObject& object) {
@@ -147,6 +172,9 @@ nn::MuonOptions read_muon(JsonObject& object) {
                                           : nn::MuonScale::kNormalise;
   read_kinds(object, options.others.weight_decay, options.others.rate_factors);
   options.weight_decay = options.others.weight_decay.weight;
+  options.others.weight_decay.weight =
+      object.number("others_weight_decay", options.weight_decay, {.min = 0});
+  options.bf16 = object.choice("iteration_type", "fp32", {"fp32", "bf16"}) == "bf16";
   options.others.momentum =
       object.number("others_momentum", 0.9, {.min = 0, .max = 1, .below_max = true});
   options.others.nesterov = options.others.momentum > 0;
@@ -172,6 +200,7 @@ void read_schedule(JsonObject& object, ScheduleConfig& schedule) {
   schedule.name =
       object.choice("name", "constant", {"constant", "multi_step", "cosine", "piecewise_linear"});
   schedule.warmup_epochs = object.number("warmup_epochs", 0, {.min = 0});
+  schedule.stem_epochs = object.number("stem_epochs", 0, {.min = 0});
   schedule.milestones = object.numbers("milestones", {}, {.min = 0});
   schedule.gamma = object.number("gamma", 0.1, {.min = 0, .max = 1});
   schedule.final_factor = object.number("final_factor", 0, {.min = 0, .max = 1});
@@ -200,11 +229,16 @@ void read_train(JsonObject& object, TrainConfig& config) {
     object.refuse("global_batch_size",
                   "allowed: either this or train.batch_size_per_rank, the other being 0");
   config.accumulation_steps = read_size(object, "accumulation_steps", 1, {1, 100000});
+  config.drop_last = object.boolean("drop_last", false);
   config.seed = static_cast<std::uint64_t>(object.integer("seed", 1, {.min = 0}));
   config.sync_batch_norm = object.boolean("sync_batch_norm", true);
   config.label_smoothing =
       object.number("label_smoothing", 0, {.min = 0, .max = 1, .below_max = true});
-  config.mirror_validation = object.boolean("mirror_validation", false);
+  const std::string views =
+      object.choice("validation_views", "single", {"single", "mirror", "mirror_shift"});
+  config.validation_views = views == "single"   ? ValidationViews::kSingle
+                            : views == "mirror" ? ValidationViews::kMirror
+                                                : ValidationViews::kMirrorShift;
   config.max_steps = read_size(object, "max_steps", 0, kNotNegative);
   config.max_seconds = object.number("max_seconds", 0, {.min = 0});
   config.validate_every = read_size(object, "validate_every", 1, kNotNegative);
@@ -320,6 +354,11 @@ nn::Schedule TrainConfig::learning_rate() const {
   if (schedule.warmup_epochs > 0)
     result = nn::with_linear_warmup(std::move(result), schedule.warmup_epochs);
   return result;
+}
+
+nn::Schedule TrainConfig::stem_learning_rate() const {
+  if (schedule.stem_epochs == 0) return learning_rate();
+  return nn::piecewise_linear_schedule({{0, schedule.learning_rate}, {schedule.stem_epochs, 0}});
 }
 
 TrainConfig read_train_config(const nlohmann::json& json, const std::string& source) {

@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "nn/data/batch_loader.h"
 #include "nn/data/mix.h"
 #include "nn/data/synthetic.h"
 #include "nn/data/transform.h"
@@ -28,8 +29,10 @@ struct DataConfig {
   nn::Normalization normalization;
   nn::Augmentation augmentation;
   nn::MixOptions mix;
-  std::size_t prefetch = 4;  // micro-batches
-  bool resident = false;     // for measurements: one batch again and again
+  std::vector<nn::ResizeStage> resize;  // of training images
+  bool on_device = true;                // GPU: training images live there
+  std::size_t prefetch = 4;             // micro-batches
+  bool resident = false;                // for measurements: one batch again and again
   nn::SyntheticOptions synthetic;
 };
 
@@ -37,6 +40,7 @@ struct ScheduleConfig {
   std::string name;  // constant, multi_step, cosine, piecewise_linear
   double learning_rate = 0;
   double warmup_epochs = 0;
+  double stem_epochs = 0;            // of the stem's bias; 0: as all others
   std::vector<double> milestones;    // multi_step, in epochs
   double gamma = 0;                  // multi_step
   double final_factor = 0;           // cosine: of the learning rate
@@ -71,6 +75,14 @@ enum class DeviceKind { kCpu, kCuda };
 /// Of activations and convolutions; auto: bf16 where the device multiplies in it.
 enum class ComputeType { kF32, kBF16, kAuto };
 
+/// What a test image's scores are the mean of.
+enum class ValidationViews {
+  kSingle,       // the image
+  kMirror,       // and its mirror image
+  kMirrorShift,  // half of that, and half the same of the image moved by a pixel towards two
+                 // corners
+};
+
 /// How gradients are summed over the ranks; GradientReducerOptions says what these are.
 struct ParallelConfig {
   GradientExchange gradients = GradientExchange::kAllReduce;
@@ -96,6 +108,7 @@ struct TrainConfig {
   std::size_t batch_size_per_rank = 0;  // of a micro-batch; 0: global_batch_size holds
   std::size_t global_batch_size = 0;    // of a step, over all ranks and micro-batches
   std::size_t accumulation_steps = 1;
+  bool drop_last = false;  // no smaller step at the end of an epoch
   std::uint64_t seed = 0;
   bool sync_batch_norm = true;
   DeviceKind device = DeviceKind::kCpu;
@@ -104,7 +117,7 @@ struct TrainConfig {
   bool tf32 = false;        // for f32 convolutions and products on GPU
   bool cuda_graphs = true;  // record steps on GPU and repeat them whole, where that can be
   double label_smoothing = 0;
-  bool mirror_validation = false;  // average the scores of an image and of its mirror image
+  ValidationViews validation_views = ValidationViews::kSingle;
   std::size_t max_steps = 0;       // 0: no limit
   double max_seconds = 0;          // 0: no limit
   std::size_t validate_every = 1;  // epochs; 0: at the end only
@@ -123,6 +136,8 @@ struct TrainConfig {
   std::size_t samples_per_step(std::size_t ranks) const;
   /// The learning rate by epochs passed (fractional).
   nn::Schedule learning_rate() const;
+  /// That of a stem's bias (ParameterKind::kStem).
+  nn::Schedule stem_learning_rate() const;
 };
 
 /// Reads and checks `json`; `source` names it in errors (ConfigError) and gives the output folder

@@ -32,12 +32,11 @@ DataShape data_shape(const DataConfig& config) {
 }
 
 void add_training_images(const nn::Dataset& dataset, const nn::ImageTransform& transform,
-                         nn::PatchCovariance& covariance) {
-  constexpr std::size_t kImages = 10000;
+                         std::size_t count, nn::PatchCovariance& covariance) {
   const nn::ImageShape& shape = transform.shape();
   std::vector<std::uint8_t> bytes(shape.size());
   std::vector<float> image(shape.size());
-  for (std::size_t i = 0; i < std::min(kImages, dataset.size()); ++i) {
+  for (std::size_t i = 0; i < std::min(count, dataset.size()); ++i) {
     dataset.copy_image(i, bytes);
     transform.normalise(bytes, image);
     covariance.add(image, static_cast<std::int64_t>(shape.height),

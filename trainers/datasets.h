@@ -22,8 +22,8 @@ struct DataShape {
 };
 DataShape data_shape(const DataConfig& config);
 
-/// The patches of the first 10,000 images, as the network sees them without augmentation.
+/// The patches of the first `count` images, as the network sees them without augmentation.
 void add_training_images(const nn::Dataset& dataset, const nn::ImageTransform& transform,
-                         nn::PatchCovariance& covariance);
+                         std::size_t count, nn::PatchCovariance& covariance);
 
 }  // namespace dlaunch

@@ -10,13 +10,23 @@ double samples_of(const std::vector<DeviceBatch>& batches) {
   return samples;
 }
 
+std::size_t pixels_of(const std::vector<DeviceBatch>& batches) {
+  if (batches.empty()) return 0;
+  const nn::Shape& shape = batches.front().images.shape();
+  return static_cast<std::size_t>(shape[1] * shape[2]);
+}
+
 const std::vector<DeviceBatch>& DeviceBatches::load(
     std::size_t count, const std::function<const nn::MicroBatch&()>& next) {
   current_.clear();
   for (std::size_t i = 0; i < count; ++i) {
     const nn::MicroBatch& batch = next();
-    DeviceBatch place = place_of(i, batch.size);
-    place.images.set_values(std::span<const float>(batch.images));
+    DeviceBatch place = place_of(i, batch);
+    if (resident_ != nullptr) {
+      resident_->make(batch, place.images);
+    } else {
+      place.images.set_values(std::span<const float>(batch.images));
+    }
     place.labels.set_values(std::span<const std::int32_t>(batch.labels));
     if (!batch.partner_labels.empty()) {
       place.own_labels = batch.labels;
@@ -28,13 +38,16 @@ const std::vector<DeviceBatch>& DeviceBatches::load(
   return current_;
 }
 
-DeviceBatch& DeviceBatches::place_of(std::size_t index, std::size_t size) {
-  DeviceBatch& place = places_[{index, size}];
+DeviceBatch& DeviceBatches::place_of(std::size_t index, const nn::MicroBatch& batch) {
+  const nn::ImageShape& shape = batch.shape;
+  DeviceBatch& place = places_[{index, batch.size, shape.height}];
   if (!place.images.defined()) {
-    const auto samples = static_cast<std::int64_t>(size);
-    place.images = nn::Tensor::empty(backend_, {samples, static_cast<std::int64_t>(shape_.height),
-                                                static_cast<std::int64_t>(shape_.width),
-                                                static_cast<std::int64_t>(shape_.channels)});
+    const auto samples = static_cast<std::int64_t>(batch.size);
+    place.images = nn::Tensor::empty(
+        backend_,
+        {samples, static_cast<std::int64_t>(shape.height), static_cast<std::int64_t>(shape.width),
+         static_cast<std::int64_t>(shape.channels)},
+        type_);
     place.labels = nn::Tensor::empty(backend_, {samples}, DType::kI32);
   }
   return place;

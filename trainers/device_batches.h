@@ -2,6 +2,7 @@
 // for steps of the same sizes, so that steps that were recorded find them. One thread.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -10,6 +11,7 @@
 
 #include "nn/core/tensor.h"
 #include "nn/data/batch_loader.h"
+#include "nn/data/resident_images.h"
 
 namespace dlaunch {
 
@@ -23,23 +25,27 @@ struct DeviceBatch {
 };
 
 double samples_of(const std::vector<DeviceBatch>& batches);
+/// Of an image.
+std::size_t pixels_of(const std::vector<DeviceBatch>& batches);
 
 class DeviceBatches {
  public:
-  /// The backend must outlive it.
-  DeviceBatches(nn::Backend& backend, const nn::ImageShape& shape)
-      : backend_(backend), shape_(shape) {}
+  /// Images are made by `resident`, in `type`, or if that is null copied. The backend and
+  /// `resident` must outlive it.
+  DeviceBatches(nn::Backend& backend, const nn::ResidentImages* resident, DType type)
+      : backend_(backend), resident_(resident), type_(type) {}
 
-  /// Copies `count` micro-batches, each from `next`, to the device. Valid until the next call.
+  /// Brings `count` micro-batches, each from `next`, to the device. Valid until the next call.
   const std::vector<DeviceBatch>& load(std::size_t count,
                                        const std::function<const nn::MicroBatch&()>& next);
 
  private:
-  DeviceBatch& place_of(std::size_t index, std::size_t size);
+  DeviceBatch& place_of(std::size_t index, const nn::MicroBatch& batch);
 
   nn::Backend& backend_;
-  const nn::ImageShape shape_;
-  std::map<std::pair<std::size_t, std::size_t>, DeviceBatch> places_;  // by index and size
+  const nn::ResidentImages* const resident_;
+  const DType type_;
+  std::map<std::array<std::size_t, 3>, DeviceBatch> places_;  // by index, size and height
   std::vector<DeviceBatch> current_;
 };
 

@@ -35,10 +35,16 @@ RankOptimizer::RankOptimizer(nn::FlatParameters parameters, const nn::OptimizerO
       world_(world),
       optimizer_(sharded ? nullptr : make_optimizer(parameters_, options_)) {}
 
-void RankOptimizer::begin_step(double learning_rate) {
+void RankOptimizer::begin_step(double learning_rate, double stem_rate) {
   learning_rate_ = learning_rate;
-  if (optimizer_) optimizer_->begin_step(learning_rate);
-  if (parts_) parts_->begin_step(learning_rate);
+  stem_factor_ = learning_rate > 0 ? stem_rate / learning_rate : 0;
+  if (optimizer_) begin_step_of(*optimizer_);
+  if (parts_) begin_step_of(*parts_);
+}
+
+void RankOptimizer::begin_step_of(nn::Optimizer& optimizer) const {
+  optimizer.set_stem_factor(stem_factor_);
+  optimizer.begin_step(learning_rate_);
 }
 
 void RankOptimizer::update(FlatSpan span, const GradientReducer& reducer) {
@@ -56,7 +62,7 @@ void RankOptimizer::make_parts(const GradientReducer& reducer) {
       [&](const nn::FlatParameters& part) { return make_optimizer(part, options_); });
   if (restored_) scatter(spans_of(reducer));
   forget_whole();
-  parts_->begin_step(learning_rate_);
+  begin_step_of(*parts_);
 }
 
 std::size_t RankOptimizer::state_bytes() const {

@@ -25,7 +25,8 @@ class RankOptimizer {
   RankOptimizer(nn::FlatParameters parameters, const nn::OptimizerOptions& options, bool sharded,
                 Communicator& world);
 
-  void begin_step(double learning_rate);
+  /// `stem_rate` is the learning rate of ParameterKind::kStem.
+  void begin_step(double learning_rate, double stem_rate);
   /// Updates a part that `reducer` hands out. The first one is collective where it is sharded.
   void update(FlatSpan span, const GradientReducer& reducer);
   /// Bytes of state on this rank.
@@ -44,6 +45,7 @@ class RankOptimizer {
   void forget_whole() { whole_.reset(); }
 
  private:
+  void begin_step_of(nn::Optimizer& optimizer) const;
   void make_parts(const GradientReducer& reducer);
   void scatter(const std::vector<FlatSpan>& spans);
 
@@ -51,6 +53,7 @@ class RankOptimizer {
   nn::OptimizerOptions options_;
   Communicator& world_;
   double learning_rate_ = 0;
+  double stem_factor_ = 1;
   std::unique_ptr<nn::Optimizer> optimizer_;     // not sharded
   std::unique_ptr<nn::ShardedOptimizer> parts_;  // sharded, from the first step on
   std::unique_ptr<nn::Optimizer> whole_;         // rank 0, sharded: for a moment

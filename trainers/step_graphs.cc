@@ -12,13 +12,13 @@ std::uint64_t next_block(const nn::Generator& generator) {
 
 }  // namespace
 
-bool StepGraphs::run(std::size_t samples, const std::function<void()>& work) {
-  const bool known = kinds_.contains(samples);
+bool StepGraphs::run(const StepKind& step, const std::function<void()>& work) {
+  const bool known = kinds_.contains(step);
   if (!enabled_ || (!known && kinds_.size() == kMostKinds)) {
     work();
     return false;
   }
-  Kind& kind = kinds_[samples];
+  Kind& kind = kinds_[step];
   if (kind.recording == nullptr && kind.seen++ < kWarmUp) {
     work();
     return false;

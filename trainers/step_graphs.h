@@ -17,6 +17,13 @@
 
 namespace dlaunch {
 
+/// What tells steps apart that must be recorded apart; the same on all ranks.
+struct StepKind {
+  std::size_t samples = 0;  // over all ranks
+  std::size_t pixels = 0;   // of an image
+  friend auto operator<=>(const StepKind&, const StepKind&) = default;
+};
+
 class StepGraphs {
  public:
   /// Both must outlive it.
@@ -24,10 +31,10 @@ class StepGraphs {
       : backend_(backend), generator_(generator), enabled_(enabled) {}
 
   bool enabled() const { return enabled_; }
-  /// Does a step of `samples` samples, over all ranks: the first times by calling `work`, then by
-  /// recording that and repeating it. True if it was not called. Throws what it throws; if that
-  /// happens while it is recorded, nothing has been done.
-  bool run(std::size_t samples, const std::function<void()>& work);
+  /// Does a step: the first ones of its kind by calling `work`, then by recording that and
+  /// repeating it. True if it was not called. Throws what it throws; if that happens while it is
+  /// recorded, nothing has been done.
+  bool run(const StepKind& kind, const std::function<void()>& work);
 
  private:
   /// Steps that are done before one is recorded: backends choose algorithms and make what they keep
@@ -49,7 +56,7 @@ class StepGraphs {
   nn::Backend& backend_;
   nn::Generator& generator_;
   const bool enabled_;
-  std::map<std::size_t, Kind> kinds_;  // by samples
+  std::map<StepKind, Kind> kinds_;
 };
 
 }  // namespace dlaunch

@@ -46,11 +46,14 @@ Trainer::Trainer(const TrainConfig& config, const TrainingPlace& place, const Sc
       compression_memory_(backend_, world_),
       ema_(make_ema(config, *model_, world_)),
       learning_rate_(config.learning_rate()),
+      stem_learning_rate_(config.stem_learning_rate()),
       plan_(affordable_plan(config, world_, *train_set_, *model_, backend_, machine)),
       validation_transform_(train_set_->image_shape(), config.data.normalization, {}),
+      resident_images_(make_resident_images(config, backend_, *train_set_, plan_)),
       losses_(backend_, world_),
       step_scale_(nn::Tensor::zeros(backend_, {1})),
-      batches_(backend_, train_set_->image_shape()),
+      batches_(backend_, resident_images_ ? &*resident_images_ : nullptr,
+               resident_images_ ? compute_type_of(config, backend_) : DType::kF32),
       checkpointing_(
           config, world_, *train_set_, common_state(*model_, optimizer_),
           [this](const nn::SafetensorsFile* source) { return leader_state(source); }, generator_),
@@ -72,8 +75,8 @@ Trainer::~Trainer() = default;
 /// Rank 0: what other weights than random ones are to begin with.
 void Trainer::initialise_from_files() {
   if (!config_.weights.empty()) return nn::load_state_dict(config_.weights, *model_);
-  nn::fill_whitening(*model_, [&](nn::PatchCovariance& covariance) {
-    add_training_images(*train_set_, validation_transform_, covariance);
+  nn::fill_whitening(*model_, [&](nn::PatchCovariance& covariance, std::size_t images) {
+    add_training_images(*train_set_, validation_transform_, images, covariance);
   });
 }
 
@@ -144,6 +147,8 @@ void Trainer::load_from(std::size_t epoch, std::size_t step) {
                                          .first_step = step,
                                          .depth = config_.data.prefetch,
                                          .mix = config_.data.mix,
+                                         .resize = config_.data.resize,
+                                         .pixels = !resident_images_,
                                          .resident = config_.data.resident});
 }
 
@@ -183,14 +188,12 @@ RunPosition Trainer::train_epoch(const RunPosition& from) {
     const std::size_t step = position.step;
     const double progress =
         static_cast<double>(epoch) + static_cast<double>(step) / static_cast<double>(plan_.steps());
-    const double learning_rate = learning_rate_(progress);
-
     observation_.begin_step(position.steps_done + 1);
     memory_.begin_step();
     measures_gradients_ = reporter_.next_step_is_line();
     const std::size_t micro_batches = plan_.micro_batches(step);
-    StepTotals totals = on_device_ ? train_step_on_device(micro_batches, learning_rate)
-                                   : train_step(micro_batches, learning_rate);
+    StepTotals totals = on_device_ ? train_step_on_device(micro_batches, progress)
+                                   : train_step(micro_batches, progress);
     RunPosition next{position.steps_done + 1, epoch, step + 1};
     if (next.step == plan_.steps()) next = {next.steps_done, epoch + 1, 0};
     const bool loss_known = !on_device_ || losses_are_due(next, totals);
@@ -206,7 +209,7 @@ RunPosition Trainer::train_epoch(const RunPosition& from) {
                     .step = step,
                     .totals = totals,
                     .loss_known = loss_known,
-                    .learning_rate = learning_rate,
+                    .learning_rate = learning_rate_(progress),
                     .times = observation_.end_step(),
                     .gradient_norm = norm});
     stop_ = is_last(reporter_.summary().steps) || totals.stop_votes > 0;
@@ -290,17 +293,18 @@ ValidationSums Trainer::validate_model() {
   share_statistics();
   exchange_average();
   const ValidationSums sums = validate(world_, backend_, *model_, validation_transform_, shard_,
-                                       {config_.validation_batch_size, config_.mirror_validation});
+                                       {config_.validation_batch_size, config_.validation_views});
   exchange_average();
   return sums;
 }
 
-StepTotals Trainer::train_step(std::size_t micro_batches, double learning_rate) {
+/// `progress` is in epochs.
+StepTotals Trainer::train_step(std::size_t micro_batches, double progress) {
   generator_before_step_ = generator_;
   parameters_.zero_gradients();
   for (std::size_t i = 0; i < micro_batches; ++i)
     run_micro_batch(next_batch(), i + 1 == micro_batches);
-  optimizer_.begin_step(learning_rate);
+  optimizer_.begin_step(learning_rate_(progress), stem_learning_rate_(progress));
   const StepTotals totals = reducer_->totals().value_or_throw();
   if (std::isfinite(totals.loss))  // else there is nothing to learn from
     throw_if_error(reducer_->finish([this](FlatSpan span, double scale) { update(span, scale); }));
@@ -347,10 +351,15 @@ const nn::MicroBatch& Trainer::next_batch() {
 }
 
 nn::Tensor Trainer::images_of(const nn::MicroBatch& batch) const {
-  const nn::ImageShape shape = train_set_->image_shape();
+  const nn::ImageShape& shape = batch.shape;
   const nn::Shape input{
       static_cast<std::int64_t>(batch.size), static_cast<std::int64_t>(shape.height),
       static_cast<std::int64_t>(shape.width), static_cast<std::int64_t>(shape.channels)};
+  if (resident_images_) {
+    const auto images = nn::Tensor::empty(backend_, input, compute_type_of(config_, backend_));
+    resident_images_->make(batch, images);
+    return images;
+  }
   return nn::Tensor::from(backend_, input, std::span<const float>(batch.images));
 }
 

@@ -15,6 +15,7 @@
 #include "nn/core/backend.h"
 #include "nn/core/flat_parameters.h"
 #include "nn/data/batch_loader.h"
+#include "nn/data/resident_images.h"
 #include "nn/optim/ema.h"
 #include "runtime/parallel/gradient_reducer.h"
 #include "runtime/parallel/timed_communicator.h"
@@ -82,8 +83,8 @@ class Trainer {
   void share_statistics();
   void exchange_average();
   ValidationSums validate_model();
-  StepTotals train_step(std::size_t micro_batches, double learning_rate);
-  StepTotals train_step_on_device(std::size_t micro_batches, double learning_rate);
+  StepTotals train_step(std::size_t micro_batches, double progress);
+  StepTotals train_step_on_device(std::size_t micro_batches, double progress);
   void work_on_device(const std::vector<DeviceBatch>& batches);
   void update(FlatSpan span, double scale);
   std::vector<nn::NamedTensor> leader_state(const nn::SafetensorsFile* source);
@@ -117,11 +118,13 @@ class Trainer {
   CompressionMemory compression_memory_;
   std::optional<nn::Ema> ema_;  // of rank 0, which keeps it for all
   nn::Schedule learning_rate_;
+  nn::Schedule stem_learning_rate_;
   std::optional<GradientReducer> reducer_;  // once it is known where training begins
   std::vector<UnusedRange> reported_unused_;
   nn::StepPlan plan_;
   nn::ImageTransform validation_transform_;
-  std::optional<nn::BatchLoader> loader_;  // once it is known where training begins
+  std::optional<nn::ResidentImages> resident_images_;  // else the loader makes images
+  std::optional<nn::BatchLoader> loader_;              // once it is known where training begins
   ValidationShard shard_;
   // On a device only:
   StepLosses losses_;

@@ -40,21 +40,21 @@ void Trainer::take_losses(StepTotals& totals, std::size_t epoch, std::size_t ste
 
 /// The host waits for no work of the device. Totals are exchanged first, so that all that kernels
 /// have to know of the step is in the device's memory before they begin.
-StepTotals Trainer::train_step_on_device(std::size_t micro_batches, double learning_rate) {
+StepTotals Trainer::train_step_on_device(std::size_t micro_batches, double progress) {
   const std::vector<DeviceBatch>& batches =
       batches_.load(micro_batches, [this]() -> const nn::MicroBatch& { return next_batch(); });
   StepTotals totals = reducer_
                           ->exchange_totals({.samples = samples_of(batches),
                                              .stop_votes = out_of_time() ? 1.0 : 0.0})
                           .value_or_throw();
-  optimizer_.begin_step(learning_rate);
+  optimizer_.begin_step(learning_rate_(progress), stem_learning_rate_(progress));
   step_scale_.set_values<float>(
       std::array{totals.samples > 0 ? static_cast<float>(1 / totals.samples) : 0.0F});
   // As if written to already: repeated kernels tell nobody who has kept something of the values,
   // and those that are recorded must not rely on it.
   (void)parameters_.values.data<float>();
-  const bool repeated =
-      graphs_->run(static_cast<std::size_t>(totals.samples), [&] { work_on_device(batches); });
+  const bool repeated = graphs_->run({static_cast<std::size_t>(totals.samples), pixels_of(batches)},
+                                     [&] { work_on_device(batches); });
   if (repeated) throw_if_error(reducer_->finish_repeated());
   losses_.end_step();
   if (measures_gradients_)

@@ -14,7 +14,24 @@
 namespace dlaunch {
 namespace {
 
-/// Throws ConfigError if the configuration asks for more than the hardware has.
+/// Throws ConfigError if the network does not take training images of every size.
+void check_sizes(const TrainConfig& config, const nn::Module& network,
+                 const nn::ModelOptions& options) {
+  for (const nn::ResizeStage& stage : config.data.resize) {
+    const auto side = static_cast<std::int64_t>(stage.side);
+    try {
+      if (network.output_shape({1, side, side, options.channels}) ==
+          nn::Shape{1, options.num_classes})
+        continue;
+    } catch (const nn::Error&) {  // NOLINT(bugprone-empty-catch): said below
+    }
+    throw ConfigError(fmt::format("data.resize_sides: {} does not take images of {} x {}",
+                                  config.model, side, side));
+  }
+}
+
+}  // namespace
+
 DType compute_type_of(const TrainConfig& config, const nn::Backend& backend) {
   const bool bf16 = backend.computes_in(DType::kBF16);
   if (config.compute_type == ComputeType::kBF16 && !bf16)
@@ -23,7 +40,19 @@ DType compute_type_of(const TrainConfig& config, const nn::Backend& backend) {
   return config.compute_type == ComputeType::kF32 || !bf16 ? DType::kF32 : DType::kBF16;
 }
 
-}  // namespace
+std::optional<nn::ResidentImages> make_resident_images(const TrainConfig& config,
+                                                       nn::Backend& backend,
+                                                       const nn::Dataset& dataset,
+                                                       const nn::StepPlan& plan) {
+  constexpr std::size_t kMostBytes = std::size_t{8} << 30;
+  if (backend.host_accessible() || !config.data.on_device ||
+      dataset.size() * dataset.image_shape().size() > kMostBytes)
+    return std::nullopt;
+  const nn::ImageTransform transform(dataset.image_shape(), config.data.normalization,
+                                     config.data.augmentation);
+  return std::make_optional<nn::ResidentImages>(backend, dataset, transform, config.seed,
+                                                plan.samples());
+}
 
 std::unique_ptr<nn::Dataset> open_validation_set(const DataConfig& config,
                                                  const nn::Dataset& train_set) {
@@ -52,7 +81,9 @@ std::unique_ptr<nn::Module> build_model(const TrainConfig& config, const nn::Dat
   options.channels = static_cast<std::int64_t>(shape.channels);
   options.sync_batch_norm = config.sync_batch_norm;
   options.compute_type = compute_type_of(config, backend);
-  return make_model(config.model, options, backend, generator, &world);
+  auto model = make_model(config.model, options, backend, generator, &world);
+  check_sizes(config, *model, options);
+  return model;
 }
 
 std::vector<GradientRange> gradient_ranges(const nn::FlatParameters& parameters) {
@@ -92,7 +123,10 @@ nn::StepPlan affordable_plan(const TrainConfig& config, const Communicator& worl
                              const nn::Dataset& dataset, const nn::Module& network,
                              const nn::Backend& backend, const Machine& machine) {
   const auto ranks = static_cast<std::size_t>(world.size());
-  nn::StepPlan plan(dataset.size(), config.samples_per_step(ranks), config.accumulation_steps,
+  const std::size_t step = config.samples_per_step(ranks);
+  const std::size_t left_over = dataset.size() % step;
+  const bool drop = config.drop_last && dataset.size() > step;
+  nn::StepPlan plan(dataset.size() - (drop ? left_over : 0), step, config.accumulation_steps,
                     ranks);
   const std::size_t images = plan.step_range(0).size() / (ranks * config.accumulation_steps);
   const nn::ImageShape shape = dataset.image_shape();

@@ -10,6 +10,7 @@
 #include "nn/core/flat_parameters.h"
 #include "nn/core/random.h"
 #include "nn/data/dataset.h"
+#include "nn/data/resident_images.h"
 #include "nn/data/sampler.h"
 #include "nn/optim/ema.h"
 #include "runtime/comm/communicator.h"
@@ -19,6 +20,16 @@
 #include "trainers/rank_optimizer.h"
 
 namespace dlaunch {
+
+/// What activations are computed in. Throws ConfigError if the configuration asks for more than the
+/// hardware has.
+DType compute_type_of(const TrainConfig& config, const nn::Backend& backend);
+
+/// On a GPU, if the configuration wants it and they take no more than 8 GiB.
+std::optional<nn::ResidentImages> make_resident_images(const TrainConfig& config,
+                                                       nn::Backend& backend,
+                                                       const nn::Dataset& dataset,
+                                                       const nn::StepPlan& plan);
 
 /// Throws nn::DataError, also if its images do not go with the training images.
 std::unique_ptr<nn::Dataset> open_validation_set(const DataConfig& config,

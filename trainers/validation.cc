@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "nn/core/autograd.h"
+#include "nn/core/ops.h"
+#include "nn/data/augmentation.h"
 #include "nn/data/sampler.h"
 
 namespace dlaunch {
@@ -25,14 +28,55 @@ ValidationShard read_chunk(const nn::Dataset* dataset, std::size_t begin, std::s
   return chunk;
 }
 
-/// Exchanges left and right of every image.
-void mirror(std::span<float> images, const nn::ImageShape& shape) {
-  const std::size_t row_size = shape.width * shape.channels;
-  for (std::size_t row = 0; row < images.size(); row += row_size)
-    for (std::size_t left = 0, right = shape.width - 1; left < right; ++left, --right)
-      std::swap_ranges(&images[row + left * shape.channels],
-                       &images[row + left * shape.channels] + shape.channels,
-                       &images[row + right * shape.channels]);
+/// A way to look at an image, and how much its scores count.
+struct View {
+  nn::ImageDraw draw;
+  float weight = 1;
+};
+
+std::vector<View> views_of(ValidationViews views) {
+  const auto both = [](int shift, float weight) {
+    return std::array{View{{.shift_y = shift, .shift_x = shift}, weight / 2},
+                      View{{.shift_y = shift, .shift_x = shift, .flip = true}, weight / 2}};
+  };
+  std::vector<View> all;
+  const auto append = [&](const std::array<View, 2>& pair) {
+    all.insert(all.end(), pair.begin(), pair.end());
+  };
+  switch (views) {
+    case ValidationViews::kSingle:
+      return {View{}};
+    case ValidationViews::kMirror:
+      append(both(0, 1));
+      break;
+    case ValidationViews::kMirrorShift:  // airbench's weights (Jordan 2024)
+      append(both(0, 0.5F));
+      append(both(-1, 0.25F));
+      append(both(1, 0.25F));
+      break;
+  }
+  return all;
+}
+
+/// Scores of images (u8 [count, H, W, C] on the backend), f32.
+nn::Tensor scores_of(nn::Module& model, const nn::Tensor& images, nn::AugmentationPlan plan,
+                     const std::vector<View>& views) {
+  nn::Backend& backend = images.backend();
+  plan.pad_mode = nn::PadMode::kReflect;  // where an image was moved
+  nn::Tensor sum;
+  for (const View& view : views) {
+    const nn::Tensor input = nn::Tensor::empty(backend, images.shape());
+    backend.augment({.plan = plan,
+                     .n = images.shape()[0],
+                     .images = images.data<const std::uint8_t>(),
+                     .fixed = view.draw,
+                     .first = {},
+                     .mix = {}},
+                    input.write());
+    nn::Tensor scores = scale(model.forward(input), view.weight);
+    sum = sum.defined() ? add(std::move(sum), std::move(scores)) : std::move(scores);
+  }
+  return sum;
 }
 
 /// Sums over the ranks.
@@ -106,25 +150,17 @@ ValidationSums validate(Communicator& world, nn::Backend& backend, nn::Module& m
   const nn::NoGradGuard no_grad;
   model.eval();
   const nn::ImageShape& shape = transform.shape();
-  std::vector<float> pixels;
+  const std::vector<View> views = views_of(options.views);
   std::vector<float> scores;
   ValidationSums sums;
   for (std::size_t begin = 0; begin < shard.labels.size(); begin += options.batch_size) {
     const std::size_t count = std::min(options.batch_size, shard.labels.size() - begin);
-    pixels.resize(count * shape.size());
-    transform.normalise(std::span(shard.images).subspan(begin * shape.size(), count * shape.size()),
-                        pixels);
     const nn::Shape input{static_cast<std::int64_t>(count), static_cast<std::int64_t>(shape.height),
                           static_cast<std::int64_t>(shape.width),
                           static_cast<std::int64_t>(shape.channels)};
-    nn::Tensor output =
-        model.forward(nn::Tensor::from(backend, input, std::span<const float>(pixels)));
-    if (options.mirror) {
-      mirror(pixels, shape);
-      output = add(output,
-                   model.forward(nn::Tensor::from(backend, input, std::span<const float>(pixels))));
-      backend.scale(output.size(), 0.5F, nullptr, output.data<const float>(), output.data<float>());
-    }
+    const auto bytes = std::span(shard.images).subspan(begin * shape.size(), count * shape.size());
+    const nn::Tensor output = scores_of(
+        model, nn::Tensor::from<std::uint8_t>(backend, input, bytes), transform.plan(0, 0), views);
     scores.resize(static_cast<std::size_t>(output.size()));
     backend.copy_to_host(scores.data(), output.data<const float>(), scores.size() * sizeof(float));
     add_scores(scores, std::span(shard.labels).subspan(begin, count), sums);

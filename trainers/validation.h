@@ -10,6 +10,7 @@
 #include "nn/data/dataset.h"
 #include "nn/data/transform.h"
 #include "runtime/comm/communicator.h"
+#include "trainers/config.h"
 
 namespace dlaunch {
 
@@ -43,7 +44,7 @@ void add_scores(std::span<const float> scores, std::span<const std::int32_t> lab
 
 struct ValidationOptions {
   std::size_t batch_size = 250;
-  bool mirror = false;  // take the mean of an image's scores and its mirror image's
+  ValidationViews views = ValidationViews::kSingle;
 };
 
 /// Collective: evaluates each rank's shard and returns the sums over all ranks. The model is in

@@ -25,6 +25,8 @@ namespace dlaunch::nn {
 class NormKernels;       // nn/core/norm_kernels.h
 class OptimizerKernels;  // nn/core/optimizer_kernels.h
 
+struct AugmentedBatch;  // nn/data/augmentation.h
+
 struct MemoryStats {
   std::size_t in_use = 0;         // bytes handed out now
   std::size_t peak = 0;           // most bytes handed out at any time since the last reset
@@ -52,6 +54,26 @@ struct PoolGeometry {
   std::int64_t out_height() const { return (height + 2 * pad - kernel) / stride + 1; }
   std::int64_t out_width() const { return (width + 2 * pad - kernel) / stride + 1; }
   Shape output() const { return {n, out_height(), out_width(), channels}; }
+};
+
+/// Images that lie within others, or around them: out[n][r][c] = x[n][r + top][c + left] where x
+/// has that pixel, else 0.
+struct WindowGeometry {
+  std::int64_t n, height, width, channels;
+  std::int64_t out_height, out_width;
+  std::int64_t top, left;  // may be negative
+
+  Shape output() const { return {n, out_height, out_width, channels}; }
+  /// What takes gradients of the result back to gradients of x.
+  constexpr WindowGeometry backward() const {
+    return {n, out_height, out_width, channels, height, width, -top, -left};
+  }
+};
+
+/// Activation functions that need their argument in backward.
+enum class Activation : std::uint8_t {
+  kGelu,  // x Phi(x), Phi being the normal distribution's (Hendrycks & Gimpel 2016)
+  kSilu,  // x / (1 + exp(-x)) (Elfwing, Uchibe & Doya 2017)
 };
 
 /// Activations, or gradients of activations: f32 or bf16.
@@ -190,6 +212,10 @@ class Backend {
   virtual void global_avg_pool_backward(std::int64_t n, std::int64_t pixels, std::int64_t channels,
                                         const float* dy, ArrayRef dx) = 0;
 
+  /// y [n, out_height, out_width, channels] as the formulas of nn/data/augmentation.h have it.
+  virtual void augment(const AugmentedBatch& batch, ArrayRef y) = 0;
+  virtual void window(const WindowGeometry& geometry, ConstArrayRef x, ArrayRef y) = 0;
+
   // --- loss ---
   /// loss[0] = the sum of the n rows' losses, -sum_k target_k log softmax(logits)_k, where target
   /// is (1 - smoothing) * one_hot(label) + smoothing / classes; gradient (null: not wanted) is that
@@ -197,6 +223,13 @@ class Backend {
   virtual void cross_entropy(std::int64_t n, std::int64_t classes, const float* logits,
                              const std::int32_t* labels, float smoothing, float* loss,
                              float* gradient) = 0;
+
+  // --- GELU, SiLU ---
+  virtual void activate(Activation activation, std::int64_t count, ConstArrayRef x,
+                        ArrayRef y) = 0;  // in place
+  /// dx = dy times the slope at x. In place (dx == dy, or dx == x).
+  virtual void activate_backward(Activation activation, std::int64_t count, ConstArrayRef x,
+                                 ConstArrayRef dy, ArrayRef dx) = 0;
 
   // --- CELU (Barron 2017): y = x > 0 ? x : alpha (exp(x / alpha) - 1) ---
   virtual void celu(std::int64_t count, float alpha, const float* x, float* y) = 0;  // in place

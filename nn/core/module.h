@@ -19,6 +19,7 @@ enum class ParameterKind {
   kWeight,  // of convolutions and linear layers
   kBias,
   kNorm,  // scale and shift of a normalisation layer
+  kStem,  // bias of a first layer whose filters are not trained
 };
 
 struct NamedParameter {

@@ -47,6 +47,14 @@ Tensor max_pool2d(const Tensor& x, Pool2dOptions options = {});
 /// What max_pool2d does with this shape; Error if it cannot.
 PoolGeometry max_pool2d_geometry(const Shape& x, Pool2dOptions options);
 
+/// Rows and columns of zeros around images [N, H, W, C]; negative numbers cut as many off.
+struct Padding {
+  std::int64_t top = 0, bottom = 0, left = 0, right = 0;
+};
+Tensor pad2d(const Tensor& x, const Padding& padding);
+/// What pad2d does with this shape; Error if nothing would be left.
+WindowGeometry pad2d_geometry(const Shape& x, const Padding& padding);
+
 /// x [N, H, W, C] -> [N, C], the mean over the pixels, in f32.
 Tensor global_avg_pool(const Tensor& x);
 
@@ -72,6 +80,10 @@ Tensor mixed_cross_entropy(const Tensor& logits, std::span<const std::int32_t> l
                            std::span<const std::int32_t> partner_labels, float own_share,
                            CrossEntropyOptions options = {});
 
+/// x Phi(x), Phi being the normal distribution's (Hendrycks & Gimpel 2016).
+Tensor gelu(Tensor x);
+/// x / (1 + exp(-x)) (Elfwing, Uchibe & Doya 2017).
+Tensor silu(Tensor x);
 /// x where it is positive, else alpha (exp(x / alpha) - 1) (Barron 2017). f32.
 Tensor celu(Tensor x, float alpha);
 /// factor x. f32.

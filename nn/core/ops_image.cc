@@ -25,10 +25,21 @@ class Conv2dFunction : public Function {
   Tensor weights_;  // the very tensor given to forward: the backend keeps reordered values with it
 };
 
+/// Where the filters are fixed: sums += the sum over all pixels.
+void add_bias_gradient(const Tensor& grad_output, const Tensor& sums) {
+  const Tensor wide = convert(grad_output.detach(), DType::kF32);
+  const std::int64_t channels = sums.size();
+  wide.backend().accumulate_column_sums(wide.size() / channels, channels, wide.data<const float>(),
+                                        sums.data<float>());
+}
+
 std::vector<Tensor> Conv2dFunction::backward(Tensor grad_output, const BackwardContext& context) {
   Backend& backend = input_.backend();
   std::vector<Tensor> gradients(3);
-  if (context.needs(1) || context.needs(2)) {
+  if (!context.needs(1) && context.needs(2)) {
+    gradients[2] = gradient_sum(context, 2, backend, {geometry_.out});
+    add_bias_gradient(grad_output, gradients[2]);
+  } else if (context.needs(1)) {
     gradients[1] = gradient_sum(context, 1, backend, weights_.shape());
     if (context.needs(2)) gradients[2] = gradient_sum(context, 2, backend, {geometry_.out});
     backend.conv2d_backward_weights(geometry_, input_.read(), grad_output.read(),
@@ -42,6 +53,21 @@ std::vector<Tensor> Conv2dFunction::backward(Tensor grad_output, const BackwardC
   }
   return gradients;
 }
+
+class PadFunction : public Function {
+ public:
+  explicit PadFunction(const WindowGeometry& geometry) : geometry_(geometry) {}
+  std::string_view name() const override { return "pad2d"; }
+  std::vector<Tensor> backward(Tensor grad_output, const BackwardContext& /*context*/) override {
+    const WindowGeometry back = geometry_.backward();
+    Tensor grad_input = Tensor::empty(grad_output.backend(), back.output(), grad_output.dtype());
+    grad_output.backend().window(back, grad_output.read(), grad_input.write());
+    return {std::move(grad_input)};
+  }
+
+ private:
+  WindowGeometry geometry_;
+};
 
 class MaxPoolFunction : public Function {
  public:
@@ -126,6 +152,29 @@ Tensor conv2d(const Tensor& x, const Tensor& weights, const Tensor& bias, Conv2d
   if (is_recording({x, weights, bias})) {
     record(y, {x, weights, bias}, std::make_unique<Conv2dFunction>(geometry, x.detach(), weights));
   }
+  return y;
+}
+
+WindowGeometry pad2d_geometry(const Shape& x, const Padding& padding) {
+  require_image("pad2d", x);
+  const WindowGeometry geometry{.n = x[0],
+                                .height = x[1],
+                                .width = x[2],
+                                .channels = x[3],
+                                .out_height = x[1] + padding.top + padding.bottom,
+                                .out_width = x[2] + padding.left + padding.right,
+                                .top = -padding.top,
+                                .left = -padding.left};
+  if (geometry.out_height < 1 || geometry.out_width < 1)
+    throw Error("pad2d: nothing would be left of the input " + x.to_string());
+  return geometry;
+}
+
+Tensor pad2d(const Tensor& x, const Padding& padding) {
+  const WindowGeometry geometry = pad2d_geometry(x.shape(), padding);
+  Tensor y = Tensor::empty(x.backend(), geometry.output(), x.dtype());
+  x.backend().window(geometry, x.read(), y.write());
+  if (is_recording({x})) record(y, {x}, std::make_unique<PadFunction>(geometry));
   return y;
 }
 

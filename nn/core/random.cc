@@ -11,13 +11,6 @@
 namespace dlaunch::nn {
 namespace {
 
-std::uint32_t low_word(std::uint64_t value) {
-  return static_cast<std::uint32_t>(value);
-}
-std::uint32_t high_word(std::uint64_t value) {
-  return static_cast<std::uint32_t>(value >> 32);
-}
-
 constexpr float kUnit = 0x1p-24F;  // a uniform number is one of 2^24 equally spaced ones
 
 }  // namespace
@@ -46,12 +39,7 @@ float Generator::uniform(float low, float high) {
 
 std::uint32_t Generator::below(std::uint32_t bound) {
   if (bound == 0) throw Error("random numbers below 0 were asked for");
-  std::uint64_t product = std::uint64_t{(*this)()} * bound;
-  if (low_word(product) < bound) {
-    const std::uint32_t threshold = (0U - bound) % bound;
-    while (low_word(product) < threshold) product = std::uint64_t{(*this)()} * bound;
-  }
-  return high_word(product);
+  return random_below(bound, *this);
 }
 
 float Generator::normal(float mean, float deviation) {

@@ -56,6 +56,18 @@ struct RandomState {
   friend bool operator==(const RandomState&, const RandomState&) = default;
 };
 
+/// Uniform in [0, bound) without bias (Lemire 2019), from the 32 random bits that each call of
+/// `next` gives; bound > 0.
+template <typename Next>
+constexpr std::uint32_t random_below(std::uint32_t bound, Next&& next) {
+  std::uint64_t product = std::uint64_t{next()} * bound;
+  if (static_cast<std::uint32_t>(product) < bound) {
+    const std::uint32_t threshold = (0U - bound) % bound;
+    while (static_cast<std::uint32_t>(product) < threshold) product = std::uint64_t{next()} * bound;
+  }
+  return static_cast<std::uint32_t>(product >> 32);
+}
+
 /// Not safe for use by several threads at once; copies continue independently from the same point.
 class Generator {
  public:
@@ -78,7 +90,7 @@ class Generator {
 
   /// Uniform in [low, high); 24 random bits.
   float uniform(float low = 0.0F, float high = 1.0F);
-  /// Uniform in [0, bound) without bias (Lemire 2019); bound > 0.
+  /// Uniform in [0, bound) without bias; Error if bound is 0.
   std::uint32_t below(std::uint32_t bound);
   /// Gaussian, by Box and Muller's transform.
   float normal(float mean = 0.0F, float deviation = 1.0F);

@@ -106,11 +106,23 @@ class CpuBackend : public Backend {
                                 const float* dy, ArrayRef dx) override {
     cpu::global_avg_pool_backward(n, pixels, channels, dy, dx);
   }
+  void augment(const AugmentedBatch& batch, ArrayRef y) override { cpu::augment(batch, y); }
+  void window(const WindowGeometry& geometry, ConstArrayRef x, ArrayRef y) override {
+    cpu::window(geometry, x, y);
+  }
 
   void cross_entropy(std::int64_t n, std::int64_t classes, const float* logits,
                      const std::int32_t* labels, float smoothing, float* loss,
                      float* gradient) override {
     cpu::cross_entropy(n, classes, logits, labels, smoothing, loss, gradient);
+  }
+
+  void activate(Activation activation, std::int64_t count, ConstArrayRef x, ArrayRef y) override {
+    cpu::activate(activation, count, x, y);
+  }
+  void activate_backward(Activation activation, std::int64_t count, ConstArrayRef x,
+                         ConstArrayRef dy, ArrayRef dx) override {
+    cpu::activate_backward(activation, count, x, dy, dx);
   }
 
   void celu(std::int64_t count, float alpha, const float* x, float* y) override {

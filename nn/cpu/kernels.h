@@ -35,9 +35,19 @@ void global_avg_pool(std::int64_t n, std::int64_t pixels, std::int64_t channels,
 void global_avg_pool_backward(std::int64_t n, std::int64_t pixels, std::int64_t channels,
                               const float* dy, ArrayRef dx);
 
+void window(const WindowGeometry& geometry, ConstArrayRef x, ArrayRef y);
+
+// augment.cc
+void augment(const AugmentedBatch& batch, ArrayRef y);
+
 // celu.cc
 void celu(std::int64_t count, float alpha, const float* x, float* y);
 void celu_backward(std::int64_t count, float alpha, const float* y, const float* dy, float* dx);
+
+// smooth_activations.cc
+void activate(Activation activation, std::int64_t count, ConstArrayRef x, ArrayRef y);
+void activate_backward(Activation activation, std::int64_t count, ConstArrayRef x, ConstArrayRef dy,
+                       ArrayRef dx);
 
 // cross_entropy.cc
 void cross_entropy(std::int64_t n, std::int64_t classes, const float* logits,

@@ -183,7 +183,36 @@ void for_each_image(std::int64_t n, std::int64_t size, const Function& function)
   });
 }
 
+template <typename T>
+void window_of_image(const WindowGeometry& g, const T* x, T* y) {
+  const std::int64_t first = std::clamp<std::int64_t>(-g.left, 0, g.out_width);
+  const std::int64_t last = std::clamp<std::int64_t>(g.width - g.left, first, g.out_width);
+  for (std::int64_t r = 0; r < g.out_height; ++r) {
+    T* const row = y + r * g.out_width * g.channels;
+    const std::int64_t from = r + g.top;
+    const bool inside = from >= 0 && from < g.height && last > first;
+    const std::int64_t begin = inside ? first * g.channels : 0;
+    const std::int64_t end = inside ? last * g.channels : 0;
+    std::fill(row, row + begin, T{});
+    if (inside) {
+      const T* const source = x + (from * g.width + first + g.left) * g.channels;
+      std::copy(source, source + (end - begin), row + begin);
+    }
+    std::fill(row + end, row + g.out_width * g.channels, T{});
+  }
+}
+
 }  // namespace
+
+void window(const WindowGeometry& geometry, ConstArrayRef x, ArrayRef y) {
+  const std::int64_t in = geometry.height * geometry.width * geometry.channels;
+  const std::int64_t out = geometry.out_height * geometry.out_width * geometry.channels;
+  visit_activation(y.dtype, [&]<typename T>() {
+    for_each_image(geometry.n, out, [&](std::int64_t i) {
+      window_of_image(geometry, as<T>(x) + i * in, as<T>(y) + i * out);
+    });
+  });
+}
 
 void max_pool2d(const PoolGeometry& geometry, ConstArrayRef x, ArrayRef y, std::uint8_t* argmax) {
   const std::int64_t in = geometry.height * geometry.width * geometry.channels;

@@ -126,11 +126,25 @@ class Cuda final : public CudaBackend {
                                 const float* dy, ArrayRef dx) override {
     cuda::global_avg_pool_backward(device_, n, pixels, channels, dy, dx);
   }
+  void augment(const AugmentedBatch& batch, ArrayRef y) override {
+    cuda::augment(device_, batch, y);
+  }
+  void window(const WindowGeometry& geometry, ConstArrayRef x, ArrayRef y) override {
+    cuda::window(device_, geometry, x, y);
+  }
 
   void cross_entropy(std::int64_t n, std::int64_t classes, const float* logits,
                      const std::int32_t* labels, float smoothing, float* loss,
                      float* gradient) override {
     cuda::cross_entropy(device_, n, classes, logits, labels, smoothing, loss, gradient);
+  }
+
+  void activate(Activation activation, std::int64_t count, ConstArrayRef x, ArrayRef y) override {
+    cuda::activate(device_, activation, count, x, y);
+  }
+  void activate_backward(Activation activation, std::int64_t count, ConstArrayRef x,
+                         ConstArrayRef dy, ArrayRef dx) override {
+    cuda::activate_backward(device_, activation, count, x, dy, dx);
   }
 
   void celu(std::int64_t count, float alpha, const float* x, float* y) override {

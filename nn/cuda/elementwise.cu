@@ -1,5 +1,6 @@
 // One thread per pack of elements, in loops through the whole grid. A thread has read all it needs
 // before it writes, so results may lie where the arguments do.
+#include "nn/core/smooth_activations.h"
 #include "nn/cuda/check.h"
 #include "nn/cuda/kernels.h"
 #include "nn/cuda/launch.cuh"
@@ -104,6 +105,22 @@ struct Celu {
   float alpha;
   __device__ float operator()(float x) const { return x < 0.0F ? alpha * expm1f(x / alpha) : x; }
 };
+struct GeluForward {
+  __device__ float operator()(float x) const { return x * gelu_phi(erff(x * kRootHalf)); }
+};
+struct GeluBackward {
+  __device__ float operator()(float x, float dy) const {
+    return dy * gelu_slope(x, gelu_phi(erff(x * kRootHalf)), expf(-0.5F * x * x));
+  }
+};
+struct SiluForward {
+  __device__ float operator()(float x) const { return x * silu_sigmoid(expf(-x)); }
+};
+struct SiluBackward {
+  __device__ float operator()(float x, float dy) const {
+    return dy * silu_slope(x, silu_sigmoid(expf(-x)));
+  }
+};
 struct CeluBackward {
   float alpha;
   __device__ float operator()(float y, float dy) const {
@@ -151,6 +168,28 @@ void relu_backward(Device& device, std::int64_t count, ConstArrayRef y, ConstArr
                    ArrayRef dx) {
   visit_activation(dx.dtype, [&]<typename T>() {
     start_two(device, "relu backward", count, ReluBackward{}, as<T>(y), as<T>(dy), as<T>(dx));
+  });
+}
+
+void activate(Device& device, Activation activation, std::int64_t count, ConstArrayRef x,
+              ArrayRef y) {
+  visit_activation(y.dtype, [&]<typename T>() {
+    if (activation == Activation::kGelu) {
+      start_one(device, "gelu", count, GeluForward{}, as<T>(x), as<T>(y));
+    } else {
+      start_one(device, "silu", count, SiluForward{}, as<T>(x), as<T>(y));
+    }
+  });
+}
+
+void activate_backward(Device& device, Activation activation, std::int64_t count, ConstArrayRef x,
+                       ConstArrayRef dy, ArrayRef dx) {
+  visit_activation(dx.dtype, [&]<typename T>() {
+    if (activation == Activation::kGelu) {
+      start_two(device, "gelu backward", count, GeluBackward{}, as<T>(x), as<T>(dy), as<T>(dx));
+    } else {
+      start_two(device, "silu backward", count, SiluBackward{}, as<T>(x), as<T>(dy), as<T>(dx));
+    }
   });
 }
 

@@ -19,6 +19,10 @@ void scale(Device& device, std::int64_t count, float factor, const float* scale_
 void relu(Device& device, std::int64_t count, ConstArrayRef x, ArrayRef y);
 void relu_backward(Device& device, std::int64_t count, ConstArrayRef y, ConstArrayRef dy,
                    ArrayRef dx);
+void activate(Device& device, Activation activation, std::int64_t count, ConstArrayRef x,
+              ArrayRef y);
+void activate_backward(Device& device, Activation activation, std::int64_t count, ConstArrayRef x,
+                       ConstArrayRef dy, ArrayRef dx);
 void celu(Device& device, std::int64_t count, float alpha, const float* x, float* y);
 void celu_backward(Device& device, std::int64_t count, float alpha, const float* y, const float* dy,
                    float* dx);
@@ -38,6 +42,9 @@ void add_to_rows(Device& device, std::int64_t rows, std::int64_t columns, const 
 void accumulate_column_sums(Device& device, std::int64_t rows, std::int64_t columns,
                             ConstArrayRef x, float* sums);
 
+// augment.cu
+void augment(Device& device, const AugmentedBatch& batch, ArrayRef y);
+
 // pooling.cu
 void max_pool2d(Device& device, const PoolGeometry& geometry, ConstArrayRef x, ArrayRef y,
                 std::uint8_t* argmax);
@@ -47,6 +54,7 @@ void global_avg_pool(Device& device, std::int64_t n, std::int64_t pixels, std::i
                      ConstArrayRef x, float* y);
 void global_avg_pool_backward(Device& device, std::int64_t n, std::int64_t pixels,
                               std::int64_t channels, const float* dy, ArrayRef dx);
+void window(Device& device, const WindowGeometry& geometry, ConstArrayRef x, ArrayRef y);
 
 // cross_entropy.cu
 void cross_entropy(Device& device, std::int64_t n, std::int64_t classes, const float* logits,

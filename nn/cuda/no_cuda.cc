@@ -1,6 +1,7 @@
 // In place of the CUDA backend, in a build without CUDA.
 #include "nn/core/error.h"
 #include "nn/cuda/cuda_backend.h"
+#include "nn/cuda/device_timer.h"
 
 namespace dlaunch::nn {
 
@@ -17,6 +18,10 @@ int cuda_devices() {
 }
 
 std::unique_ptr<CudaBackend> make_cuda_backend(const CudaOptions& /*options*/) {
+  throw Error(why_no_cuda());
+}
+
+std::unique_ptr<DeviceTimer> make_device_timer(const CudaBackend& /*backend*/) {
   throw Error(why_no_cuda());
 }
 

@@ -100,7 +100,36 @@ __global__ void mean_of_images_backward(std::int64_t n, std::int64_t pixels, std
     store(dx[row * channels + channel], dy[row / pixels * channels + channel] * scale);
 }
 
+template <typename T>
+__global__ void window_of_images(WindowGeometry g, const T* x, T* y) {
+  const std::int64_t channel = first_channel<1>();
+  if (channel >= g.channels) return;
+  const std::int64_t pixels = g.n * g.out_height * g.out_width;
+  for (std::int64_t index = first_row(); index < pixels; index += row_step()) {
+    const Pixel at = pixel_at(index, g.out_height, g.out_width);
+    const std::int64_t row = at.row + g.top;
+    const std::int64_t column = at.column + g.left;
+    const bool inside = row >= 0 && row < g.height && column >= 0 && column < g.width;
+    T& to = y[index * g.channels + channel];
+    if (inside) {
+      to = x[((at.image * g.height + row) * g.width + column) * g.channels + channel];
+    } else {
+      store(to, 0.0F);
+    }
+  }
+}
+
 }  // namespace
+
+void window(Device& device, const WindowGeometry& geometry, ConstArrayRef x, ArrayRef y) {
+  const std::int64_t pixels = geometry.n * geometry.out_height * geometry.out_width;
+  if (pixels * geometry.channels == 0) return;
+  const auto [grid, block] = row_tiles(pixels, geometry.channels);
+  visit_activation(y.dtype, [&, grid = grid, block = block]<typename T>() {
+    window_of_images<<<grid, block, 0, device.stream()>>>(geometry, as<T>(x), as<T>(y));
+  });
+  check_launch("pad2d");
+}
 
 void max_pool2d(Device& device, const PoolGeometry& geometry, ConstArrayRef x, ArrayRef y,
                 std::uint8_t* argmax) {

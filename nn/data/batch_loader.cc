@@ -7,21 +7,22 @@
 #include <thread>
 #include <utility>
 
+#include "nn/data/augment_image.h"
 #include "nn/data/streams.h"
 
 namespace dlaunch::nn {
 
 class BatchLoader::Worker {
  public:
-  Worker(const Dataset& dataset, ImageTransform transform, const BatchLoaderOptions& options)
+  Worker(const Dataset& dataset, const ImageTransform& transform, const BatchLoaderOptions& options)
       : dataset_(dataset),
-        transform_(std::move(transform)),
+        transform_(transform),
         options_(options),
         slots_(options.depth + 1),
         pixels_(transform_.shape().size()) {
     const std::size_t largest = options_.plan.largest_micro_batch();
     for (MicroBatch& slot : slots_) {
-      slot.images.reserve(largest * transform_.shape().size());
+      if (options_.pixels) slot.images.reserve(largest * transform_.shape().size());
       slot.labels.reserve(largest);
       free_.push_back(&slot);
     }
@@ -69,7 +70,7 @@ class BatchLoader::Worker {
       for (std::size_t index = 0; index < plan.micro_batches(step); ++index) {
         MicroBatch* slot = wait_for_slot();
         if (slot == nullptr) return false;
-        const bool made = !slot->images.empty();
+        const bool made = !slot->labels.empty();
         slot->epoch = epoch;
         slot->step = step;
         slot->index = index;
@@ -83,47 +84,73 @@ class BatchLoader::Worker {
   void fill(MicroBatch& batch, std::span<const std::uint32_t> order) {
     const StepPlan& plan = options_.plan;
     const SampleRange range = plan.micro_batch(batch.step, batch.index, options_.rank);
-    const std::size_t image_size = transform_.shape().size();
+    const SampleRange whole = plan.whole_micro_batch(batch.step, batch.index);
     batch.size = range.size();
-    batch.images.resize(batch.size * image_size);
-    batch.labels.resize(batch.size);
-    for (std::size_t i = 0; i < batch.size; ++i)
-      load(order[range.begin + i], batch.epoch, batch.labels[i],
-           std::span(batch.images).subspan(i * image_size, image_size));
-    if (options_.mix.kind != MixKind::kNone) mix(batch, order, range);
+    batch.shape = shape_of(batch);
+    batch.first_place = range.begin;
+    batch.last_place = whole.begin + whole.end - 1 - range.begin;
+    batch.samples.assign(order.begin() + static_cast<std::ptrdiff_t>(range.begin),
+                         order.begin() + static_cast<std::ptrdiff_t>(range.end));
+    read_labels(batch.samples, batch.labels);
+    if (options_.mix.kind != MixKind::kNone) draw_mix_of(batch, order);
+    if (options_.pixels) make_images(batch);
   }
 
-  /// A sample's label and image as the network is to see it in this epoch.
-  void load(std::uint32_t sample, std::uint64_t epoch, std::int32_t& label,
-            std::span<float> image) {
-    label = dataset_.label(sample);
-    dataset_.copy_image(sample, pixels_);
-    if (transform_.augments())
-      transform_.augment(
-          pixels_,
-          Generator(options_.seed, random_stream(RandomPurpose::kAugmentation, epoch, sample)),
-          image);
-    else
-      transform_.normalise(pixels_, image);
+  /// In this step, by the stages of options_.resize.
+  ImageShape shape_of(const MicroBatch& batch) const {
+    ImageShape shape = transform_.shape();
+    const double progress =
+        static_cast<double>(batch.epoch) +
+        static_cast<double>(batch.step) / static_cast<double>(options_.plan.steps());
+    for (const ResizeStage& stage : options_.resize) {
+      if (progress >= stage.until_epochs) continue;
+      shape.height = shape.width = stage.side;
+      break;
+    }
+    return shape;
+  }
+
+  void read_labels(const std::vector<std::uint32_t>& samples, std::vector<std::int32_t>& labels) {
+    labels.clear();
+    for (const std::uint32_t sample : samples) labels.push_back(dataset_.label(sample));
   }
 
   /// An image's partner is the one at the same distance from the end of the micro-batch.
-  void mix(MicroBatch& batch, std::span<const std::uint32_t> order, const SampleRange& range) {
-    const StepPlan& plan = options_.plan;
-    const std::size_t place = batch.step * plan.micro_batches(0) + batch.index;
-    const Mix how =
-        draw_mix(options_.mix, transform_.shape(),
+  void draw_mix_of(MicroBatch& batch, std::span<const std::uint32_t> order) {
+    const std::size_t place = batch.step * options_.plan.micro_batches(0) + batch.index;
+    batch.mix =
+        draw_mix(options_.mix, batch.shape,
                  Generator(options_.seed, random_stream(RandomPurpose::kMix, batch.epoch, place)));
-    batch.own_share = how.own_share;
-    batch.partner_labels.resize(batch.size);
-    partner_.resize(transform_.shape().size());
-    const SampleRange whole = plan.whole_micro_batch(batch.step, batch.index);
+    batch.own_share = batch.mix.own_share;
+    batch.partners.clear();
+    for (std::size_t i = 0; i < batch.size; ++i)
+      batch.partners.push_back(order[batch.last_place - i]);
+    read_labels(batch.partners, batch.partner_labels);
+  }
+
+  void make_images(MicroBatch& batch) {
+    const AugmentationPlan plan = plan_of(transform_, batch, options_.plan.samples());
+    const std::size_t image_size = batch.shape.size();
+    batch.images.resize(batch.size * image_size);
+    partner_.resize(image_size);
     for (std::size_t i = 0; i < batch.size; ++i) {
-      const std::size_t partner = whole.begin + whole.end - 1 - (range.begin + i);
-      load(order[partner], batch.epoch, batch.partner_labels[i], partner_);
-      apply_mix(how, transform_.shape(), partner_,
-                std::span(batch.images).subspan(i * partner_.size(), partner_.size()));
+      ImagePlace at = first_place_of(batch, options_.seed);
+      at.sample = batch.samples[i];
+      at.place = batch.first_place + i;
+      const auto image = std::span(batch.images).subspan(i * image_size, image_size);
+      load(plan, at, image);
+      if (batch.partners.empty()) continue;
+      at.sample = batch.partners[i];
+      at.place = batch.last_place - i;
+      load(plan, at, partner_);
+      apply_mix(batch.mix, batch.shape, partner_, image);
     }
+  }
+
+  /// An image as the network is to see it in this epoch.
+  void load(const AugmentationPlan& plan, const ImagePlace& at, std::span<float> image) {
+    dataset_.copy_image(at.sample, pixels_);
+    augment_image(plan, transform_.augments() ? draw_image(plan, at) : ImageDraw{}, pixels_, image);
   }
 
   MicroBatch* wait_for_slot() {
@@ -161,9 +188,19 @@ class BatchLoader::Worker {
   std::thread thread_;
 };
 
-BatchLoader::BatchLoader(const Dataset& dataset, ImageTransform transform,
+ImagePlace first_place_of(const MicroBatch& batch, std::uint64_t seed) {
+  return {.seed = seed, .epoch = batch.epoch, .step = batch.step, .place = batch.first_place};
+}
+
+AugmentationPlan plan_of(const ImageTransform& transform, const MicroBatch& batch,
+                         std::size_t samples) {
+  const bool stored = batch.shape == transform.shape();
+  return transform.plan(stored ? 0 : batch.shape.height, samples);
+}
+
+BatchLoader::BatchLoader(const Dataset& dataset, const ImageTransform& transform,
                          const BatchLoaderOptions& options)
-    : worker_(std::make_unique<Worker>(dataset, std::move(transform), options)) {}
+    : worker_(std::make_unique<Worker>(dataset, transform, options)) {}
 
 BatchLoader::~BatchLoader() = default;
 

@@ -16,12 +16,11 @@ double draw_beta(double alpha, Generator& generator) {
 }
 
 /// [begin, end) of `side` pixels around a random place, cut at the edges.
-void draw_interval(double side, std::size_t size, Generator& generator, std::size_t& begin,
-                   std::size_t& end) {
+void draw_interval(double side, std::size_t size, Generator& generator, int& begin, int& end) {
   const auto centre = static_cast<double>(generator.below(static_cast<std::uint32_t>(size)));
   const auto length = static_cast<double>(size);
-  begin = static_cast<std::size_t>(std::clamp(std::floor(centre - side / 2), 0.0, length));
-  end = static_cast<std::size_t>(std::clamp(std::floor(centre + side / 2), 0.0, length));
+  begin = static_cast<int>(std::clamp(std::floor(centre - side / 2), 0.0, length));
+  end = static_cast<int>(std::clamp(std::floor(centre + side / 2), 0.0, length));
 }
 
 }  // namespace
@@ -46,17 +45,13 @@ Mix draw_mix(const MixOptions& options, const ImageShape& shape, Generator gener
 
 void apply_mix(const Mix& mix, const ImageShape& shape, std::span<const float> partner,
                std::span<float> image) {
-  if (!mix.rectangle) {
-    for (std::size_t i = 0; i < image.size(); ++i)
-      image[i] = mix.own_share * image[i] + (1 - mix.own_share) * partner[i];
-    return;
-  }
-  for (std::size_t y = mix.top; y < mix.bottom; ++y) {
-    const std::size_t begin = (y * shape.width + mix.left) * shape.channels;
-    std::copy_n(partner.begin() + static_cast<std::ptrdiff_t>(begin),
-                (mix.right - mix.left) * shape.channels,
-                image.begin() + static_cast<std::ptrdiff_t>(begin));
-  }
+  const auto height = static_cast<int>(shape.height);
+  const auto width = static_cast<int>(shape.width);
+  std::size_t i = 0;
+  for (int y = 0; y < height; ++y)
+    for (int x = 0; x < width; ++x)
+      for (std::size_t c = 0; c < shape.channels; ++c, ++i)
+        image[i] = mixed(mix, y, x, image[i], partner[i]);
 }
 
 }  // namespace dlaunch::nn

@@ -10,6 +10,7 @@
 #include <span>
 
 #include "nn/core/random.h"
+#include "nn/data/augmentation.h"
 #include "nn/data/dataset.h"
 
 namespace dlaunch::nn {
@@ -24,13 +25,6 @@ enum class MixKind {
 struct MixOptions {
   MixKind kind = MixKind::kNone;
   double alpha = 1;  // shares are drawn from Beta(alpha, alpha)
-};
-
-/// How a micro-batch is mixed.
-struct Mix {
-  float own_share = 1;  // of an image in its mixture, and of its label in the loss
-  bool rectangle = false;
-  std::size_t top = 0, bottom = 0, left = 0, right = 0;  // what comes from the partner (CutMix)
 };
 
 /// Draws one; without options.kind the mix that changes nothing.

@@ -37,6 +37,7 @@ class StepPlan {
   StepPlan(std::size_t samples, std::size_t samples_per_step, std::size_t micro_batches,
            std::size_t ranks);
 
+  std::size_t samples() const { return samples_; }
   std::size_t steps() const;
   std::size_t micro_batches(std::size_t step) const;
   /// Over all ranks.

@@ -14,6 +14,8 @@ enum class RandomPurpose : std::uint8_t {
   kSyntheticPattern,  // minor: class
   kSyntheticSample,   // major: split, minor: sample
   kMix,               // major: epoch, minor: micro-batch of the epoch
+  kFlip,              // minor: sample
+  kBatchCrop,         // major: epoch, minor: step of the epoch
 };
 
 /// 24 bits of `major` and 32 of `minor` tell places apart.

@@ -116,9 +116,10 @@ BatchNorm::BatchNorm(Backend& backend, std::int64_t channels, BatchNormOptions o
     : channels_(channels), options_(options), label_(std::move(label)), group_(group) {
   if (channels < 1) throw Error(label_ + ": there must be at least one channel");
   const std::vector<float> ones(static_cast<std::size_t>(channels), 1.0F);
-  if (options.affine) {
+  if (options.affine && options.scale)
     weight_ =
         add_parameter("weight", Tensor::from(backend, {channels}, ones), ParameterKind::kNorm);
+  if (options.affine) {
     bias_ = add_parameter("bias", Tensor::zeros(backend, {channels}), ParameterKind::kNorm);
   }
   if (options.track_running_stats) {
@@ -190,7 +191,10 @@ Tensor BatchNorm::finished_statistics(const Tensor& input, bool of_batch, Commun
 
 std::string BatchNorm::kind() const {
   return std::string(group_ == nullptr ? "BatchNorm(" : "SyncBatchNorm(") +
-         std::to_string(channels_) + (options_.affine ? "" : ", no affine") +
+         std::to_string(channels_) +
+         (!options_.affine ? ", no affine"
+          : options_.scale ? ""
+                           : ", no scale") +
          (options_.relu ? ", ReLU)" : ")");
 }
 

@@ -17,6 +17,7 @@ struct BatchNormOptions {
   double eps = 1e-5;
   double momentum = 0.1;            // weight of the new batch in the running statistics
   bool affine = true;               // parameters "weight" (ones) and "bias" (zeros)
+  bool scale = true;                // if affine: whether there is a "weight"
   bool track_running_stats = true;  // buffers "running_mean" (zeros) and "running_var" (ones)
   bool relu = false;                // the result goes through ReLU, in the same pass
 };

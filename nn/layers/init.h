@@ -9,6 +9,8 @@ namespace dlaunch::nn {
 /// How a layer's weights begin.
 enum class Initialisation {
   kUniform,        // kaiming_uniform with a = sqrt(5), torch's default: U(+-1 / sqrt(fan_in))
+  kUnitDeviation,  // kUniform, divided by the values' own deviation
+  kDirac,          // kUniform, but the first `in` outputs begin as the inputs of the same number
   kKaimingFanOut,  // normal with deviation sqrt(2 / fan_out) (He et al. 2015), for residual nets
 };
 

@@ -4,11 +4,10 @@
 
 namespace dlaunch::nn {
 
-Linear::Linear(Backend& backend, std::int64_t in, std::int64_t out, Generator& generator,
-               bool bias) {
-  weight_ =
-      add_parameter("weight", make_weights(backend, {out, in}, Initialisation::kUniform, generator),
-                    ParameterKind::kWeight);
+Linear::Linear(Backend& backend, std::int64_t in, std::int64_t out, Generator& generator, bool bias,
+               Initialisation initialisation) {
+  weight_ = add_parameter("weight", make_weights(backend, {out, in}, initialisation, generator),
+                          ParameterKind::kWeight);
   if (bias) {
     bias_ = add_parameter("bias", make_bias(backend, out, in, generator), ParameterKind::kBias);
   }

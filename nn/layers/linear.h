@@ -10,7 +10,7 @@ namespace dlaunch::nn {
 class Linear : public Module {
  public:
   Linear(Backend& backend, std::int64_t in, std::int64_t out, Generator& generator,
-         bool bias = true);
+         bool bias = true, Initialisation initialisation = Initialisation::kUniform);
 
   Tensor forward(Tensor input) override;
   std::string kind() const override;

@@ -12,18 +12,26 @@ namespace dlaunch::nn {
 
 struct PatchCovariance::Sum {
   Eigen::MatrixXd products;
+  Eigen::VectorXd sums;
   Eigen::MatrixXf patches;  // of one image
 };
 
-PatchWhitening::PatchWhitening(Backend& backend, std::int64_t in, std::int64_t kernel,
-                               Generator& generator)
-    : options_{.padding = kernel / 2} {
-  weight_ = add_buffer("weight", make_weights(backend, {kernel * kernel * in, kernel, kernel, in},
+PatchWhitening::PatchWhitening(Backend& backend, std::int64_t in, Generator& generator,
+                               const PatchWhiteningOptions& options)
+    : options_(options) {
+  const std::int64_t kernel = options.kernel;
+  const std::int64_t out = kernel * kernel * in * (options.negated ? 2 : 1);
+  weight_ = add_buffer("weight", make_weights(backend, {out, kernel, kernel, in},
                                               Initialisation::kUniform, generator));
+  if (options.bias == StemBias::kZeros)
+    bias_ = add_parameter("bias", Tensor::zeros(backend, {out}), ParameterKind::kStem);
+  if (options.bias == StemBias::kRandom)
+    bias_ = add_parameter("bias", make_bias(backend, out, kernel * kernel * in, generator),
+                          ParameterKind::kStem);
 }
 
 Tensor PatchWhitening::forward(Tensor input) {
-  return conv2d(input, weight_, Tensor(), options_);
+  return conv2d(convert(std::move(input), options_.compute_type), weight_, bias_, convolution());
 }
 
 std::string PatchWhitening::kind() const {
@@ -33,7 +41,7 @@ std::string PatchWhitening::kind() const {
 }
 
 Shape PatchWhitening::output_shape(const Shape& input) const {
-  return conv2d_geometry(input, weight_.shape(), options_).output();
+  return conv2d_geometry(input, weight_.shape(), convolution()).output();
 }
 
 std::int64_t PatchWhitening::multiply_adds(const Shape& input) const {
@@ -44,6 +52,7 @@ PatchCovariance::PatchCovariance(std::int64_t kernel, std::int64_t channels)
     : kernel_(kernel), channels_(channels), sum_(std::make_unique<Sum>()) {
   const std::int64_t size = kernel * kernel * channels;
   sum_->products = Eigen::MatrixXd::Zero(size, size);
+  sum_->sums = Eigen::VectorXd::Zero(size);
 }
 
 PatchCovariance::~PatchCovariance() = default;
@@ -61,13 +70,16 @@ void PatchCovariance::add(std::span<const float> image, std::int64_t height, std
             Eigen::Map<const Eigen::VectorXf>(from, row);
       }
   sum_->products += (sum_->patches * sum_->patches.transpose()).cast<double>();
+  sum_->sums += sum_->patches.rowwise().sum().cast<double>();
   patches_ += rows * columns;
 }
 
-std::vector<float> PatchCovariance::filters(double eps) const {
+std::vector<float> PatchCovariance::filters(double eps, bool centred) const {
   if (patches_ == 0) throw Error("whitening: the images have no patches");
+  Eigen::MatrixXd products = sum_->products;
+  if (centred) products -= sum_->sums * sum_->sums.transpose() / static_cast<double>(patches_);
   const Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd> solver(
-      sum_->products / std::max(1.0, static_cast<double>(patches_ - 1)));
+      products / std::max(1.0, static_cast<double>(patches_ - 1)));
   std::vector<float> filters;
   for (Eigen::Index i = solver.eigenvalues().size(); i-- > 0;) {  // eigenvalues ascend
     Eigen::VectorXd vector = solver.eigenvectors().col(i);
@@ -80,17 +92,20 @@ std::vector<float> PatchCovariance::filters(double eps) const {
   return filters;
 }
 
-void fill_whitening(const Module& network, const std::function<void(PatchCovariance&)>& images_of) {
+void fill_whitening(
+    const Module& network,
+    const std::function<void(PatchCovariance& covariance, std::size_t images)>& images_of) {
   for (const auto& [name, child] : network.children()) {
     fill_whitening(*child, images_of);
     const auto* const layer = dynamic_cast<const PatchWhitening*>(child.get());
     if (layer == nullptr) continue;
-    const Shape& shape = layer->weight().shape();
-    PatchCovariance covariance(shape[1], shape[3]);
-    images_of(covariance);
-    const std::vector<float> filters = covariance.filters();
-    layer->weight().backend().copy_from_host(layer->weight().data<float>(), filters.data(),
-                                             filters.size() * sizeof(float));
+    const PatchWhiteningOptions& options = layer->options();
+    PatchCovariance covariance(options.kernel, layer->weight().shape()[3]);
+    images_of(covariance, options.images);
+    std::vector<float> filters = covariance.filters(options.eps, options.centred);
+    const std::size_t count = filters.size();
+    for (std::size_t i = 0; options.negated && i < count; ++i) filters.push_back(-filters[i]);
+    layer->weight().set_values<float>(filters);
   }
 }
 

@@ -13,12 +13,28 @@
 
 namespace dlaunch::nn {
 
-/// [N, H, W, in] -> [N, H, W, kernel * kernel * in], with zeros around the image so that its size
-/// stays (odd kernels). The filters are the buffer "weight"; random until somebody fills it, so
-/// fill it on one rank and broadcast it like all buffers.
+/// The trained bias, of ParameterKind::kStem.
+enum class StemBias { kNone, kZeros, kRandom };  // random: as torch begins a convolution's
+
+/// Which filters there are, and from what images.
+struct PatchWhiteningOptions {
+  std::int64_t kernel = 3;
+  bool pad = true;       // zeros around the image, so that its size stays (odd kernels)
+  bool negated = false;  // every filter, and then every one with the other sign
+  StemBias bias = StemBias::kNone;
+  bool centred = false;              // covariance about the patches' mean
+  double eps = 1e-2;                 // added to the eigenvalues
+  std::size_t images = 10000;        // the first ones of the training set
+  DType compute_type = DType::kF32;  // the input is converted to it, and the result has it
+};
+
+/// [N, H, W, in] -> [N, H', W', kernel * kernel * in], twice as many channels if negated. The
+/// filters are the buffer "weight"; random until somebody fills it, so fill it on one rank and
+/// broadcast it like all buffers.
 class PatchWhitening : public Module {
  public:
-  PatchWhitening(Backend& backend, std::int64_t in, std::int64_t kernel, Generator& generator);
+  PatchWhitening(Backend& backend, std::int64_t in, Generator& generator,
+                 const PatchWhiteningOptions& options = {});
 
   Tensor forward(Tensor input) override;
   std::string kind() const override;
@@ -27,10 +43,14 @@ class PatchWhitening : public Module {
 
   /// [out, kernel, kernel, in].
   const Tensor& weight() const { return weight_; }
+  const PatchWhiteningOptions& options() const { return options_; }
 
  private:
-  Conv2dOptions options_;
+  Conv2dOptions convolution() const { return {.padding = options_.pad ? options_.kernel / 2 : 0}; }
+
+  PatchWhiteningOptions options_;
   Tensor weight_;
+  Tensor bias_;  // undefined without bias
 };
 
 /// The filters for given images. One thread at a time.
@@ -43,11 +63,11 @@ class PatchCovariance {
 
   /// Takes in all patches of an image [height, width, channels].
   void add(std::span<const float> image, std::int64_t height, std::int64_t width);
-  /// [kernel * kernel * channels][kernel, kernel, channels]: the eigenvectors of the uncentred
-  /// covariance (the sum over the patches over their number - 1), each over sqrt(its eigenvalue +
-  /// eps), from the largest eigenvalue down. Their signs are such that the element of largest
-  /// magnitude is positive. Error if there was no patch.
-  std::vector<float> filters(double eps = 1e-2) const;
+  /// [kernel * kernel * channels][kernel, kernel, channels]: the eigenvectors of the covariance
+  /// (the sum over the patches over their number - 1; about zero or, if `centred`, about their
+  /// mean), each over sqrt(its eigenvalue + eps), from the largest eigenvalue down. Their signs are
+  /// such that the element of largest magnitude is positive. Error if there was no patch.
+  std::vector<float> filters(double eps, bool centred) const;
 
  private:
   struct Sum;
@@ -58,7 +78,9 @@ class PatchCovariance {
 };
 
 /// Fills the filters of the network's whitening layers, wherever they are, if it has any, calling
-/// `images_of` for the covariance to be filled from images as the network sees them.
-void fill_whitening(const Module& network, const std::function<void(PatchCovariance&)>& images_of);
+/// `images_of` for the covariance to be filled from that many images as the network sees them.
+void fill_whitening(
+    const Module& network,
+    const std::function<void(PatchCovariance& covariance, std::size_t images)>& images_of);
 
 }  // namespace dlaunch::nn

@@ -18,4 +18,17 @@ Shape GlobalAvgPool::output_shape(const Shape& input) const {
   return {input[0], input[3]};
 }
 
+Tensor GlobalMaxPlusMean::forward(Tensor input) {
+  const Shape shape = output_shape(input.shape());
+  const Tensor highest = max_pool2d(input, {.kernel = input.shape()[1]});
+  return add(convert(reshape(highest, shape), DType::kF32), global_avg_pool(input));
+}
+
+Shape GlobalMaxPlusMean::output_shape(const Shape& input) const {
+  if (input.rank() != 4 || input[1] != input[2])
+    throw Error("GlobalMaxPlusMean does not fit an input " + input.to_string());
+  (void)max_pool2d_geometry(input, {.kernel = input[1]});
+  return {input[0], input[3]};
+}
+
 }  // namespace dlaunch::nn

@@ -25,4 +25,12 @@ class GlobalAvgPool : public Module {
   Shape output_shape(const Shape& input) const override;
 };
 
+/// [N, H, H, C] -> [N, C], the maximum over the pixels plus the mean over them, in f32.
+class GlobalMaxPlusMean : public Module {
+ public:
+  Tensor forward(Tensor input) override;
+  std::string kind() const override { return "GlobalMaxPlusMean"; }
+  Shape output_shape(const Shape& input) const override;
+};
+
 }  // namespace dlaunch::nn

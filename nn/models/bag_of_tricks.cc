@@ -4,10 +4,12 @@
 #include <string>
 #include <utility>
 
+#include "nn/layers/activations.h"
 #include "nn/layers/flatten.h"
 #include "nn/layers/ghost_batch_norm.h"
 #include "nn/layers/patch_whitening.h"
 #include "nn/layers/pooling.h"
+#include "nn/layers/residual.h"
 
 namespace dlaunch::nn {
 namespace {
@@ -15,30 +17,6 @@ namespace {
 constexpr float kCeluAlpha = 0.3F;
 constexpr float kLogitFactor = 0.125F;
 constexpr std::int64_t kGhostParts = 16;  // of the batch of all ranks
-
-class Celu : public Module {
- public:
-  Tensor forward(Tensor input) override { return celu(std::move(input), kCeluAlpha); }
-  std::string kind() const override { return "CELU"; }
-  Shape output_shape(const Shape& input) const override { return input; }
-};
-
-class LogitScale : public Module {
- public:
-  Tensor forward(Tensor input) override { return scale(std::move(input), kLogitFactor); }
-  std::string kind() const override { return "Scale"; }
-  Shape output_shape(const Shape& input) const override { return input; }
-};
-
-/// x + its children, one after the other.
-class Residual : public Sequential {
- public:
-  Tensor forward(Tensor input) override {
-    Tensor shortcut = input;
-    return add(Sequential::forward(std::move(input)), std::move(shortcut));
-  }
-  std::string kind() const override { return "Residual"; }
-};
 
 /// Convolution, (max-pool,) ghost batch norm, CELU.
 void append_block(Sequential& network, const ModelBuilder& builder, const std::string& name,
@@ -52,7 +30,7 @@ void append_block(Sequential& network, const ModelBuilder& builder, const std::s
       std::make_unique<GhostBatchNorm>(
           builder.backend, out,
           GhostBatchNormOptions{.parts = std::max<std::int64_t>(1, kGhostParts / ranks)}));
-  network.append(name + "_celu", std::make_unique<Celu>());
+  network.append(name + "_celu", std::make_unique<Celu>(kCeluAlpha));
 }
 
 void append_residual(Sequential& network, const ModelBuilder& builder, const std::string& name,
@@ -68,9 +46,8 @@ void append_residual(Sequential& network, const ModelBuilder& builder, const std
 std::unique_ptr<Module> make_resnet_bag_of_tricks(const ModelBuilder& builder) {
   auto network = std::make_unique<Sequential>();
   const std::int64_t patch = std::int64_t{3} * 3 * builder.options.channels;
-  network->append("whitening",
-                  std::make_unique<PatchWhitening>(builder.backend, builder.options.channels, 3,
-                                                   builder.generator));
+  network->append("whitening", std::make_unique<PatchWhitening>(
+                                   builder.backend, builder.options.channels, builder.generator));
   append_block(*network, builder, "stem", patch, 64, 1, false);
   append_block(*network, builder, "layer1", 64, 128, 3, true);
   append_residual(*network, builder, "residual1", 128);
@@ -83,7 +60,7 @@ std::unique_ptr<Module> make_resnet_bag_of_tricks(const ModelBuilder& builder) {
   network->append("fc",
                   std::make_unique<Linear>(builder.backend, features, builder.options.num_classes,
                                            builder.generator, false));
-  network->append("scale", std::make_unique<LogitScale>());
+  network->append("scale", std::make_unique<Scale>(kLogitFactor));
   return network;
 }
 

@@ -5,6 +5,7 @@
 #include "nn/models/bag_of_tricks.h"
 #include "nn/models/resnet.h"
 #include "nn/models/small_cnn.h"
+#include "nn/models/speedrun.h"
 
 namespace dlaunch::nn {
 namespace {
@@ -31,7 +32,9 @@ std::vector<NamedModel> all_models() {
            [](const ModelBuilder& builder) {
              return make_resnet(builder, {{64, 2}, {128, 2}, {256, 2}, {512, 2}});
            }},
-          {"resnet_bag_of_tricks", make_resnet_bag_of_tricks}};
+          {"resnet_bag_of_tricks", make_resnet_bag_of_tricks},
+          {"airbench94", make_airbench94},
+          {"speedrun100", make_speedrun100}};
 }
 
 void check(const ModelOptions& options) {

@@ -7,6 +7,7 @@
 //   resnet20/32/44/56  the CIFAR networks of He et al. 2015, section 4.2: 16, 32 and 64 channels
 //   resnet18      [2, 2, 2, 2] basic blocks of 64 to 512 channels behind a 3x3 stem without pooling
 //   resnet_bag_of_tricks  nn/models/bag_of_tricks.h: whitening, ghost batch norm, CELU
+//   airbench94, speedrun100  nn/models/speedrun.h: for the fewest seconds on CIFAR-10 and CIFAR-100
 //
 // The ResNets are in nn/models/resnet.h.
 #pragma once

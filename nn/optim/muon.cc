@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "nn/core/ops.h"
 #include "nn/core/optimizer_formulas.h"
 
 namespace dlaunch::nn {
@@ -82,7 +83,7 @@ std::vector<OptimizerRange> ranges_of(const std::vector<FlatView>& others,
 
 }  // namespace
 
-Tensor orthogonalise(const Tensor& matrix, int iterations) {
+Tensor orthogonalise(const Tensor& matrix, int iterations, DType type) {
   Backend& backend = matrix.backend();
   const std::int64_t rows = matrix.shape()[0];
   const std::int64_t columns = matrix.size() / rows;
@@ -95,24 +96,28 @@ Tensor orthogonalise(const Tensor& matrix, int iterations) {
   const Tensor b = Tensor::empty(backend, {n, n});
   Tensor next = Tensor::empty(backend, {rows, columns});
   for (int i = 0; i < iterations; ++i) {
+    const Tensor factor = convert(x, type);
     backend.matmul({.transpose_a = !wide,
                     .transpose_b = wide,
                     .m = n,
                     .n = n,
                     .k = std::max(rows, columns),
-                    .a = x.read(),
-                    .b = x.read(),
+                    .a = factor.read(),
+                    .b = factor.read(),
                     .c = a.write()});
+    const Tensor square = convert(a, type);
     // b = kB a + kC a a
-    backend.matmul({.m = n, .n = n, .k = n, .a = a.read(), .b = a.read(), .c = b.write()});
+    backend.matmul(
+        {.m = n, .n = n, .k = n, .a = square.read(), .b = square.read(), .c = b.write()});
     scale_in_place(b, kC);
     backend.axpy(b.size(), kB, a.data<const float>(), b.data<float>());
     // next = kA x + b x, or kA x + x b
+    const Tensor polynomial = convert(b, type);
     backend.matmul({.m = rows,
                     .n = columns,
                     .k = n,
-                    .a = wide ? b.read() : x.read(),
-                    .b = wide ? x.read() : b.read(),
+                    .a = wide ? polynomial.read() : factor.read(),
+                    .b = wide ? factor.read() : polynomial.read(),
                     .c = next.write()});
     backend.axpy(next.size(), kA, x.data<const float>(), next.data<float>());
     std::swap(x, next);
@@ -147,7 +152,7 @@ void Muon::begin_step(double learning_rate) {
   std::vector<SgdFactors> of_others;
   for (const OptimizerRange& range : other_ranges_)
     of_others.push_back(sgd_factors(options_.others, range,
-                                    learning_rate * options_.others_factor * range.rate_factor));
+                                    learning_rate * options_.others_factor * rate_factor(range)));
   other_factors_.set(of_others);
 }
 
@@ -187,7 +192,8 @@ void Muon::update_matrix(std::size_t index) {
                  static_cast<std::size_t>(view.count) * sizeof(float));
     backend.axpy(view.count, momentum, velocity.data<const float>(), direction.data<float>());
   }
-  const Tensor step = orthogonalise(direction, options_.iterations);
+  const Tensor step =
+      orthogonalise(direction, options_.iterations, options_.bf16 ? DType::kBF16 : DType::kF32);
   if (options_.scale == MuonScale::kNormalise)
     scale_to_norm(view.parameter, std::sqrt(static_cast<double>(rows)), 0, view.parameter);
   const auto scale_by = [&](const Tensor& tensor, const float* factor) {

@@ -23,6 +23,7 @@ struct MuonOptions {
   bool nesterov = true;
   int iterations = 5;
   MuonScale scale = MuonScale::kOriginal;
+  bool bf16 = false;         // the iterations multiply in bf16
   double weight_decay = 0;   // decoupled: p = p (1 - learning_rate weight_decay)
   SgdOptions others;         // for all that is no matrix, and the classifier
   double others_factor = 1;  // of the learning rate, for these
@@ -62,7 +63,8 @@ class Muon : public Optimizer {
 
 /// `iterations` of X <- a X + (b A + c A A) X, A = X X^T, from X = matrix / its Frobenius norm,
 /// with a = 3.4445, b = -4.7750, c = 2.0315: singular values end between about 0.7 and 1.2.
-/// `matrix` is [rows, columns] or of convolution filters.
-Tensor orthogonalise(const Tensor& matrix, int iterations);
+/// `matrix` is [rows, columns] or of convolution filters. With `type` bf16 the factors of
+/// all products are rounded to that; sums and the result are f32.
+Tensor orthogonalise(const Tensor& matrix, int iterations, DType type = DType::kF32);
 
 }  // namespace dlaunch::nn

@@ -16,6 +16,8 @@ double PerKind::of(ParameterKind kind) const {
       return bias;
     case ParameterKind::kNorm:
       return norm;
+    case ParameterKind::kStem:
+      return stem;
   }
   return weight;
 }
@@ -45,9 +47,11 @@ std::vector<OptimizerRange> optimizer_ranges(const std::vector<FlatView>& views,
   for (const FlatView& view : views) {
     const double decay = weight_decay.of(view.kind);
     const double factor = rate_factors.of(view.kind);
+    const bool stem = view.kind == ParameterKind::kStem;
     if (ranges.empty() || ranges.back().weight_decay != decay ||
-        ranges.back().rate_factor != factor)
-      ranges.push_back({.begin = view.offset, .weight_decay = decay, .rate_factor = factor});
+        ranges.back().rate_factor != factor || ranges.back().stem != stem)
+      ranges.push_back(
+          {.begin = view.offset, .weight_decay = decay, .rate_factor = factor, .stem = stem});
     ranges.back().end = view.offset + view.count;
   }
   return ranges;

@@ -27,14 +27,24 @@ struct PerKind {
   double weight = 0;
   double bias = 0;
   double norm = 0;
+  double stem = 0;
 
   double of(ParameterKind kind) const;
-  static PerKind uniform(double value) { return {value, value, value}; }
+  static PerKind uniform(double value) { return {value, value, value, value}; }
   /// Nothing for biases and normalisation parameters.
-  static PerKind weights_only(double value) { return {value, 0, 0}; }
+  static PerKind weights_only(double value) { return {value, 0, 0, 0}; }
 };
 
 using WeightDecay = PerKind;
+
+/// Neighbours in the flat arrays that are treated alike: one kernel call.
+struct OptimizerRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  double weight_decay = 0;
+  double rate_factor = 1;  // of the learning rate
+  bool stem = false;       // ParameterKind::kStem
+};
 
 class Optimizer {
  public:
@@ -43,6 +53,8 @@ class Optimizer {
   Optimizer& operator=(const Optimizer&) = delete;
 
   virtual void begin_step(double learning_rate) = 0;
+  /// A further factor of the learning rate of the stem's bias (ParameterKind::kStem), from now on.
+  virtual void set_stem_factor(double factor) { stem_factor_ = factor; }
   /// Updates elements [begin, end) of the flat parameters from their gradients, which it leaves as
   /// they are; each element once per step.
   virtual void update(std::int64_t begin, std::int64_t end) = 0;
@@ -68,6 +80,10 @@ class Optimizer {
   explicit Optimizer(FlatParameters parameters) : parameters_(std::move(parameters)) {}
 
   const FlatParameters& parameters() const { return parameters_; }
+  /// Of the learning rate, in this step.
+  double rate_factor(const OptimizerRange& range) const {
+    return range.stem ? range.rate_factor * stem_factor_ : range.rate_factor;
+  }
   /// f32 beside the flat parameters, zeros.
   Tensor make_state() const;
   /// Views of `flat` as "PREFIX.NAME" of each parameter in `views`.
@@ -76,14 +92,7 @@ class Optimizer {
 
  private:
   FlatParameters parameters_;
-};
-
-/// Neighbours in the flat arrays that are treated alike: one kernel call.
-struct OptimizerRange {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-  double weight_decay = 0;
-  double rate_factor = 1;  // of the learning rate
+  double stem_factor_ = 1;
 };
 
 /// `views` ascend; neighbours that are alike become one range, with the padding between them

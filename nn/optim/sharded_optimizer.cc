@@ -41,6 +41,10 @@ void ShardedOptimizer::begin_step(double learning_rate) {
   for (const Shard& shard : shards_) shard.optimizer->begin_step(learning_rate);
 }
 
+void ShardedOptimizer::set_stem_factor(double factor) {
+  for (const Shard& shard : shards_) shard.optimizer->set_stem_factor(factor);
+}
+
 void ShardedOptimizer::update(std::int64_t begin, std::int64_t end) {
   for (const Shard& shard : shards_)
     if (shard.part.begin == begin && shard.part.end == end) shard.optimizer->update(0, end - begin);

@@ -115,14 +115,14 @@ TEST_F(BagOfTricks, WhiteningMakesPatchesUncorrelatedAndOfVarianceOne) {
   // Correlated: every pixel is like its left neighbour.
   for (std::size_t i = kChannels; i < images.size(); ++i)
     images[i] = 0.3F * images[i] + 0.9F * images[i - kChannels];
-  const auto fill = [&](PatchCovariance& covariance) {
+  const auto fill = [&](PatchCovariance& covariance, std::size_t /*wanted*/) {
     constexpr std::size_t kSize = kSide * kSide * kChannels;
     for (std::size_t i = 0; i < images.size(); i += kSize)
       covariance.add(std::span(images).subspan(i, kSize), kSide, kSide);
   };
   Sequential network;
   PatchWhitening& child = network.append(
-      "whitening", std::make_unique<PatchWhitening>(*backend_, kChannels, 3, generator));
+      "whitening", std::make_unique<PatchWhitening>(*backend_, kChannels, generator));
   fill_whitening(network, fill);
 
   const Tensor output =

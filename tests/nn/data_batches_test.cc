@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "nn/core/error.h"
+#include "nn/data/augment_image.h"
 #include "nn/data/batch_loader.h"
 #include "nn/data/mix.h"
 #include "nn/data/streams.h"
@@ -34,7 +35,8 @@ float normalised(std::uint8_t byte, std::size_t channel) {
 std::vector<float> augmented(const std::vector<std::uint8_t>& image, const Augmentation& how,
                              std::uint64_t stream) {
   std::vector<float> out(kShape.size());
-  ImageTransform(kShape, kNormalization, how).augment(image, Generator(5, stream), out);
+  const AugmentationPlan plan = ImageTransform(kShape, kNormalization, how).plan(0, 1000);
+  augment_image(plan, draw_image(plan, {.seed = 5, .sample = stream}), image, out);
   return out;
 }
 
@@ -87,8 +89,8 @@ TEST(ImageTransform, CropsAndFlipsInEveryPossibleWayAndNoOther) {
           possible.push_back(expected_crop(image, dy, dx, flip, mode));
     std::vector<int> seen(possible.size());
     for (std::uint64_t stream = 0; stream < 1000; ++stream) {
-      const auto out =
-          augmented(image, {.crop_padding = 2, .pad_mode = mode, .flip = true}, stream);
+      const auto out = augmented(
+          image, {.crop_padding = 2, .pad_mode = mode, .flip = FlipMode::kRandom}, stream);
       const auto found = std::find_if(possible.begin(), possible.end(),
                                       [&](const auto& one) { return nearly_equal(one, out); });
       ASSERT_NE(found, possible.end()) << "stream " << stream;
@@ -123,8 +125,9 @@ TEST(ImageTransform, RefusesWhatDoesNotFitTheImage) {
 class BatchLoaderTest : public ::testing::Test {
  protected:
   ImageTransform transform() const {
-    return {
-        options_.shape, {{0.5, 0.5, 0.5}, {0.25, 0.25, 0.25}}, {.crop_padding = 2, .flip = true}};
+    return {options_.shape,
+            {{0.5, 0.5, 0.5}, {0.25, 0.25, 0.25}},
+            {.crop_padding = 2, .flip = FlipMode::kRandom}};
   }
   SyntheticOptions options_{.classes = 7, .train_size = 53, .shape = {8, 8, 3}};
   std::unique_ptr<Dataset> dataset_ = make_synthetic(options_, Split::kTrain);

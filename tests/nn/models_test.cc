@@ -71,12 +71,15 @@ TEST_P(PublishedSizes, Match) {
 
 // PyTorch's counts for the same networks: CIFAR ResNets with 1x1 shortcuts (0.27 M and 40.8 M
 // multiply-adds for ResNet-20 are the published figures), ResNet-18 with the CIFAR stem (11.2 M and
-// 0.556 G). Multiply-adds are of convolutions and linear layers.
+// 0.556 G), the speedruns' networks (175 M for CIFAR-100). Multiply-adds are of convolutions and
+// linear layers.
 INSTANTIATE_TEST_SUITE_P(Models, PublishedSizes,
                          testing::Values(Published{"resnet20", 10, 272'474, 40'813'184},
                                          Published{"resnet32", 10, 466'906, 69'124'736},
                                          Published{"resnet44", 10, 661'338, 97'436'288},
                                          Published{"resnet56", 10, 855'770, 125'747'840},
+                                         Published{"airbench94", 10, 1'971'352, 118'147'360},
+                                         Published{"speedrun100", 100, 8'608'024, 174'979'872},
                                          Published{"resnet18", 100, 11'220'132, 555'468'800},
                                          // 896 + 9,248 + 802,944 + 12,900 parameters.
                                          Published{"small_cnn", 100, 825'988, 8'818'560}));
@@ -208,8 +211,9 @@ TEST_F(ModelTest, RefusesWhatCannotBeBuilt) {
 }
 
 TEST_F(ModelTest, NamesAllModels) {
-  EXPECT_THAT(model_names(), ElementsAre("small_cnn", "resnet20", "resnet32", "resnet44",
-                                         "resnet56", "resnet18", "resnet_bag_of_tricks"));
+  EXPECT_THAT(model_names(),
+              ElementsAre("small_cnn", "resnet20", "resnet32", "resnet44", "resnet56", "resnet18",
+                          "resnet_bag_of_tricks", "airbench94", "speedrun100"));
 }
 
 TEST_F(ModelTest, FormatsTheTableInAlignedColumns) {

@@ -2,6 +2,7 @@
 // learning rate folded out, and PyTorch's documentation of torch.optim.SGD, transcribed line by
 // line.
 #include "nn/optim/sgd.h"
+#include "nn/optim/sharded_optimizer.h"
 #include "tests/nn/test_backend.h"
 
 #include <cmath>
@@ -168,6 +169,45 @@ TEST_F(SgdTest, LeavesGradientsAndPaddingAlone) {
     for (; end < view.offset; ++end) EXPECT_EQ(at(flat_.values, end), 0.0F);
     end = view.offset + view.count;
   }
+}
+
+TEST_F(SgdTest, TheStemsBiasHasARateOfItsOwn) {
+  class Stem : public Module {
+   public:
+    explicit Stem(Backend& backend) {
+      add_parameter("weight", Tensor::zeros(backend, {2}), ParameterKind::kWeight);
+      add_parameter("bias", Tensor::zeros(backend, {2}), ParameterKind::kStem);
+    }
+    Tensor forward(Tensor input) override { return input; }
+    std::string kind() const override { return "Stem"; }
+    Shape output_shape(const Shape& input) const override { return input; }
+  } stem(*backend_);
+  const FlatParameters flat = flatten_parameters(stem);
+  const auto step_with = [&](Optimizer& optimizer, double factor) {
+    for (const FlatView& view : flat.views) {
+      fill(view.offset, view.count, flat.values);
+      fill(view.offset, view.count, flat.gradients);
+    }
+    std::vector<double> moved;
+    for (const FlatView& view : flat.views) moved.push_back(at(flat.values, view.offset));
+    optimizer.set_stem_factor(factor);
+    optimizer.step(0.1);
+    for (std::size_t i = 0; i < 2; ++i)
+      moved[i] = (moved[i] - at(flat.values, flat.views[i].offset)) /
+                 at(flat.gradients, flat.views[i].offset);
+    return moved;  // the rates
+  };
+  const auto make = [](const FlatParameters& part) {
+    return std::make_unique<Sgd>(part, SgdOptions{.rate_factors = PerKind::uniform(2)});
+  };
+  Sgd sgd(flat, {.rate_factors = PerKind::uniform(2)});
+  ShardedOptimizer sharded(flat, {{0, flat.values.size()}}, make);
+  for (Optimizer* optimizer : {static_cast<Optimizer*>(&sgd), static_cast<Optimizer*>(&sharded)})
+    for (const double factor : {1.0, 0.25, 0.0}) {
+      const std::vector<double> rates = step_with(*optimizer, factor);
+      EXPECT_NEAR(rates[0], 0.2, 1e-4);
+      EXPECT_NEAR(rates[1], 0.2 * factor, 1e-4);
+    }
 }
 
 TEST_F(SgdTest, RefusesImpossibleOptions) {

@@ -83,6 +83,43 @@ TEST(TrainConfig, RefusesWhatCannotBe) {
   EXPECT_THAT(refusal(R"({"data": {"image_size": [32, 32]}})"), HasSubstr("only data.set"));
 }
 
+TEST(TrainConfig, ReadsHowImagesAreAugmented) {
+  const DataConfig data = read(R"({"data": {"crop_scope": "batch", "flip": true,
+      "flip_mode": "alternating", "brightness": 0.2, "contrast": 0.1,
+      "resize_sides": [20, 24], "resize_until": [1.5, 4]}})")
+                              .data;
+  EXPECT_TRUE(data.augmentation.crop_batch);
+  EXPECT_EQ(data.augmentation.flip, nn::FlipMode::kAlternating);
+  EXPECT_EQ(data.augmentation.brightness, 0.2);
+  EXPECT_EQ(data.augmentation.contrast, 0.1);
+  ASSERT_EQ(data.resize.size(), 2U);
+  EXPECT_EQ(data.resize[1].side, 24U);
+  EXPECT_EQ(data.resize[1].until_epochs, 4);
+  EXPECT_EQ(read(R"({"data": {"flip_mode": "first_half"}})").data.augmentation.flip,
+            nn::FlipMode::kNone);
+  EXPECT_THAT(refusal(R"({"data": {"resize_sides": [20], "resize_until": []}})"),
+              HasSubstr("0 epochs for 1 resize_sides"));
+  EXPECT_THAT(refusal(R"({"data": {"resize_sides": [20, 24], "resize_until": [2, 1]}})"),
+              HasSubstr("they must ascend"));
+  EXPECT_THAT(refusal(R"({"data": {"flip_mode": "half"}})"), HasSubstr("first_half"));
+  EXPECT_THAT(refusal(R"({"data": {"contrast": 2}})"), HasSubstr("data.contrast"));
+  EXPECT_THAT(refusal(R"({"train": {"validation_views": "both"}})"), HasSubstr("mirror_shift"));
+}
+
+TEST(TrainConfig, TheStemsBiasMayHaveAScheduleOfItsOwn) {
+  const char* const kText = R"({"optimizer": {"learning_rate": 0.5}, "schedule":
+      {"name": "piecewise_linear", "point_epochs": [0, 8], "point_factors": [1, 0],
+       "stem_epochs": %}})";
+  const auto rate = [&](const std::string& epochs, double progress) {
+    std::string text = kText;
+    return read(text.replace(text.find('%'), 1, epochs)).stem_learning_rate()(progress);
+  };
+  EXPECT_NEAR(rate("3", 1.5), 0.25, 1e-12);
+  EXPECT_EQ(rate("3", 3), 0);
+  EXPECT_EQ(rate("3", 5), 0);
+  EXPECT_NEAR(rate("0", 4), 0.25, 1e-12);
+}
+
 TEST(TrainConfig, ReadsEveryOptimizer) {
   const TrainConfig sgd = read(R"({"optimizer": {"weight_decay": 0.5, "bias_weight_decay": 0.1,
       "decay_weights_only": true, "bias_learning_rate_factor": 64}})");
@@ -97,6 +134,11 @@ TEST(TrainConfig, ReadsEveryOptimizer) {
   EXPECT_EQ(adam.schedule.learning_rate, 0.001);
   const TrainConfig muon = read(R"({"optimizer": {"name": "muon", "scale": "normalise"}})");
   EXPECT_EQ(std::get<nn::MuonOptions>(muon.optimizer).scale, nn::MuonScale::kNormalise);
+  const TrainConfig apart = read(R"({"optimizer": {"name": "muon", "weight_decay": 0.25,
+      "others_weight_decay": 0.125, "iteration_type": "bf16"}})");
+  EXPECT_EQ(std::get<nn::MuonOptions>(apart.optimizer).weight_decay, 0.25);
+  EXPECT_EQ(std::get<nn::MuonOptions>(apart.optimizer).others.weight_decay.weight, 0.125);
+  EXPECT_TRUE(std::get<nn::MuonOptions>(apart.optimizer).bf16);
   EXPECT_THAT(refusal(R"({"optimizer": {"name": "adam", "momentum": 0.9}})"),
               HasSubstr("unknown key"));
   EXPECT_EQ(read(muon.resolved.dump()).resolved, muon.resolved);

@@ -10,6 +10,7 @@
 #include "nn/core/optimizer_kernels.h"
 #include "nn/core/recording_pools.h"
 #include "nn/cpu/cpu_backend.h"
+#include "nn/data/augmentation.h"
 #include "tests/device/fake_stream.h"
 
 namespace dlaunch::testing {
@@ -275,6 +276,19 @@ class FakeGpu final : public Backend {
   void conv2d_backward_weights(const Conv2dGeometry& geometry, ConstArrayRef x, ConstArrayRef dy,
                                float* dw, float* db_or_null) override {
     queue_([=, this] { inner_->conv2d_backward_weights(geometry, x, dy, dw, db_or_null); });
+  }
+  void augment(const AugmentedBatch& batch, ArrayRef y) override {
+    queue_([=, this] { inner_->augment(batch, y); });
+  }
+  void window(const WindowGeometry& geometry, ConstArrayRef x, ArrayRef y) override {
+    queue_([=, this] { inner_->window(geometry, x, y); });
+  }
+  void activate(Activation activation, std::int64_t count, ConstArrayRef x, ArrayRef y) override {
+    queue_([=, this] { inner_->activate(activation, count, x, y); });
+  }
+  void activate_backward(Activation activation, std::int64_t count, ConstArrayRef x,
+                         ConstArrayRef dy, ArrayRef dx) override {
+    queue_([=, this] { inner_->activate_backward(activation, count, x, dy, dx); });
   }
   void max_pool2d(const PoolGeometry& geometry, ConstArrayRef x, ArrayRef y,
                   std::uint8_t* argmax) override {

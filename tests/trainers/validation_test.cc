@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <limits>
 #include <random>
 
@@ -135,7 +136,7 @@ TEST(Validate, GivesTheSameSumsForAnySplit) {
   }
 }
 
-TEST(Validate, TakesTheMeanOfAnImagesScoresAndItsMirrorImages) {
+TEST(Validate, TakesTheMeanOfTheScoresOfAllViewsOfAnImage) {
   const nn::SyntheticOptions options{.classes = 6, .test_size = 11, .shape = {32, 32, 3}};
   const auto dataset = make_synthetic(options, nn::Split::kTest);
   const nn::Normalization normalization{{0.5, 0.4, 0.6}, {0.25, 0.2, 0.3}};
@@ -143,17 +144,22 @@ TEST(Validate, TakesTheMeanOfAnImagesScoresAndItsMirrorImages) {
   nn::Generator generator(3);
   const auto model = make_model("small_cnn", {.num_classes = 6}, *backend, generator, nullptr);
 
-  // Scores of one image, seen from the left or from the right; all arithmetic is this test's own.
-  const auto scores_of = [&](std::size_t index, bool from_the_right) {
+  // Scores of one image, seen from the left or from the right, moved by so many pixels up and left;
+  // all arithmetic is this test's own.
+  const auto scores_of = [&](std::size_t index, bool from_the_right, int shift) {
+    const auto reflected = [&](std::size_t position) {
+      const int moved = std::abs(static_cast<int>(position) + shift);
+      return static_cast<std::size_t>(moved > 31 ? 62 - moved : moved);
+    };
     std::vector<std::uint8_t> bytes(options.shape.size());
     dataset->copy_image(index, bytes);
     std::vector<float> pixels(bytes.size());
     for (std::size_t row = 0; row < 32; ++row)
       for (std::size_t column = 0; column < 32; ++column)
         for (std::size_t k = 0; k < 3; ++k) {
-          const std::size_t source = from_the_right ? 31 - column : column;
+          const std::size_t source = reflected(from_the_right ? 31 - column : column);
           pixels[(row * 32 + column) * 3 + k] = static_cast<float>(
-              (bytes[(row * 32 + source) * 3 + k] / 255.0 - normalization.mean[k]) /
+              (bytes[(reflected(row) * 32 + source) * 3 + k] / 255.0 - normalization.mean[k]) /
               normalization.deviation[k]);
         }
     const nn::NoGradGuard no_grad;
@@ -163,20 +169,33 @@ TEST(Validate, TakesTheMeanOfAnImagesScoresAndItsMirrorImages) {
     return std::vector<double>(values.begin(), values.end());
   };
   model->eval();
-  double loss = 0, top1 = 0, plain_loss = 0;
-  for (std::size_t i = 0; i < dataset->size(); ++i) {
-    const auto loss_of = [&](const std::vector<double>& scores) {
+  struct Expected {
+    double loss = 0;
+    double top1 = 0;
+  };
+  const auto expected_of = [&](const std::map<int, double>& weight_of_shift, bool mirrors) {
+    Expected expected;
+    for (std::size_t i = 0; i < dataset->size(); ++i) {
+      std::vector<double> scores(6);
+      for (const auto& [shift, weight] : weight_of_shift)
+        for (const bool from_the_right : {false, true}) {
+          if (from_the_right && !mirrors) continue;
+          const auto some = scores_of(i, from_the_right, shift);
+          for (std::size_t k = 0; k < scores.size(); ++k)
+            scores[k] += some[k] * (mirrors ? weight / 2 : weight);
+        }
       double sum = 0;
       for (const double score : scores) sum += std::exp(score);
-      return std::log(sum) - scores[static_cast<std::size_t>(dataset->label(i))];
-    };
-    auto scores = scores_of(i, false);
-    plain_loss += loss_of(scores);
-    const auto mirrored = scores_of(i, true);
-    for (std::size_t k = 0; k < scores.size(); ++k) scores[k] = (scores[k] + mirrored[k]) / 2;
-    loss += loss_of(scores);
-    top1 += std::ranges::max_element(scores) - scores.begin() == dataset->label(i) ? 1 : 0;
-  }
+      expected.loss += std::log(sum) - scores[static_cast<std::size_t>(dataset->label(i))];
+      const auto best = std::ranges::max_element(scores) - scores.begin();
+      expected.top1 += best == dataset->label(i) ? 1 : 0;
+    }
+    return expected;
+  };
+  const std::map<ValidationViews, Expected> all{
+      {ValidationViews::kSingle, expected_of({{0, 1}}, false)},
+      {ValidationViews::kMirror, expected_of({{0, 1}}, true)},
+      {ValidationViews::kMirrorShift, expected_of({{0, 0.5}, {-1, 0.25}, {1, 0.25}}, true)}};
   for (const int ranks : {1, 3})
     run_threads_as_ranks(ranks, [&](Communicator& world) {
       const auto own_backend = nn::make_cpu_backend();
@@ -185,14 +204,17 @@ TEST(Validate, TakesTheMeanOfAnImagesScoresAndItsMirrorImages) {
           make_model("small_cnn", {.num_classes = 6}, *own_backend, same, nullptr);
       const ValidationShard shard =
           scatter_validation_set(world, world.rank() == 0 ? dataset.get() : nullptr, options.shape);
-      const ValidationSums sums =
-          validate(world, *own_backend, *own_model, {options.shape, normalization, {}}, shard,
-                   {.batch_size = 4, .mirror = true});
-      EXPECT_EQ(sums.samples, 11);
-      EXPECT_EQ(sums.top1, top1);
-      EXPECT_NEAR(sums.loss, loss, 1e-4);
+      for (const auto& [views, expected] : all) {
+        const ValidationSums sums =
+            validate(world, *own_backend, *own_model, {options.shape, normalization, {}}, shard,
+                     {.batch_size = 4, .views = views});
+        EXPECT_EQ(sums.samples, 11);
+        EXPECT_EQ(sums.top1, expected.top1);
+        EXPECT_NEAR(sums.loss, expected.loss, 1e-4);
+      }
     });
-  EXPECT_GT(std::abs(loss - plain_loss), 1e-3);  // else nothing was shown
+  for (const ValidationViews views : {ValidationViews::kMirror, ValidationViews::kMirrorShift})
+    EXPECT_GT(std::abs(all.at(views).loss - all.at(ValidationViews::kSingle).loss), 1e-3);
 }
 
 }  // namespace

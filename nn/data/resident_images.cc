@@ -1,0 +1,68 @@
+#include "nn/data/resident_images.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace dlaunch::nn {
+namespace {
+
+constexpr std::size_t kUpload = 1024;  // images that are copied at once
+
+std::int64_t extent(std::size_t size) {
+  return static_cast<std::int64_t>(size);
+}
+
+/// Sample numbers in the backend's memory; undefined for none.
+Tensor upload(Backend& backend, const std::vector<std::uint32_t>& samples) {
+  if (samples.empty()) return {};
+  Tensor numbers = Tensor::empty(backend, {extent(samples.size())}, DType::kI32);
+  backend.copy_from_host(numbers.data<std::int32_t>(), samples.data(),
+                         samples.size() * sizeof(std::uint32_t));
+  return numbers;
+}
+
+const std::uint32_t* numbers_of(const Tensor& samples) {
+  if (!samples.defined()) return nullptr;
+  return reinterpret_cast<const std::uint32_t*>(samples.data<const std::int32_t>());
+}
+
+}  // namespace
+
+ResidentImages::ResidentImages(Backend& backend, const Dataset& dataset,
+                               const ImageTransform& transform, std::uint64_t seed,
+                               std::size_t samples)
+    : transform_(transform), seed_(seed), samples_(samples) {
+  const ImageShape& shape = transform_.shape();
+  const std::size_t size = shape.size();
+  images_ = Tensor::empty(
+      backend,
+      {extent(dataset.size()), extent(shape.height), extent(shape.width), extent(shape.channels)},
+      DType::kU8);
+  auto* const to = images_.data<std::uint8_t>();
+  std::vector<std::uint8_t> bytes(kUpload * size);
+  for (std::size_t begin = 0; begin < dataset.size(); begin += kUpload) {
+    const std::size_t count = std::min(kUpload, dataset.size() - begin);
+    for (std::size_t i = 0; i < count; ++i)
+      dataset.copy_image(begin + i, std::span(bytes).subspan(i * size, size));
+    backend.copy_from_host(to + begin * size, bytes.data(), count * size);
+  }
+}
+
+void ResidentImages::make(const MicroBatch& batch, const Tensor& images) const {
+  Backend& backend = images_.backend();
+  const Tensor samples = upload(backend, batch.samples);
+  const Tensor partners = upload(backend, batch.partners);
+  backend.augment({.plan = plan_of(transform_, batch, samples_),
+                   .n = extent(batch.size),
+                   .images = images_.data<const std::uint8_t>(),
+                   .samples = numbers_of(samples),
+                   .drawn = transform_.augments(),
+                   .fixed = {},
+                   .first = first_place_of(batch, seed_),
+                   .partners = numbers_of(partners),
+                   .last_place = batch.last_place,
+                   .mix = batch.mix},
+                  images.write());
+}
+
+}  // namespace dlaunch::nn

@@ -1,0 +1,31 @@
+// ResidentImages: all images of a data set in the memory of a backend, as stored bytes, of which
+// batches are made there. They are those that BatchLoader makes for the same seed.
+//
+// Used by the backend's thread.
+#pragma once
+
+#include <cstdint>
+
+#include "nn/core/tensor.h"
+#include "nn/data/batch_loader.h"
+
+namespace dlaunch::nn {
+
+class ResidentImages {
+ public:
+  /// Copies all images. `samples` is how many an epoch has. The backend must outlive it. Throws
+  /// DataError, and Error if there is no memory.
+  ResidentImages(Backend& backend, const Dataset& dataset, const ImageTransform& transform,
+                 std::uint64_t seed, std::size_t samples);
+
+  /// Makes the micro-batch's images: [size, H, W, C], f32 or bf16.
+  void make(const MicroBatch& batch, const Tensor& images) const;
+
+ private:
+  ImageTransform transform_;
+  std::uint64_t seed_;
+  std::size_t samples_;
+  Tensor images_;  // u8 [all, H, W, C]
+};
+
+}  // namespace dlaunch::nn
