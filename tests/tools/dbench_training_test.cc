@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "nn/cuda/cuda_backend.h"
 #include "runtime/base/exit_codes.h"
 #include "tests/support/subprocess.h"
 
@@ -80,7 +81,71 @@ TEST_F(DbenchTraining, TimesSyncBatchNormBesideBatchNorm) {
   }
 }
 
+TEST_F(DbenchTraining, TimesImagesInEitherType) {
+  for (const bool bf16 : {false, true}) {
+    std::vector<std::string> words{"syncbn", "--nproc",   "2",          "--channels",
+                                   "8",      "--batches", "4",          "--iterations",
+                                   "3",      "--images",  "3x5x4,2x8x2"};
+    if (bf16) words.emplace_back("--bf16");
+    const json document = results(words);
+    EXPECT_EQ(document["device"], "cpu");
+    EXPECT_EQ(document["dtype"], bf16 ? "bf16" : "fp32");
+    ASSERT_EQ(document["cells"].size(), 3U);
+    EXPECT_EQ(document["cells"][1]["shape"], "[3, 4, 4, 5]");
+    for (const json& cell : document["cells"]) {
+      EXPECT_GT(cell["us"], 0);
+      EXPECT_FALSE(cell.contains("bound_us"));  // of a GPU's memory
+    }
+  }
+}
+
+TEST_F(DbenchTraining, TellsWhatADeviceDoesAtBest) {
+  const json document =
+      results({"device", "--nproc", "1", "--iterations", "3", "--matrix", "64", "--bytes", "64K"});
+  ASSERT_EQ(document["cells"].size(), 3U);
+  for (const json& cell : document["cells"]) EXPECT_GT(cell["rate"], 0);
+}
+
+TEST_F(DbenchTraining, SaysInALineThatThereIsNoGpu) {
+  if (const std::string why = nn::why_no_cuda(); why.empty()) {
+    GTEST_SKIP() << "there is a GPU";
+  } else {
+    for (const std::vector<std::string>& words :
+         {std::vector<std::string>{"syncbn", "--device", "cuda"}, {"device", "--device", "cuda"}}) {
+      std::vector<std::string> alone = words;
+      alone.insert(alone.end(), {"--nproc", "1"});
+      const auto done = run(alone);
+      EXPECT_EQ(done.exit_code, kExitUsage);
+      EXPECT_NE(done.error.find("dbench: --device cuda: " + why), std::string::npos) << done.error;
+    }
+  }
+}
+
+TEST_F(DbenchTraining, ComparesNothingWhereThereIsNoGpuAndSaysWhy) {
+  const std::string python = "/usr/bin/python3";
+  if (!fs::exists(python)) GTEST_SKIP() << "no " << python;
+  if (nn::why_no_cuda().empty()) GTEST_SKIP() << "there is a GPU";
+  for (const std::string what : {"syncbn", "train"}) {
+    const auto done = run_command(
+        {.arguments = {python, SOURCE_ROOT "/tools/bench/compare_gpu", what, "--programs",
+                       fs::path(built_program("dbench")).parent_path(), "--out", folder_.string(),
+                       "--torch-python", python, "--rounds", "2"}},
+        Deadline::after(kLimit));
+    EXPECT_EQ(done.exit_code, 0) << done.error;
+    EXPECT_NE(done.out.find("dlaunch skipped: "), std::string::npos) << done.out;
+    EXPECT_NE(done.out.find(nn::why_no_cuda()), std::string::npos) << done.out;
+    EXPECT_NE(done.out.find("torch skipped: torch_gpu.py: "), std::string::npos) << done.out;
+    std::ifstream file(folder_ / ("gpu-" + what + ".jsonl"));
+    std::size_t lines = 0;
+    for (std::string line; std::getline(file, line); ++lines)
+      EXPECT_TRUE(json::parse(line).contains("failure"));
+    EXPECT_EQ(lines, what == "train" ? 3U : 2U);  // once each: what cannot run is not tried again
+  }
+}
+
 TEST_F(DbenchTraining, RefusesWhatItDoesNotKnow) {
+  EXPECT_EQ(run({"syncbn", "--images", "3x4"}).exit_code, kExitUsage);
+  EXPECT_EQ(run({"device", "--device", "tpu"}).exit_code, kExitUsage);
   EXPECT_EQ(run({"train", "/nowhere.json"}).exit_code, kExitUsage);
   EXPECT_EQ(run({"syncbn", "--channels", "many"}).exit_code, kExitUsage);
 }

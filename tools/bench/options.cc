@@ -224,6 +224,7 @@ void add_tune(CLI::App& app, Options& options) {
 void add_training(CLI::App& app) {
   app.add_subcommand("train", "Training steps of a configuration: dbench train --help");
   app.add_subcommand("syncbn", "SyncBatchNorm forward and backward: dbench syncbn --help");
+  app.add_subcommand("device", "What a CPU or GPU does at best: dbench device --help");
 }
 
 // The words after the program's name that are no option must begin with a subcommand; CLI11 would

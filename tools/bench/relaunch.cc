@@ -38,7 +38,7 @@ void relaunch_under_dlaunch(int nproc, int argc, char** argv) {
 bool is_for_training_program(int argc, char** argv) {
   if (argc < 2) return false;
   const std::string_view word = argv[1];
-  return word == "train" || word == "syncbn";
+  return word == "train" || word == "syncbn" || word == "device";
 }
 
 void become_training_program(int argc, char** argv) {

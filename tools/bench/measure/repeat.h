@@ -32,6 +32,7 @@ struct Operation {
   std::function<void(std::uint64_t repetition)> prepare;  // may be empty
   std::function<void()> run;
   std::function<void(std::uint64_t repetition)> check;  // may be empty; after run
+  std::function<double()> seconds;  // how long run() took, by another clock; empty: the host's
 };
 
 /// Seconds of every repetition, the same on all ranks.

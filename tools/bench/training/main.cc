@@ -1,9 +1,10 @@
-// dbench_training: dbench's subcommands train and syncbn, which need nn. A program of its own, so
+// dbench_training: dbench's subcommands train, syncbn and device, which need nn. A program of its own, so
 // that the memory that dbench reports for collectives is not that of a training library.
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 
@@ -14,6 +15,8 @@
 #include "runtime/base/status.h"
 #include "runtime/comm/communicator.h"
 #include "tools/bench/relaunch.h"
+#include "tools/bench/training/bench_device.h"
+#include "tools/bench/training/device_limits.h"
 #include "tools/bench/training/options.h"
 #include "tools/bench/training/sync_batch_norm.h"
 #include "tools/bench/training/train.h"
@@ -37,11 +40,16 @@ int run(const TrainingOptions& options, int argc, char** argv) {
     relaunch_under_dlaunch(options.nproc, argc, argv);
     return fail(Status::from_errno("cannot start dlaunch", errno).to_string(), kExitFailure);
   }
-  const auto world = connect_world().value_or_throw();
+  auto world = connect_world().value_or_throw();
   if (options.subject == TrainingSubject::kTrain) {
     measure_training(*world, options);
+    return kExitOk;
+  }
+  BenchDevice device(std::move(world), options.device);
+  if (options.subject == TrainingSubject::kDevice) {
+    measure_device(device, options);
   } else {
-    measure_sync_batch_norm(*world, options);
+    measure_sync_batch_norm(device, options);
   }
   return kExitOk;
 }

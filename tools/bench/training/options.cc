@@ -1,5 +1,10 @@
 #include "tools/bench/training/options.h"
 
+#include <cstdio>
+#include <map>
+#include <string>
+#include <vector>
+
 #include <CLI/CLI.hpp>
 
 namespace dlaunch::bench {
@@ -34,6 +39,49 @@ void add_train(CLI::App& app, TrainingOptions& options) {
       ->capture_default_str();
 }
 
+/// "512x64x32" is 512 images of 64 channels and 32 x 32 pixels.
+ImageCell parse_images(const std::string& text) {
+  ImageCell cell;
+  char rest = 0;
+  const int read =
+      std::sscanf(text.c_str(), "%dx%dx%d%c", &cell.count, &cell.channels, &cell.side, &rest);
+  if (read != 3 || cell.count < 1 || cell.channels < 1 || cell.side < 1)
+    throw CLI::ValidationError("--images", text + ": allowed: COUNTxCHANNELSxSIDE, as 512x64x32");
+  return cell;
+}
+
+void add_device(CLI::App& sub, TrainingOptions& options) {
+  const std::map<std::string, BenchDeviceKind> kinds{{"cpu", BenchDeviceKind::kCpu},
+                                                     {"cuda", BenchDeviceKind::kCuda}};
+  sub.add_option("--device", options.device, "cpu or cuda; on a GPU times are of its own events")
+      ->transform(CLI::CheckedTransformer(kinds));
+}
+
+void add_limits(CLI::App& sub, TrainingOptions& options) {
+  sub.add_option("--seconds", options.limits.seconds, "Time for each cell at most")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  sub.add_option_function<int>(
+         "--iterations",
+         [&options](int iterations) { options.limits.least = options.limits.most = iterations; },
+         "Exactly so many repetitions, instead of as many as the median needs")
+      ->check(CLI::Range(1, 1'000'000));
+}
+
+void add_device_limits(CLI::App& app, TrainingOptions& options) {
+  CLI::App* sub = app.add_subcommand(
+      "device", "What a device does at best: copies in its memory, products of matrices");
+  sub->callback([&options] { options.subject = TrainingSubject::kDevice; });
+  add_common(*sub, options);
+  add_device(*sub, options);
+  add_limits(*sub, options);
+  sub->add_option("--matrix", options.matrix, "Side of the matrices")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  sub->add_option("--bytes", options.copy_bytes, "To copy, as 512M")
+      ->transform(CLI::AsSizeValue(false));
+}
+
 void add_sync_batch_norm(CLI::App& app, TrainingOptions& options) {
   CLI::App* sub = app.add_subcommand(
       "syncbn", "SyncBatchNorm forward and backward, with BatchNorm of the same rows beside it");
@@ -41,14 +89,19 @@ void add_sync_batch_norm(CLI::App& app, TrainingOptions& options) {
   add_common(*sub, options);
   sub->add_option("--channels", options.channels, "128,256,...")->delimiter(',');
   sub->add_option("--batches", options.batches, "Rows on each rank: 32,64")->delimiter(',');
-  sub->add_option("--seconds", options.limits.seconds, "Time for each cell at most")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  sub->add_option_function<int>(
-         "--iterations",
-         [&options](int iterations) { options.limits.least = options.limits.most = iterations; },
-         "Exactly so many repetitions, instead of as many as the median needs")
-      ->check(CLI::Range(1, 1'000'000));
+  sub->add_option_function<std::vector<std::string>>(
+         "--images",
+         [&options](const std::vector<std::string>& cells) {
+           for (const std::string& cell : cells) options.images.push_back(parse_images(cell));
+         },
+         "Batches of images on each rank, in NHWC: 512x64x32 (count, channels, side),...")
+      ->delimiter(',');
+  sub->add_flag("--bf16", options.bf16, "Input and result in bf16");
+  sub->add_option("--bound-bytes", options.copy_bytes,
+                  "On a GPU: size of the copy that the bound is computed from, as 512M")
+      ->transform(CLI::AsSizeValue(false));
+  add_device(*sub, options);
+  add_limits(*sub, options);
 }
 
 }  // namespace
@@ -60,6 +113,7 @@ TrainingOptions parse_training_options(int argc, char** argv, std::string& help)
   app.require_subcommand(1);
   add_train(app, options);
   add_sync_batch_norm(app, options);
+  add_device_limits(app, options);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success&) {

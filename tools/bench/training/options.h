@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -9,7 +10,15 @@
 
 namespace dlaunch::bench {
 
-enum class TrainingSubject { kTrain, kSyncBatchNorm };
+enum class TrainingSubject { kTrain, kSyncBatchNorm, kDevice };
+enum class BenchDeviceKind { kCpu, kCuda };
+
+/// A batch of images: count x channels x side x side.
+struct ImageCell {
+  int count = 0;
+  int channels = 0;
+  int side = 0;
+};
 
 struct TrainingOptions {
   TrainingSubject subject = TrainingSubject::kTrain;
@@ -27,11 +36,20 @@ struct TrainingOptions {
   // syncbn
   std::vector<int> channels = {128, 256, 512, 1024};
   std::vector<int> batches = {32, 64};  // rows on each rank
+  std::vector<ImageCell> images;        // further cells
+  bool bf16 = false;
+  BenchDeviceKind device = BenchDeviceKind::kCpu;
+
+  // device
+  std::int64_t matrix = 8192;                       // side of the matrices
+  std::size_t copy_bytes = std::size_t{512} << 20;  // also for syncbn's bound
+
+  // syncbn, device
   Limits limits = {.warmup = 20, .seconds = 0.5};
 };
 
-/// Reads a command line that begins with "train" or "syncbn". Throws CLI::ParseError (also to show
-/// the help: CLI::CallForHelp). `help` receives the text to print in that case.
+/// Reads a command line that begins with "train", "syncbn" or "device". Throws CLI::ParseError
+/// (also to show the help: CLI::CallForHelp). `help` receives the text to print in that case.
 TrainingOptions parse_training_options(int argc, char** argv, std::string& help);
 
 }  // namespace dlaunch::bench

@@ -29,6 +29,7 @@ namespace dlaunch::bench {
 namespace {
 
 constexpr double kMilli = 1e3;
+constexpr std::size_t kGpuSteps = 10;  // between lines of the metrics: each waits for the GPU
 constexpr double kMiB = 1 << 20;
 
 /// A folder for the metrics file, removed with this object.
@@ -52,15 +53,26 @@ class TemporaryFolder {
   std::string path_;
 };
 
-/// The configuration with as many steps as wanted, every one of them in the metrics file.
+/// A line of the metrics makes the host wait for a GPU, so there it is about several steps.
+std::size_t steps_of_a_line(const TrainConfig& config) {
+  return config.device == Device::kCuda ? kGpuSteps : 1;
+}
+
+std::size_t lines_of(std::size_t steps, std::size_t group) {
+  return (steps + group - 1) / group;
+}
+
+/// The configuration with as many steps as wanted, all of them in lines of the metrics file.
 TrainConfig config_to_measure(const TrainingOptions& options, std::size_t ranks,
                               const std::string& folder) {
-  const auto steps = options.warmup_steps + options.steps;
   std::vector<std::string> overrides = options.overrides;
   const TrainConfig wanted = load_train_config(options.config, overrides);
+  const std::size_t group = steps_of_a_line(wanted);
+  const std::size_t steps =
+      group * (lines_of(options.warmup_steps, group) + lines_of(options.steps, group));
   for (const std::string& word :
        {"output.directory=" + folder, std::string("output.metrics=metrics.jsonl"),
-        std::string("output.log_every=1"), std::string("output.progress=none"),
+        "output.log_every=" + std::to_string(group), std::string("output.progress=none"),
         std::string("output.tensorboard="), std::string("output.trace="),
         std::string("train.validate_every=0"), std::string("train.max_seconds=0"),
         "train.max_steps=" + std::to_string(steps), "train.epochs=" + std::to_string(steps)}) {
@@ -87,14 +99,14 @@ struct StepTimes {
   double images = 0;            // of these steps
 };
 
-/// From the lines of the metrics file, one per step.
+/// From the lines of the metrics file; the first `warmup` do not count.
 StepTimes read_steps(const std::string& path, std::size_t warmup, double images_per_step) {
   std::ifstream file(path);
   StepTimes times;
-  std::size_t step = 0;
+  std::size_t lines = 0;
   for (std::string text; std::getline(file, text);) {
     const auto line = nlohmann::json::parse(text);
-    if (line.at("event") != "step" || step++ < warmup) continue;
+    if (line.at("event") != "step" || lines++ < warmup) continue;
     times.seconds.push_back(images_per_step / line.at("images_per_second").get<double>());
     times.images += images_per_step;
   }
@@ -178,13 +190,14 @@ void measure_training(Communicator& world, const TrainingOptions& options) {
                    .remark = place.remark},
                   {.out = std::cout}, machine);
   const dlaunch::Summary summary = trainer.run();
-  const auto steps = static_cast<double>(options.warmup_steps + options.steps);
+  const auto steps = static_cast<double>(config.max_steps);
   std::array<double, 2> most{peak_mib(), ring_bytes(counted) / kMiB / steps};
   throw_if_error(world.all_reduce(most, ReduceOp::kMax));
   if (world.rank() != 0) return;
   const auto images = static_cast<double>(config.samples_per_step(ranks));
   report(options, config, summary,
-         read_steps(folder.path() + "/metrics.jsonl", options.warmup_steps, images),
+         read_steps(folder.path() + "/metrics.jsonl",
+                    lines_of(options.warmup_steps, steps_of_a_line(config)), images),
          {most[0], most[1]});
 }
 

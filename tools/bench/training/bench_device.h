@@ -1,0 +1,34 @@
+// What a benchmark of nn runs on: a backend, a communicator that takes its memory, and a clock.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "nn/core/backend.h"
+#include "nn/cuda/device_timer.h"
+#include "runtime/comm/communicator.h"
+#include "tools/bench/measure/repeat.h"
+#include "tools/bench/training/options.h"
+
+namespace dlaunch::bench {
+
+class BenchDevice {
+ public:
+  /// Collective. For a GPU: the one of this rank's number on its host, modulo those that are
+  /// visible. Throws ConfigError if there is none.
+  BenchDevice(std::unique_ptr<Communicator> host, BenchDeviceKind kind);
+
+  nn::Backend& backend() { return *backend_; }
+  Communicator& world() { return *world_; }
+  bool is_gpu() const { return timer_ != nullptr; }
+  /// `run` timed by the device's own events where it has them, by the host's clock elsewhere.
+  Operation timed(std::function<void(std::uint64_t repetition)> prepare,
+                  std::function<void()> run) const;
+
+ private:
+  std::unique_ptr<nn::Backend> backend_;
+  std::unique_ptr<nn::DeviceTimer> timer_;  // null: the host's clock
+  std::unique_ptr<Communicator> world_;     // before the backend it goes
+};
+
+}  // namespace dlaunch::bench
