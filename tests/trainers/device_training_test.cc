@@ -153,6 +153,29 @@ TEST_F(DeviceTraining, RecordsAndRepeatsWithShardedGradientsToo) {
   EXPECT_EQ(train(3, On::kDevice, how).parameters, train(3, On::kDeviceWithGraphs, how).parameters);
 }
 
+TEST_F(DeviceTraining, AugmentsImagesOnTheDeviceAsTheLoaderDoes) {
+  nlohmann::json how = {{"data",
+                         {{"crop_padding", 3},
+                          {"crop_scope", "batch"},
+                          {"pad_mode", "reflect"},
+                          {"flip", true},
+                          {"flip_mode", "alternating"},
+                          {"brightness", 0.2},
+                          {"contrast", 0.2},
+                          {"cutout", 5}}},
+                        {"train", {{"validation_views", "mirror_shift"}}}};
+  const Outcome cpu = train(2, On::kCpu, how);
+  const Outcome device = train(2, On::kDeviceWithGraphs, how);
+  EXPECT_EQ(device.repeats, 6);
+  EXPECT_EQ(cpu.parameters, device.parameters);
+  EXPECT_EQ(cpu.summary.validation.loss, device.summary.validation.loss);
+  how["data"]["on_device"] = false;
+  EXPECT_EQ(cpu.parameters, train(2, On::kDevice, how).parameters);
+  how["data"]["mix"] = "cutmix";
+  how["data"]["on_device"] = true;
+  EXPECT_EQ(train(2, On::kCpu, how).parameters, train(2, On::kDevice, how).parameters);
+}
+
 TEST_F(DeviceTraining, OfOneRankIsRecordedAndRepeated) {
   EXPECT_EQ(train(1, On::kCpu).parameters, train(1, On::kDeviceWithGraphs).parameters);
 }

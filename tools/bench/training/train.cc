@@ -55,7 +55,7 @@ class TemporaryFolder {
 
 /// A line of the metrics makes the host wait for a GPU, so there it is about several steps.
 std::size_t steps_of_a_line(const TrainConfig& config) {
-  return config.device == Device::kCuda ? kGpuSteps : 1;
+  return config.device == DeviceKind::kCuda ? kGpuSteps : 1;
 }
 
 std::size_t lines_of(std::size_t steps, std::size_t group) {
