@@ -176,6 +176,22 @@ TEST_F(DeviceTraining, AugmentsImagesOnTheDeviceAsTheLoaderDoes) {
   EXPECT_EQ(train(2, On::kCpu, how).parameters, train(2, On::kDevice, how).parameters);
 }
 
+TEST_F(DeviceTraining, RecordsStepsOfEverySizeOfImages) {
+  const nlohmann::json how = {
+      {"data",
+       {{"synthetic", {{"train_size", 32}}}, {"resize_sides", {12}}, {"resize_until", {1}}}},
+      {"model", {{"name", "resnet20"}}},
+      {"optimizer",
+       {{"name", "muon"}, {"scale", "normalise"}, {"momentum", 0.6}, {"iteration_type", "bf16"}}},
+      {"ema", {{"decay", 0}}},
+      {"train", {{"epochs", 2}, {"global_batch_size", 8}, {"drop_last", true}}}};
+  const Outcome directly = train(1, On::kDevice, how);
+  const Outcome repeated = train(1, On::kDeviceWithGraphs, how);
+  EXPECT_EQ(directly.parameters, train(1, On::kCpu, how).parameters);
+  EXPECT_EQ(directly.parameters, repeated.parameters);
+  EXPECT_EQ(repeated.repeats, 8 - 2 * 2) << "all but two of each size";
+}
+
 TEST_F(DeviceTraining, OfOneRankIsRecordedAndRepeated) {
   EXPECT_EQ(train(1, On::kCpu).parameters, train(1, On::kDeviceWithGraphs).parameters);
 }

@@ -203,8 +203,8 @@ class FakeGpu final : public Backend {
   }
 
   std::unique_ptr<Recording> record(const std::function<void()>& work) override {
+    queue_.pools().begin_recording();  // waits, which cannot be recorded
     queue_.device().begin_capture();
-    queue_.pools().begin_recording();
     try {
       work();
     } catch (...) {
