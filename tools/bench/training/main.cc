@@ -1,5 +1,5 @@
-// dbench_training: dbench's subcommands train, syncbn and device, which need nn. A program of its own, so
-// that the memory that dbench reports for collectives is not that of a training library.
+// dbench_training: dbench's subcommands train, syncbn and device, which need nn. A program of its
+// own, so that the memory that dbench reports for collectives is not that of a training library.
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
