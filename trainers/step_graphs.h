@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <tuple>
 
 #include "nn/core/backend.h"
 #include "nn/core/random.h"
@@ -21,7 +22,9 @@ namespace dlaunch {
 struct StepKind {
   std::size_t samples = 0;  // over all ranks
   std::size_t pixels = 0;   // of an image
-  friend auto operator<=>(const StepKind&, const StepKind&) = default;
+  friend bool operator<(const StepKind& a, const StepKind& b) {
+    return std::tie(a.samples, a.pixels) < std::tie(b.samples, b.pixels);
+  }
 };
 
 class StepGraphs {

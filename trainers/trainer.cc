@@ -356,7 +356,7 @@ nn::Tensor Trainer::images_of(const nn::MicroBatch& batch) const {
       static_cast<std::int64_t>(batch.size), static_cast<std::int64_t>(shape.height),
       static_cast<std::int64_t>(shape.width), static_cast<std::int64_t>(shape.channels)};
   if (resident_images_) {
-    const auto images = nn::Tensor::empty(backend_, input, compute_type_of(config_, backend_));
+    auto images = nn::Tensor::empty(backend_, input, compute_type_of(config_, backend_));
     resident_images_->make(batch, images);
     return images;
   }
