@@ -355,11 +355,6 @@ nn::Tensor Trainer::images_of(const nn::MicroBatch& batch) const {
   const nn::Shape input{
       static_cast<std::int64_t>(batch.size), static_cast<std::int64_t>(shape.height),
       static_cast<std::int64_t>(shape.width), static_cast<std::int64_t>(shape.channels)};
-  if (resident_images_) {
-    auto images = nn::Tensor::empty(backend_, input, compute_type_of(config_, backend_));
-    resident_images_->make(batch, images);
-    return images;
-  }
   return nn::Tensor::from(backend_, input, std::span<const float>(batch.images));
 }
 

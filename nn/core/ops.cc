@@ -76,14 +76,6 @@ class DropoutFunction : public Function {
   RandomState random_;  // the mask is computed again instead of being kept
 };
 
-/// The values, converted if they are of another type; without history.
-Tensor in_type(const Tensor& x, DType dtype) {
-  if (x.dtype() == dtype) return x.detach();
-  Tensor converted = Tensor::empty(x.backend(), x.shape(), dtype);
-  x.backend().convert(x.size(), x.read(), converted.write());
-  return converted;
-}
-
 class LinearFunction : public Function {
  public:
   /// Both in the type in which they are multiplied.
@@ -102,7 +94,7 @@ std::vector<Tensor> LinearFunction::backward(Tensor grad_output, const BackwardC
   const std::int64_t rows = input_.shape()[0];
   const std::int64_t in = input_.shape()[1];
   const std::int64_t out = weights_.shape()[0];
-  const Tensor gradient = in_type(grad_output, input_.dtype());
+  const Tensor gradient = convert(grad_output.detach(), input_.dtype());
   std::vector<Tensor> gradients(3);
   if (context.needs(1)) {
     gradients[1] = gradient_sum(context, 1, backend, weights_.shape());
@@ -215,7 +207,7 @@ Tensor linear(const Tensor& x, const Tensor& weights, const Tensor& bias) {
   if (bias.defined()) {
     backend.broadcast_rows(rows, out, bias.data<const float>(), y.data<float>());
   }
-  const Tensor factors = in_type(weights, x.dtype());
+  const Tensor factors = convert(weights.detach(), x.dtype());
   backend.matmul({.transpose_b = true,
                   .accumulate = bias.defined(),
                   .m = rows,

@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "nn/core/flat_parameters.h"
 #include "runtime/base/half.h"
 #include "tests/nn/reference.h"
 #include "tests/nn/test_backend.h"
@@ -37,5 +38,16 @@ class OpTest : public testing::Test {
   std::mt19937_64 random_{seed_};
   std::unique_ptr<Backend> backend_ = make_test_backend();
 };
+
+/// Whether every parameter has got a gradient that is not all zero.
+inline void expect_gradients_everywhere(const FlatParameters& flat) {
+  for (const FlatView& view : flat.views) {
+    double squares = 0;
+    for (const float g :
+         Tensor::view_of(flat.gradients, view.offset, {view.count}).host_values<float>())
+      squares += static_cast<double>(g) * static_cast<double>(g);
+    EXPECT_GT(squares, 0) << view.name;
+  }
+}
 
 }  // namespace dlaunch::nn
