@@ -232,10 +232,10 @@ class Backend {
                                  ConstArrayRef dy, ArrayRef dx) = 0;
 
   // --- CELU (Barron 2017): y = x > 0 ? x : alpha (exp(x / alpha) - 1) ---
-  virtual void celu(std::int64_t count, float alpha, const float* x, float* y) = 0;  // in place
+  virtual void celu(std::int64_t count, float alpha, ConstArrayRef x, ArrayRef y) = 0;  // in place
   /// dx = y > 0 ? dy : dy (y / alpha + 1), with y the output of celu. In place (dx == dy).
-  virtual void celu_backward(std::int64_t count, float alpha, const float* y, const float* dy,
-                             float* dx) = 0;
+  virtual void celu_backward(std::int64_t count, float alpha, ConstArrayRef y, ConstArrayRef dy,
+                             ArrayRef dx) = 0;
 
   // --- kernel groups in headers of their own ---
   virtual NormKernels& norm() = 0;

@@ -15,8 +15,8 @@ class CeluFunction : public Function {
   std::string_view name() const override { return "celu"; }
   std::vector<Tensor> backward(Tensor grad_output, const BackwardContext& /*context*/) override {
     const Tensor grad_input = result_like(grad_output);
-    output_.backend().celu_backward(output_.size(), alpha_, output_.data<const float>(),
-                                    grad_output.data<const float>(), grad_input.data<float>());
+    output_.backend().celu_backward(output_.size(), alpha_, output_.read(), grad_output.read(),
+                                    grad_input.write());
     return {grad_input};
   }
 
@@ -81,10 +81,11 @@ Tensor silu(Tensor x) {
 
 Tensor celu(Tensor x, float alpha) {
   if (!(alpha > 0)) throw Error("celu: alpha must be above 0");
+  require_activation("celu", x);
   const bool recording = is_recording({x});
-  const float* from = x.data<const float>();
-  Tensor y = recording ? Tensor::empty(x.backend(), x.shape()) : result_like(x);
-  y.backend().celu(y.size(), alpha, from, y.data<float>());
+  const ConstArrayRef from = x.read();
+  Tensor y = recording ? Tensor::empty(x.backend(), x.shape(), x.dtype()) : result_like(x);
+  y.backend().celu(y.size(), alpha, from, y.write());
   if (recording) record(y, {x}, std::make_unique<CeluFunction>(y.detach(), alpha));
   return y;
 }

@@ -197,10 +197,11 @@ bool Tensor::sole_owner() const {
 }
 
 void copy_values(const Tensor& from, const Tensor& to) {
-  if (from.size() != to.size() || &from.backend() != &to.backend())
+  if (from.size() != to.size() || from.dtype() != to.dtype() || &from.backend() != &to.backend())
     throw Error("copy_values: from " + from.shape().to_string() + " to " + to.shape().to_string());
-  from.backend().copy(to.data<float>(), from.data<const float>(),
-                      bytes_of(from.shape(), DType::kF32));
+  visit_dtype(from.dtype(), [&]<typename T>() {
+    from.backend().copy(to.data<T>(), from.data<const T>(), bytes_of(from.shape(), from.dtype()));
+  });
 }
 
 Tensor result_like(Tensor& x) {

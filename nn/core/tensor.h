@@ -116,7 +116,7 @@ class Tensor {
   std::shared_ptr<Impl> impl_;
 };
 
-/// Makes `to` hold the values of `from`: f32, as many, on the same backend (Error).
+/// Makes `to` hold the values of `from`: as many, of the same type, on the same backend (Error).
 void copy_values(const Tensor& from, const Tensor& to);
 
 /// A tensor of x's shape and type for the result of an operation on it: in x's own memory if nobody

@@ -125,11 +125,11 @@ class CpuBackend : public Backend {
     cpu::activate_backward(activation, count, x, dy, dx);
   }
 
-  void celu(std::int64_t count, float alpha, const float* x, float* y) override {
+  void celu(std::int64_t count, float alpha, ConstArrayRef x, ArrayRef y) override {
     cpu::celu(count, alpha, x, y);
   }
-  void celu_backward(std::int64_t count, float alpha, const float* y, const float* dy,
-                     float* dx) override {
+  void celu_backward(std::int64_t count, float alpha, ConstArrayRef y, ConstArrayRef dy,
+                     ArrayRef dx) override {
     cpu::celu_backward(count, alpha, y, dy, dx);
   }
 

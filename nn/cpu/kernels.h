@@ -41,8 +41,8 @@ void window(const WindowGeometry& geometry, ConstArrayRef x, ArrayRef y);
 void augment(const AugmentedBatch& batch, ArrayRef y);
 
 // celu.cc
-void celu(std::int64_t count, float alpha, const float* x, float* y);
-void celu_backward(std::int64_t count, float alpha, const float* y, const float* dy, float* dx);
+void celu(std::int64_t count, float alpha, ConstArrayRef x, ArrayRef y);
+void celu_backward(std::int64_t count, float alpha, ConstArrayRef y, ConstArrayRef dy, ArrayRef dx);
 
 // smooth_activations.cc
 void activate(Activation activation, std::int64_t count, ConstArrayRef x, ArrayRef y);

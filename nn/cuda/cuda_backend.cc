@@ -147,11 +147,11 @@ class Cuda final : public CudaBackend {
     cuda::activate_backward(device_, activation, count, x, dy, dx);
   }
 
-  void celu(std::int64_t count, float alpha, const float* x, float* y) override {
+  void celu(std::int64_t count, float alpha, ConstArrayRef x, ArrayRef y) override {
     cuda::celu(device_, count, alpha, x, y);
   }
-  void celu_backward(std::int64_t count, float alpha, const float* y, const float* dy,
-                     float* dx) override {
+  void celu_backward(std::int64_t count, float alpha, ConstArrayRef y, ConstArrayRef dy,
+                     ArrayRef dx) override {
     cuda::celu_backward(device_, count, alpha, y, dy, dx);
   }
 

@@ -185,13 +185,17 @@ void activate_backward(Device& device, Activation activation, std::int64_t count
   });
 }
 
-void celu(Device& device, std::int64_t count, float alpha, const float* x, float* y) {
-  start_one(device, "celu", count, Celu{alpha}, x, y);
+void celu(Device& device, std::int64_t count, float alpha, ConstArrayRef x, ArrayRef y) {
+  visit_activation(y.dtype, [&]<typename T>() {
+    start_one(device, "celu", count, Celu{alpha}, as<T>(x), as<T>(y));
+  });
 }
 
-void celu_backward(Device& device, std::int64_t count, float alpha, const float* y, const float* dy,
-                   float* dx) {
-  start_two(device, "celu backward", count, CeluBackward{alpha}, y, dy, dx);
+void celu_backward(Device& device, std::int64_t count, float alpha, ConstArrayRef y,
+                   ConstArrayRef dy, ArrayRef dx) {
+  visit_activation(dx.dtype, [&]<typename T>() {
+    start_two(device, "celu backward", count, CeluBackward{alpha}, as<T>(y), as<T>(dy), as<T>(dx));
+  });
 }
 
 void accumulate(Device& device, std::int64_t count, ConstArrayRef x, float* y) {

@@ -23,9 +23,9 @@ void activate(Device& device, Activation activation, std::int64_t count, ConstAr
               ArrayRef y);
 void activate_backward(Device& device, Activation activation, std::int64_t count, ConstArrayRef x,
                        ConstArrayRef dy, ArrayRef dx);
-void celu(Device& device, std::int64_t count, float alpha, const float* x, float* y);
-void celu_backward(Device& device, std::int64_t count, float alpha, const float* y, const float* dy,
-                   float* dx);
+void celu(Device& device, std::int64_t count, float alpha, ConstArrayRef x, ArrayRef y);
+void celu_backward(Device& device, std::int64_t count, float alpha, ConstArrayRef y,
+                   ConstArrayRef dy, ArrayRef dx);
 /// y += x, of any types.
 void accumulate(Device& device, std::int64_t count, ConstArrayRef x, float* y);
 

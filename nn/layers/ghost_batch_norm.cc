@@ -24,7 +24,8 @@ class GhostBatchNormFunction : public Function {
 
   std::vector<Tensor> backward(Tensor grad_output, const BackwardContext& context) override {
     const Tensor whole = grad_output.view({grad_output.size()});
-    const Tensor input_grad = Tensor::zeros(grad_output.backend(), grad_output.shape());
+    const Tensor input_grad =
+        Tensor::zeros(grad_output.backend(), grad_output.shape(), grad_output.dtype());
     const Tensor flat = input_grad.view({input_grad.size()});
     // The graphs of the parts end in the bias itself and add to its gradient.
     const Tensor bias_grad = context.accumulate_into(1);
@@ -68,7 +69,7 @@ Tensor GhostBatchNorm::forward(Tensor input) {
   const std::int64_t parts = std::min(parts_, samples);
   if (!is_training() || parts <= 1) return (*norm_)(std::move(input));
 
-  Tensor output = Tensor::empty(input.backend(), shape);
+  Tensor output = Tensor::empty(input.backend(), shape, input.dtype());
   const bool recording = is_recording({input, bias_});
   const std::int64_t sample_size = input.size() / samples;
   const Tensor flat = input.detach().view({input.size()});

@@ -16,10 +16,10 @@ struct GhostBatchNormOptions {
   double momentum = 0.1;  // of all parts of a batch together
 };
 
-/// Input [N, H, W, C] or [N, C], f32. The scale is fixed at 1; the parameter is "bias" (zeros), the
-/// buffers are "running_mean" and "running_var", which follow the parts' statistics and are used in
-/// evaluation. Ranks do not share statistics: with `parts` per rank times the ranks constant, the
-/// ghost batches have the same size on any number of ranks.
+/// Input [N, H, W, C] or [N, C], f32 or bf16; the output has its type. The scale is fixed at 1; the
+/// parameter is "bias" (zeros), the buffers are "running_mean" and "running_var", which follow the
+/// parts' statistics and are used in evaluation. Ranks do not share statistics: with `parts` per
+/// rank times the ranks constant, the ghost batches have the same size on any number of ranks.
 class GhostBatchNorm : public Module {
  public:
   GhostBatchNorm(Backend& backend, std::int64_t channels, GhostBatchNormOptions options = {});

@@ -46,8 +46,10 @@ void append_residual(Sequential& network, const ModelBuilder& builder, const std
 std::unique_ptr<Module> make_resnet_bag_of_tricks(const ModelBuilder& builder) {
   auto network = std::make_unique<Sequential>();
   const std::int64_t patch = std::int64_t{3} * 3 * builder.options.channels;
-  network->append("whitening", std::make_unique<PatchWhitening>(
-                                   builder.backend, builder.options.channels, builder.generator));
+  network->append("whitening",
+                  std::make_unique<PatchWhitening>(
+                      builder.backend, builder.options.channels, builder.generator,
+                      PatchWhiteningOptions{.compute_type = builder.options.compute_type}));
   append_block(*network, builder, "stem", patch, 64, 1, false);
   append_block(*network, builder, "layer1", 64, 128, 3, true);
   append_residual(*network, builder, "residual1", 128);

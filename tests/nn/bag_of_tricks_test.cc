@@ -48,6 +48,45 @@ TEST_F(BagOfTricks, CeluAndScaleHaveTheirValuesAndGradients) {
       {random_array(shape)}, random_);
 }
 
+TEST_F(BagOfTricks, CeluInBf16IsRoundedOnce) {
+  const Array x = random_bf16({4, 33}), dy = random_bf16({4, 33});
+  Tensor input = convert(reference::to_tensor(*backend_, x), DType::kBF16);
+  input.set_requires_grad(true);
+  const Tensor output = celu(input, 0.3F);
+  ASSERT_EQ(output.dtype(), DType::kBF16);
+  backward(output, {.gradient = convert(reference::to_tensor(*backend_, dy), DType::kBF16)});
+  const auto y = convert(output, DType::kF32).host_values<float>();
+  const auto dx = convert(input.grad(), DType::kF32).host_values<float>();
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    const double value = x.values[i];
+    const double expected = value > 0 ? value : 0.3 * std::expm1(value / 0.3);
+    EXPECT_NEAR(y[i], expected, 1e-6 + std::abs(expected) / 256);
+    // The slope is computed from y as it was rounded.
+    const double slope = value > 0 ? 1 : std::exp(value / 0.3);
+    EXPECT_NEAR(dx[i], dy.values[i] * slope, std::abs(dy.values[i]) * (slope / 256 + 0.004));
+  }
+}
+
+TEST_F(BagOfTricks, GhostBatchNormInBf16IsThatOfF32Rounded) {
+  const Shape shape{7, 2, 3, 5};
+  const Array x = random_bf16(shape), dy = random_bf16(shape);
+  const auto run = [&](DType type) {
+    GhostBatchNorm layer(*backend_, 5, {.parts = 3});
+    Tensor input = convert(reference::to_tensor(*backend_, x), type);
+    input.set_requires_grad(true);
+    const Tensor output = layer.forward(input);
+    EXPECT_EQ(output.dtype(), type);
+    backward(output, {.gradient = convert(reference::to_tensor(*backend_, dy), type)});
+    auto values = convert(output, DType::kF32).host_values<float>();
+    const auto gradient = convert(input.grad(), DType::kF32).host_values<float>();
+    values.insert(values.end(), gradient.begin(), gradient.end());
+    return values;
+  };
+  const auto exact = run(DType::kF32), rounded = run(DType::kBF16);
+  for (std::size_t i = 0; i < exact.size(); ++i)
+    EXPECT_NEAR(rounded[i], exact[i], 1e-5 + std::abs(exact[i]) / 256);
+}
+
 TEST_F(BagOfTricks, GhostBatchNormNormalisesEachPartByItself) {
   constexpr std::int64_t kSamples = 10, kPixels = 6, kChannels = 5, kParts = 3;
   GhostBatchNorm layer(*backend_, kChannels, {.parts = kParts});
@@ -159,20 +198,26 @@ TEST_F(BagOfTricks, WhiteningMakesPatchesUncorrelatedAndOfVarianceOne) {
   EXPECT_LE(products[0] / (count - 1), 1.001);
 }
 
-TEST_F(BagOfTricks, TheNetworkRunsForwardAndBackward) {
-  Generator generator(5);
-  ModelOptions options;
-  options.num_classes = 10;
-  const auto network = make_model("resnet_bag_of_tricks", options, *backend_, generator, nullptr);
-  EXPECT_EQ(network->output_shape({4, 32, 32, 3}), (Shape{4, 10}));
-  const FlatParameters flat = flatten_parameters(*network);
-  const Tensor input =
-      Tensor::from<float>(*backend_, {4, 32, 32, 3}, random_values(4L * 32 * 32 * 3));
+TEST_F(BagOfTricks, TheNetworkRunsForwardAndBackwardInEitherType) {
+  const auto images = random_values(4L * 32 * 32 * 3);
   const std::vector<std::int32_t> labels{1, 2, 3, 4};
-  const Tensor loss = cross_entropy(network->forward(input), std::span<const std::int32_t>(labels));
-  backward(loss);
-  EXPECT_TRUE(std::isfinite(loss.item()));
-  expect_gradients_everywhere(flat);
+  std::vector<float> losses;
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    Generator generator(5);
+    const auto network =
+        make_model("resnet_bag_of_tricks", {.num_classes = 10, .compute_type = type}, *backend_,
+                   generator, nullptr);
+    EXPECT_EQ(network->output_shape({4, 32, 32, 3}), (Shape{4, 10}));
+    const FlatParameters flat = flatten_parameters(*network);
+    const Tensor logits = network->forward(Tensor::from<float>(*backend_, {4, 32, 32, 3}, images));
+    const Tensor loss = cross_entropy(logits, std::span<const std::int32_t>(labels));
+    backward(loss);
+    losses.push_back(loss.item());
+    expect_gradients_everywhere(flat);
+  }
+  ASSERT_TRUE(std::isfinite(losses[0]));
+  EXPECT_NEAR(losses[1], losses[0], 0.1);
+  EXPECT_NE(losses[1], losses[0]);
 }
 
 }  // namespace
