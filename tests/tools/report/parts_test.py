@@ -10,7 +10,7 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.normpath(os.path.join(HERE, "..", "..", "..", "tools", "bench"))]
 
-from report import comparison, load, results, runner  # noqa: E402
+from report import comparison, gpu, load, results, runner  # noqa: E402
 from report.blocks import figure, table_of  # noqa: E402
 
 
@@ -104,6 +104,48 @@ def document(**values):
     entries = [figure("s", "time", {"ranks": 2}, name, "µs", [1, 1], low=low, high=high) | {"value": value}
                for name, (value, low, high) in values.items()]
     return {"schema": 1, "mode": "full", "commit": "abc", "begun": "", "machine": {}, "figures": entries}
+
+
+def gpu_runs():
+    """As compare_gpu writes them: two rounds of each contender, of which one failed."""
+    norm = {"dlaunch": ("[32, 128]", "[512, 4, 4, 512]"), "torch": ([32, 128], [512, 4, 4, 512])}
+    times = {"dlaunch": ((8, 40), (10, 60)), "torch": ((80, 90), (120, 110))}
+    runs = []
+    for number in (0, 1):
+        for name, shapes in norm.items():
+            cells = [{"shape": shape, "us": us, "peak_mib": 1.5} for shape, us in zip(shapes, times[name][number])]
+            if name == "dlaunch":
+                cells[1]["bound_us"] = 30
+            runs.append({"what": "syncbn", "ranks": 2, "round": number, "contender": name, "result": {"cells": cells}})
+        runs.append({"what": "train", "ranks": 1, "round": number, "contender": "dlaunch",
+                     "result": {"images_per_second": 20000 + number, "ms": 25, "tensor_mib": 900}})
+    runs.append({"what": "train", "ranks": 1, "round": 0, "contender": "torch compiled", "failure": "no compiler"})
+    runs.append({"what": "device", "ranks": 1, "round": 0, "contender": "torch", "result": {
+        "cells": [{"what": "copy", "how": "memcpy", "unit": "GB/s", "rate": 4200.0}]}})
+    return {"gpu/all": runs}
+
+
+class GpuTest(unittest.TestCase):
+    def test_figures_are_medians_of_rounds_by_shape_and_contender(self):
+        entries = gpu.figures(gpu_runs())
+        values = {(entry["measure"], str(entry["case"]), entry["contender"]): (entry["value"], entry["low"], entry["high"])
+                  for entry in entries}
+        small, image = "{'ranks': 2, 'shape': '[32, 128]'}", "{'ranks': 2, 'shape': '[512, 4, 4, 512]'}"
+        self.assertEqual(values["syncbn", small, "dlaunch"], (9, 8, 10))
+        self.assertEqual(values["syncbn", image, "PyTorch"], (100, 90, 110))
+        self.assertEqual(values["syncbn bound", image, "memory bandwidth"], (30, 30, 30))
+        self.assertNotIn(("syncbn bound", small, "memory bandwidth"), values)
+        self.assertEqual(values["speed", "{'network': 'ResNet-18, bf16', 'ranks': 1}", "dlaunch"], (20000.5, 20000, 20001))
+        self.assertEqual(values["device, GB/s", "{'what': 'copy, memcpy'}", "PyTorch"], (4200, 4200, 4200))
+        self.assertFalse(any(entry["contender"] == "PyTorch compiled" for entry in entries))
+
+    def test_the_section_has_a_table_of_each_measure_and_draws_what_it_can(self):
+        entries = gpu.figures(gpu_runs())
+        blocks = [block for block in gpu.blocks({"mode": "full"}, entries, lambda text: None) if block]
+        tables = [block for block in blocks if hasattr(block, "rows")]
+        self.assertEqual(len(tables), 7)
+        self.assertEqual(tables[0].rows[0][-1], "0.09")  # ours by PyTorch's: 9 by 100
+        self.assertEqual(tables[0].command, "tools/report OUT_DIR --only gpu")
 
 
 class ComparisonTest(unittest.TestCase):

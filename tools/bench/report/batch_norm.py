@@ -20,7 +20,7 @@ def plan(context):
                                seconds, *context.torch()),
                   20 if context.quick else 60, lambda folder, _: read_lines(folder, "syncbn.jsonl"),
                   about=f"forward and backward, {ranks} workers") for ranks in (2, 4)]
-    left_out = {"on a GPU": "dbench syncbn measures the CPU" if context.has_gpu else "there is none"}
+    left_out = {}
     test = os.path.join(context.programs, "tests", "sync_batch_norm_test")
     if os.path.exists(test):
         command = [test, "--gtest_filter=*SyncBatchNormGrid*", "--gtest_output=json:{out}/test.json"]

@@ -7,11 +7,12 @@ import time
 
 from compare.contenders import imports_torch
 
-from . import batch_norm, collectives, comparison, context, drawing, infrastructure, launching, machine, printing, training
+from . import batch_norm, collectives, comparison, context, drawing, gpu, infrastructure, launching, machine, printing
+from . import training
 from . import results as result_files
 from .runner import Interrupted, Interruption, Runner, format_minutes
 
-SECTIONS = [infrastructure, printing, collectives, batch_norm, training, launching]
+SECTIONS = [infrastructure, printing, collectives, batch_norm, training, gpu, launching]
 PROGRAMS = ["dlaunch", "dtrain", "dbench", "dbench_training", "sequential_print", "first_barrier"]
 TEST = "sync_batch_norm_test"  # whose absence only leaves something out
 

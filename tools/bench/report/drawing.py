@@ -84,7 +84,7 @@ def section_missing(document, sections):
                 lines.append(f"{planned['about']}: not run")
             elif step["state"] != "done":
                 lines.append(f"{planned['about']}: {step['reason']}")
-        if not any(planned["section"] == section.NAME for planned in document["planned"]):
+        if section.NAME not in document["left_out"]:
             lines.append("not asked for (--only)")
         found.append((section, lines))
     return found

@@ -25,7 +25,7 @@ QUICK_ACCURACY = [("cifar100_small_cnn", 1, (1, 2), 55)]
 
 
 def plan(context):
-    steps, left_out = [], {"on a GPU": "there is none" if not context.has_gpu else "dbench train measures the CPU"}
+    steps, left_out = [], {}
     rounds = "2" if context.quick else "3"
     for network, batch, accumulation, precision, count, seconds in QUICK if context.quick else FULL:
         workload = f"{network}:{batch}:{accumulation}:{count}"
