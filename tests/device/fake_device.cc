@@ -125,8 +125,7 @@ Result<std::unique_ptr<DevicePath>> FakeDevice::connect_native(
 }
 
 bool FakeDevice::synchronise() {
-  if (compute_->capturing()) return true;
-  const auto event = compute_->record().value_or_throw();
+  const auto event = compute_->record_now();
   const Deadline deadline = Deadline::after(std::chrono::seconds(10));
   while (!*event->done()) {
     if (deadline.expired()) return false;

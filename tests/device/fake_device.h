@@ -51,7 +51,8 @@ class FakeDevice final : public Device {
   Result<std::unique_ptr<DevicePath>> connect_native(Communicator& host,
                                                      std::chrono::nanoseconds timeout) override;
 
-  /// Waits until the compute stream has done everything, or for ten seconds.
+  /// Waits until the compute stream has done everything, or for ten seconds; not for what is only
+  /// recorded.
   bool synchronise();
   /// Between these, calls on the compute stream and on those that wait for it are recorded;
   /// replay() does them.
