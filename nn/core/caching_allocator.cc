@@ -66,7 +66,7 @@ bool CachingAllocator::owns(const void* memory) const {
 
 void CachingAllocator::give_back_unused() noexcept {
   const std::lock_guard lock(mutex_);
-  release_unused();
+  if (!make_room_) release_unused();
 }
 
 MemoryStats CachingAllocator::stats() const {
@@ -84,7 +84,7 @@ void CachingAllocator::add_segment(std::size_t at_least) {
       std::max(round_up(at_least, source_->granularity()), source_->smallest_segment());
   void* memory = source_->obtain(size);
   if (memory == nullptr) {
-    release_unused();
+    make_room();
     memory = source_->obtain(size);
   }
   if (memory == nullptr) {
@@ -98,6 +98,14 @@ void CachingAllocator::add_segment(std::size_t at_least) {
   insert_free(blocks_.emplace(segment, Block{size, false, true}).first);
   stats_.reserved += size;
   ++stats_.allocations;
+}
+
+void CachingAllocator::make_room() {
+  if (make_room_) {
+    make_room_();
+  } else {
+    release_unused();
+  }
 }
 
 /// The segments that are one free block.

@@ -1,7 +1,7 @@
 // CachingAllocator: memory that is taken from its source in large segments and kept, so that a
 // training step that repeats asks the system for nothing and touches no fresh page. Within the
 // segments: best fit, blocks are split and merged with free neighbours. Segments without a used
-// block are given back only if the source has no memory left.
+// block are given back only if the source has no memory left, or never.
 //
 // It only keeps accounts: the memory itself is never touched, so it may be a GPU's. There the order
 // of a stream makes reuse right: what was freed is handed out at once, and the kernels of the next
@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -25,6 +26,10 @@ namespace dlaunch::nn {
 class CachingAllocator {
  public:
   explicit CachingAllocator(std::unique_ptr<MemorySource> source) : source_(std::move(source)) {}
+  /// Keeps all its segments, for others may still use what was deallocated: if the source has no
+  /// memory left, `make_room` is called, which must not call this allocator.
+  CachingAllocator(std::unique_ptr<MemorySource> source, std::function<void()> make_room)
+      : source_(std::move(source)), make_room_(std::move(make_room)) {}
   ~CachingAllocator();  // everything must have been deallocated
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
@@ -35,7 +40,7 @@ class CachingAllocator {
   void deallocate(void* memory, std::size_t bytes) noexcept;
   /// Whether that memory lies in one of its segments.
   bool owns(const void* memory) const;
-  /// Gives segments without a used block back to the source.
+  /// Gives segments without a used block back to the source, if it does not keep them all.
   void give_back_unused() noexcept;
   MemoryStats stats() const;
   void reset_peak();
@@ -49,6 +54,7 @@ class CachingAllocator {
   using Blocks = std::map<std::byte*, Block>;
 
   void add_segment(std::size_t at_least);
+  void make_room();
   void release_unused() noexcept;
   void* take(Blocks::iterator block, std::size_t size);
   void erase_free(Blocks::iterator block);
@@ -56,6 +62,7 @@ class CachingAllocator {
 
   mutable std::mutex mutex_;
   std::unique_ptr<MemorySource> source_;
+  std::function<void()> make_room_;                    // empty: gives its own segments back
   std::map<std::byte*, std::size_t> segments_;         // sizes
   Blocks blocks_;                                      // all, by address
   std::set<std::pair<std::size_t, std::byte*>> free_;  // by size

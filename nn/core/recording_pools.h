@@ -2,7 +2,9 @@
 // (Backend::record). What is allocated while a step is recorded comes from a pool of its own, and
 // when it is freed only the next recording gets it: to repeat the kernels is to use it again, and
 // nobody else may have put something there meanwhile. Recordings share that pool, because they are
-// repeated one after the other and leave nothing in it that is needed later.
+// repeated one after the other and leave nothing in it that is needed later. Its segments stay until
+// the end, for recorded kernels name what lies in them; when memory is scarce, the ordinary pool's
+// unused ones go.
 //
 // Allocates on any thread; recording is begun and ended by one.
 #pragma once
@@ -21,7 +23,8 @@ class RecordingPools {
  public:
   /// Two sources of the same device's memory.
   RecordingPools(std::unique_ptr<MemorySource> ordinary, std::unique_ptr<MemorySource> recorded)
-      : ordinary_(std::move(ordinary)), recorded_(std::move(recorded)) {}
+      : ordinary_(std::move(ordinary)),
+        recorded_(std::move(recorded), [this] { ordinary_.give_back_unused(); }) {}
 
   /// Where memory comes from now; to be given back to the same.
   CachingAllocator& current() { return recording_ ? recorded_ : ordinary_; }

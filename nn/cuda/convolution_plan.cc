@@ -45,7 +45,8 @@ auto choose(const std::array<Found, kMostAlgorithms>& found, int count,
 
 /// Whether the heuristics know anything at all. Throws Error if they failed for another reason.
 bool has_found(cudnnStatus_t status, const std::string& what) {
-  if (status == CUDNN_STATUS_NOT_SUPPORTED) return false;
+  // A code for each of the things that may be missing: the shape, the layout, the type, ...
+  if (CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED) return false;
   check(status, what);
   return true;
 }

@@ -33,6 +33,10 @@ Matmul::~Matmul() {
 void Matmul::prepare() {
   check(cublasSetStream(handle_, device_.stream()), "cublasSetStream");  // before the workspace
   check(cublasSetWorkspace(handle_, workspace_->get(), kWorkspace), "cublasSetWorkspace");
+  // A product that is cut along k is added up in float, not in the type of C. Whether TF32 is used
+  // each call says.
+  check(cublasSetMathMode(handle_, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION),
+        "cublasSetMathMode");
 }
 
 // cuBLAS thinks in columns: what is C row by row is the transpose of C column by column, and

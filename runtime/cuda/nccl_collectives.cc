@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "runtime/comm/call_signature.h"
-#include "runtime/cuda/cuda_status.h"
+#include "runtime/cuda/nccl_rules.h"
 #include "runtime/device/memory_plan.h"
 #include "runtime/device/segments.h"
 
@@ -47,32 +47,6 @@ ncclRedOp_t nccl_op(ReduceOp op) {
   }
 }
 
-/// Device memory for as long as a stream needs it.
-class Scratch {
- public:
-  static Result<Scratch> make(std::size_t bytes, cudaStream_t stream) {
-    void* memory = nullptr;
-    if (bytes > 0) {
-      DLAUNCH_RETURN_IF_ERROR(
-          cuda_status(cudaMallocAsync(&memory, bytes, stream), "cudaMallocAsync"));
-    }
-    return Scratch(memory, stream);
-  }
-  ~Scratch() {
-    if (memory_ != nullptr) (void)cudaFreeAsync(memory_, stream_);
-  }
-  Scratch(Scratch&& other) noexcept
-      : memory_(std::exchange(other.memory_, nullptr)), stream_(other.stream_) {}
-  Scratch& operator=(Scratch&&) = delete;
-
-  std::byte* data() const { return static_cast<std::byte*>(memory_); }
-
- private:
-  Scratch(void* memory, cudaStream_t stream) : memory_(memory), stream_(stream) {}
-  void* memory_;
-  cudaStream_t stream_;
-};
-
 class Queue {
  public:
   Queue(const NcclContext& context, const CollectiveCall& call)
@@ -96,7 +70,7 @@ class Queue {
         return exchange(only_to_root(call_.input.bytes()), input_, is_root() ? parts() : nothing(),
                         output_);
       case CollectiveKind::kAllGather:
-        return exchange(the_same_to_all(call_.input.bytes()), input_, parts(), output_);
+        return all_gather();
       case CollectiveKind::kAllToAll:
         return exchange(all_to_all(call_.counts, call_.input.bytes()), input_,
                         all_to_all(call_.recv_counts, call_.output.bytes()), output_);
@@ -115,6 +89,7 @@ class Queue {
   std::size_t own() const { return static_cast<std::size_t>(context_.rank); }
   std::size_t p() const { return static_cast<std::size_t>(context_.size); }
   bool is_root() const { return context_.rank == call_.root; }
+  Result<std::byte*> scratch(std::size_t bytes) const { return context_.scratch.take(bytes); }
 
   template <typename Calls>
   Status group(const Calls& calls) const {
@@ -190,45 +165,59 @@ class Queue {
     return context_.stream.copy(own_to, own_from, own_bytes);
   }
 
+  Status all_gather() const {
+    if (!equal_parts(call_)) {
+      return exchange(the_same_to_all(call_.input.bytes()), input_, parts(), output_);
+    }
+    return group([&](ncclComm_t comm) {
+      return ncclAllGather(input_, output_, call_.input.count, nccl_type(dtype_), comm, stream());
+    });
+  }
+
   // --- reductions
 
   Status reduction() {
-    if (!call_.pieces.empty()) return reduce_pieces();
-    const bool native = nccl_reduces(call_.op, dtype_, call_.order) && call_.counts.empty();
+    const bool native = nccl_reduces(call_);
+    if (!call_.pieces.empty()) return native ? all_reduce_pieces() : reduce_pieces_in_order();
     switch (call_.kind) {
       case CollectiveKind::kAllReduce:
-        return native ? natively() : all_reduce_in_order(input_, output_, call_.input.count);
+        return native ? natively(output_) : all_reduce_in_order(input_, output_, call_.input.count);
       case CollectiveKind::kReduce:
-        return native ? natively() : reduce_in_order();
+        return native ? natively(output_) : reduce_in_order();
       default:
-        return native && !overlapping() ? natively() : reduce_scatter_in_order();
+        return native ? reduce_scatter() : reduce_scatter_in_order();
     }
   }
 
   // NCCL knows one kind of reduce_scatter in place; others would overwrite what is still to be
-  // sent.
-  bool overlapping() const {
-    return output_ < input_ + call_.input.bytes() && input_ < output_ + call_.output.bytes();
+  // sent, so there the sums take a way round, on the ranks that need it.
+  Status reduce_scatter() const {
+    const std::size_t bytes = call_.output.bytes();
+    const bool apart = output_ + bytes <= input_ || input_ + call_.input.bytes() <= output_;
+    if (apart || output_ == input_ + own() * bytes) return natively(output_);
+    auto sums = scratch(bytes);
+    DLAUNCH_RETURN_IF_ERROR(sums.status());
+    DLAUNCH_RETURN_IF_ERROR(natively(*sums));
+    return bytes == 0 ? Status() : context_.stream.copy(output_, *sums, bytes);
   }
 
-  Status natively() const {
+  Status natively(std::byte* into) const {
     const auto type = nccl_type(dtype_);
     const auto op = nccl_op(call_.op);
     DLAUNCH_RETURN_IF_ERROR(group([&](ncclComm_t comm) {
       switch (call_.kind) {
         case CollectiveKind::kAllReduce:
-          return ncclAllReduce(input_, output_, call_.input.count, type, op, comm, stream());
+          return ncclAllReduce(input_, into, call_.input.count, type, op, comm, stream());
         case CollectiveKind::kReduce:
-          return ncclReduce(input_, output_, call_.input.count, type, op, call_.root, comm,
-                            stream());
+          return ncclReduce(input_, into, call_.input.count, type, op, call_.root, comm, stream());
         default:
-          return ncclReduceScatter(input_, output_, call_.output.count, type, op, comm, stream());
+          return ncclReduceScatter(input_, into, call_.output.count, type, op, comm, stream());
       }
     }));
     if (call_.op != ReduceOp::kAvg || (call_.kind == CollectiveKind::kReduce && !is_root())) {
       return Status();
     }
-    return divide(call_.output);
+    return divide({into, call_.output.count, dtype_});
   }
 
   Status divide(Buffer values) const {
@@ -237,35 +226,35 @@ class Queue {
                                   values.count, context_.size);
   }
 
-  Status reduce_pieces() const {
-    if (nccl_reduces(call_.op, dtype_, call_.order)) {
-      DLAUNCH_RETURN_IF_ERROR(group([&](ncclComm_t comm) {
-        ncclResult_t result = ncclSuccess;
-        for (const Buffer& piece : call_.pieces) {
-          if (piece.count == 0) continue;
-          const ncclResult_t of_call =
-              ncclAllReduce(piece.data, piece.data, piece.count, nccl_type(dtype_),
-                            nccl_op(call_.op), comm, stream());
-          if (result == ncclSuccess && of_call != ncclInProgress) result = of_call;
-        }
-        return result;
-      }));
-      if (call_.op != ReduceOp::kAvg) return Status();
-      for (const Buffer& piece : call_.pieces) DLAUNCH_RETURN_IF_ERROR(divide(piece));
-      return Status();
-    }
+  Status all_reduce_pieces() const {
+    DLAUNCH_RETURN_IF_ERROR(group([&](ncclComm_t comm) {
+      ncclResult_t result = ncclSuccess;
+      for (const Buffer& piece : call_.pieces) {
+        if (piece.count == 0) continue;
+        const ncclResult_t of_call =
+            ncclAllReduce(piece.data, piece.data, piece.count, nccl_type(dtype_), nccl_op(call_.op),
+                          comm, stream());
+        if (result == ncclSuccess && of_call != ncclInProgress) result = of_call;
+      }
+      return result;
+    }));
+    if (call_.op != ReduceOp::kAvg) return Status();
+    for (const Buffer& piece : call_.pieces) DLAUNCH_RETURN_IF_ERROR(divide(piece));
+    return Status();
+  }
+
+  Status reduce_pieces_in_order() const {
     const Segments pieces = Segments::outputs(call_);
-    auto packed = Scratch::make(pieces.bytes(), stream());
+    auto packed = scratch(pieces.bytes());
     DLAUNCH_RETURN_IF_ERROR(packed.status());
     DLAUNCH_RETURN_IF_ERROR(pieces.for_each(
         0, pieces.bytes(), [&](std::byte* piece, std::size_t at, std::size_t bytes) {
-          return context_.stream.copy(packed->data() + at, piece, bytes);
+          return context_.stream.copy(*packed + at, piece, bytes);
         }));
-    DLAUNCH_RETURN_IF_ERROR(
-        all_reduce_in_order(packed->data(), packed->data(), pieces.bytes() / element_));
+    DLAUNCH_RETURN_IF_ERROR(all_reduce_in_order(*packed, *packed, pieces.bytes() / element_));
     return pieces.for_each(0, pieces.bytes(),
                            [&](std::byte* piece, std::size_t at, std::size_t bytes) {
-                             return context_.stream.copy(piece, packed->data() + at, bytes);
+                             return context_.stream.copy(piece, *packed + at, bytes);
                            });
   }
 
@@ -273,19 +262,18 @@ class Queue {
   // ranks.
   Status reduce_share(const std::byte* from, const Transfers& shares, std::byte* into) const {
     const std::size_t bytes = shares.bytes[own()];
-    auto received = Scratch::make(bytes * p(), stream());
+    auto received = scratch(bytes * p());
     DLAUNCH_RETURN_IF_ERROR(received.status());
     Transfers receives = nothing();
     for (std::size_t peer = 0; peer < p(); ++peer) {
       receives.begins[peer] = peer * bytes;
       receives.bytes[peer] = peer == own() ? 0 : bytes;
     }
-    DLAUNCH_RETURN_IF_ERROR(exchange(shares, from, receives, received->data()));
+    DLAUNCH_RETURN_IF_ERROR(exchange(shares, from, receives, *received));
     if (bytes == 0) return Status();
     std::array<const void*, kMostOperands> operands{};
     for (std::size_t peer = 0; peer < p(); ++peer) {
-      operands[peer] =
-          peer == own() ? from + shares.begins[own()] : received->data() + peer * bytes;
+      operands[peer] = peer == own() ? from + shares.begins[own()] : *received + peer * bytes;
     }
     return context_.stream.reduce(call_.op, dtype_, into, std::span(operands).first(p()),
                                   bytes / element_, context_.size);
@@ -300,11 +288,11 @@ class Queue {
 
   Status reduce_in_order() const {
     const Transfers shares = slices(call_.input.count);
-    auto reduced = Scratch::make(shares.bytes[own()], stream());
+    auto reduced = scratch(shares.bytes[own()]);
     DLAUNCH_RETURN_IF_ERROR(reduced.status());
-    DLAUNCH_RETURN_IF_ERROR(reduce_share(input_, shares, reduced->data()));
-    return exchange(only_to_root(shares.bytes[own()]), reduced->data(),
-                    is_root() ? shares : nothing(), output_);
+    DLAUNCH_RETURN_IF_ERROR(reduce_share(input_, shares, *reduced));
+    return exchange(only_to_root(shares.bytes[own()]), *reduced, is_root() ? shares : nothing(),
+                    output_);
   }
 
   Status reduce_scatter_in_order() const { return reduce_share(input_, parts(), output_); }
@@ -319,15 +307,8 @@ class Queue {
 
 }  // namespace
 
-bool nccl_reduces(ReduceOp op, DType dtype, ReduceOrder order) {
-  if (order == ReduceOrder::kRanks) return false;
-  if (dtype == DType::kF32 || dtype == DType::kF64) {
-    return op == ReduceOp::kSum || op == ReduceOp::kAvg || op == ReduceOp::kProd;
-  }
-  return !is_floating(dtype) && op != ReduceOp::kAvg;
-}
-
 Status queue_by_nccl(const NcclContext& context, const CollectiveCall& call) {
+  context.scratch.begin();
   return Queue(context, call).run();
 }
 

@@ -11,21 +11,20 @@
 #include "runtime/comm/collective_call.h"
 #include "runtime/cuda/cuda_stream.h"
 #include "runtime/cuda/nccl_comm.h"
+#include "runtime/device/lane_scratch.h"
 
 namespace dlaunch {
-
-/// Whether NCCL's reduction is what Communicator promises.
-bool nccl_reduces(ReduceOp op, DType dtype, ReduceOrder order);
 
 struct NcclContext {
   NcclComm& comm;
   CudaStream& stream;
+  LaneScratch& scratch;  // of the stream's operations
   int rank = 0;
   int size = 1;
   Deadline deadline = Deadline::after({});  // for NCCL to queue what it is given
 };
 
-/// A valid call without records that is no barrier.
+/// A valid call that NCCL serves (nccl_rules.h).
 Status queue_by_nccl(const NcclContext& context, const CollectiveCall& call);
 
 }  // namespace dlaunch

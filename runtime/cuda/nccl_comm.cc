@@ -1,10 +1,14 @@
 #include "runtime/cuda/nccl_comm.h"
 
+#include <algorithm>
 #include <string>
-#include <thread>
+#include <utility>
+#include <vector>
 
 namespace dlaunch {
 namespace {
+
+static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 22, 0), "communicators end in groups");
 
 constexpr std::chrono::seconds kLongestEnd{5};
 
@@ -71,24 +75,38 @@ Status NcclComm::check() {
   return nccl_status(state, "NCCL");
 }
 
-void NcclComm::abort() {
-  aborting_ = true;
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock() || comm_ == nullptr) return;
-  (void)ncclCommAbort(comm_);  // frees it too
-  comm_ = nullptr;
+void NcclComm::abort(std::span<NcclComm> all) {
+  std::vector<std::unique_lock<std::mutex>> locks;
+  for (NcclComm& comm : all) comm.aborting_ = true;
+  for (NcclComm& comm : all) {
+    locks.emplace_back(comm.mutex_, std::try_to_lock);
+    if (!locks.back().owns_lock()) return;
+  }
+  end(all, ncclCommAbort);
 }
 
-void NcclComm::close() {
-  if (comm_ == nullptr) return;
-  ncclResult_t state = ncclCommFinalize(comm_);
-  const Deadline deadline = Deadline::after(kLongestEnd);
-  while (state == ncclInProgress && !deadline.expired()) {
-    std::this_thread::sleep_for(std::chrono::microseconds(100));
-    if (ncclCommGetAsyncError(comm_, &state) != ncclSuccess) break;
+void NcclComm::close(std::span<NcclComm> all) {
+  bool orderly = true;
+  for (const NcclComm& comm : all) {
+    if (comm.comm_ == nullptr) continue;
+    orderly = nccl_status(ncclCommFinalize(comm.comm_), "ncclCommFinalize").ok() && orderly;
   }
-  (void)(state == ncclSuccess ? ncclCommDestroy(comm_) : ncclCommAbort(comm_));
-  comm_ = nullptr;
+  const Deadline deadline = Deadline::after(kLongestEnd);
+  for (NcclComm& comm : all) {
+    if (comm.comm_ == nullptr) continue;
+    orderly = orderly && comm.settle("ncclCommFinalize", deadline).ok();
+  }
+  end(all, orderly ? ncclCommDestroy : ncclCommAbort);
+}
+
+// `how` frees them too.
+void NcclComm::end(std::span<NcclComm> all, ncclResult_t (*how)(ncclComm_t)) {
+  if (std::ranges::all_of(all, [](const NcclComm& comm) { return comm.comm_ == nullptr; })) return;
+  (void)ncclGroupStart();
+  for (NcclComm& comm : all) {
+    if (comm.comm_ != nullptr) (void)how(std::exchange(comm.comm_, nullptr));
+  }
+  (void)ncclGroupEnd();
 }
 
 }  // namespace dlaunch

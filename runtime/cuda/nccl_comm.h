@@ -1,6 +1,10 @@
 // NcclComm: a non-blocking NCCL communicator, and the operations on it.
 //
 // One thread queues operations; check() and abort() may be called by another one meanwhile.
+//
+// The communicators of one GPU end together, in one NCCL group: to end one of them NCCL waits for
+// what the device has been given before, where kernels of another one may stand that would wait for
+// ever. In a group all of them are told to stop before one is waited for (NCCL 2.22 or newer).
 #pragma once
 
 #include <nccl.h>
@@ -8,7 +12,9 @@
 #include <atomic>
 #include <chrono>
 #include <mutex>
+#include <span>
 #include <string_view>
+#include <thread>
 
 #include "runtime/base/deadline.h"
 #include "runtime/base/status.h"
@@ -21,7 +27,7 @@ Status nccl_status(ncclResult_t result, std::string_view function);
 class NcclComm {
  public:
   NcclComm() = default;
-  ~NcclComm() { close(); }
+  ~NcclComm() { close(std::span(this, 1)); }
   NcclComm(const NcclComm&) = delete;
   NcclComm& operator=(const NcclComm&) = delete;
 
@@ -33,8 +39,10 @@ class NcclComm {
   /// waits until NCCL has queued them.
   template <typename Queue>
   Status group(std::string_view name, Deadline deadline, const Queue& queue) {
-    const std::scoped_lock lock(mutex_);
-    if (comm_ == nullptr) return gone();
+    std::unique_lock lock(mutex_, std::defer_lock);
+    // Who aborts has it for long: until graphs that use the communicator are destroyed.
+    while (!aborting_ && !lock.try_lock()) std::this_thread::yield();
+    if (aborting_ || comm_ == nullptr) return gone();
     DLAUNCH_RETURN_IF_ERROR(nccl_status(ncclGroupStart(), "ncclGroupStart"));
     const ncclResult_t queued = queue(comm_);
     const ncclResult_t ended = ncclGroupEnd();
@@ -45,14 +53,16 @@ class NcclComm {
 
   /// An error that NCCL has met in the background.
   Status check();
-  /// Ends what is in flight. If another thread is queueing, that gives up soon and this does
-  /// nothing: call it again.
-  void abort();
-  /// The end, in which no other thread takes part: waits some seconds for what is in flight.
-  void close();
+  /// Ends what is in flight, on all communicators of a GPU. While another thread is queueing on one
+  /// of them, that gives up soon and this does nothing: call it again.
+  static void abort(std::span<NcclComm> all);
+  /// The end of all communicators of a GPU, in which no other thread takes part: waits some seconds
+  /// for what is in flight.
+  static void close(std::span<NcclComm> all);
 
  private:
   static Status gone();
+  static void end(std::span<NcclComm> all, ncclResult_t (*how)(ncclComm_t));
   Status settle(std::string_view name, Deadline deadline);
 
   std::mutex mutex_;  // held while the communicator is in use

@@ -1,25 +1,29 @@
 #include "runtime/cuda/nccl_path.h"
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <utility>
+#include <vector>
 
 #include "runtime/cuda/cuda_status.h"
 #include "runtime/cuda/nccl_collectives.h"
 #include "runtime/cuda/nccl_comm.h"
+#include "runtime/cuda/nccl_rules.h"
 #include "runtime/device/agreement.h"
+#include "runtime/device/lane_scratch.h"
 
 namespace dlaunch {
 namespace {
 
 class NcclPath final : public DevicePath {
  public:
-  NcclPath(int rank, int size, int device, std::chrono::nanoseconds timeout)
-      : rank_(rank), size_(size), device_(device), timeout_(timeout) {}
+  NcclPath(int rank, int size, CudaDevice& device, std::chrono::nanoseconds timeout)
+      : rank_(rank), size_(size), device_(device.number()), timeout_(timeout) {
+    for (std::size_t i = 0; i < 2 * kDeviceLanes; ++i) scratch_.emplace_back(device);
+  }
   ~NcclPath() override {
     const CurrentDevice current(device_);
-    for (NcclComm& comm : comms_) comm.close();
+    NcclComm::close(comms_);
   }
 
   Status connect(const ncclUniqueId& id) {
@@ -32,16 +36,17 @@ class NcclPath final : public DevicePath {
     return Status();
   }
 
-  // Reductions by our kernels take the operands of all ranks at once.
   bool serves(const CollectiveCall& call) const override {
-    return call.record == nullptr && static_cast<std::size_t>(size_) <= kMostOperands;
+    return nccl_serves(call, static_cast<std::size_t>(size_));
   }
 
   Status enqueue(const CollectiveCall& call, DeviceLane lane, DeviceStream& stream) override {
     const CurrentDevice current(device_);
     auto& of_cuda = static_cast<CudaStream&>(stream);  // all streams of a CudaDevice are
-    return queue_by_nccl({.comm = comms_[static_cast<std::size_t>(lane)],
+    const auto index = static_cast<std::size_t>(lane);
+    return queue_by_nccl({.comm = comms_[index],
                           .stream = of_cuda,
+                          .scratch = scratch_[2 * index + (of_cuda.capturing() ? 1 : 0)],
                           .rank = rank_,
                           .size = size_,
                           .deadline = Deadline::after(timeout_)},
@@ -53,7 +58,8 @@ class NcclPath final : public DevicePath {
     return Status();
   }
   void release() override {
-    for (NcclComm& comm : comms_) comm.abort();
+    const CurrentDevice current(device_);
+    NcclComm::abort(comms_);
   }
   std::optional<int> awaited(DeviceLane /*lane*/) const override { return std::nullopt; }
 
@@ -63,11 +69,13 @@ class NcclPath final : public DevicePath {
   const int device_;
   const std::chrono::nanoseconds timeout_;
   std::array<NcclComm, kDeviceLanes> comms_;
+  // Of each lane two: what is recorded may be repeated while the lane's stream is at work.
+  std::vector<LaneScratch> scratch_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<DevicePath>> connect_nccl_path(Communicator& host, int device,
+Result<std::unique_ptr<DevicePath>> connect_nccl_path(Communicator& host, CudaDevice& device,
                                                       std::chrono::nanoseconds timeout) {
   ncclUniqueId id{};
   Status made;

@@ -18,7 +18,7 @@
 namespace dlaunch {
 namespace {
 
-// How long a rank that is through keeps its memory for others that may still read it.
+// How long a rank that is through keeps its memory for others that have it open.
 constexpr std::chrono::seconds kLongestGoodbye{5};
 constexpr std::chrono::seconds kLongestGoodbyeAfterFailure{1};  // a dead rank never says anything
 
@@ -27,12 +27,15 @@ class MemoryPath final : public DevicePath {
   MemoryPath(int rank, int world, const MemoryPathOptions& options)
       : rank_(rank), world_(world), options_(options) {}
 
+  // Memory may only be freed when nobody has it open any more (cudaFree).
   ~MemoryPath() override {
-    if (!connected_) return;
-    flags_->store(flags_->layout().still(rank_), 1);
+    if (!shown_) return;
+    close_others_memory();
+    flags_->store(flags_->layout().closed(rank_), 1);
+    const bool orderly = connected_ && !released_;
     const Deadline deadline =
-        Deadline::after(released_ ? kLongestGoodbyeAfterFailure : kLongestGoodbye);
-    while (needed() && !deadline.expired()) {
+        Deadline::after(orderly ? kLongestGoodbye : kLongestGoodbyeAfterFailure);
+    while (open_elsewhere() && !deadline.expired()) {
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
   }
@@ -70,13 +73,15 @@ class MemoryPath final : public DevicePath {
   Status carry_out(const Job& job, const MemoryStep& step) const;
   Status reduce(const Job& job, const MemoryStep& step, bool into_slot) const;
   Status synchronise(const Job& job, bool tell, bool wait, MemoryPhase phase) const;
-  bool needed() const;
+  void close_others_memory();
+  bool open_elsewhere() const;
 
   const int rank_;
   const int world_;
   const MemoryPathOptions options_;
   std::unique_ptr<SharedFlags> flags_;                                  // none in a world of one
   std::array<std::vector<std::shared_ptr<void>>, kDeviceLanes> slots_;  // by lane and rank
+  bool shown_ = false;                                                  // others may open its slots
   bool connected_ = false;                                              // to others
   bool released_ = false;
 };
@@ -100,6 +105,7 @@ Status MemoryPath::connect(Communicator& host, Device& device) {
     if (status.ok()) own[lane] = *handle;
   }
   DLAUNCH_RETURN_IF_ERROR(agree(host, status).within("memory to share"));
+  shown_ = true;
   std::vector<std::array<MemoryHandle, kDeviceLanes>> all(p);
   DLAUNCH_RETURN_IF_ERROR(host.all_gather(ConstBuffer(&own, sizeof own, DType::kU8),
                                           Buffer(all.data(), all.size() * sizeof own, DType::kU8)));
@@ -259,15 +265,18 @@ std::optional<int> MemoryPath::awaited(DeviceLane lane) const {
   return std::nullopt;
 }
 
-// Whether another rank's streams may still read this one's memory.
-bool MemoryPath::needed() const {
-  const FlagLayout& layout = flags_->layout();
-  for (int peer = 0; peer < world_; ++peer) {
-    if (peer == rank_ || flags_->load(layout.still(peer)) != 0) continue;
-    if (released_) return true;
-    for (const DeviceLane lane : kAllDeviceLanes) {
-      if (flags_->load(layout.flag(lane, MemoryPhase::kRead, peer, rank_)) == 0) return true;
+void MemoryPath::close_others_memory() {
+  for (auto& slots : slots_) {
+    for (std::size_t member = 0; member < slots.size(); ++member) {
+      if (member != static_cast<std::size_t>(rank_)) slots[member].reset();
     }
+  }
+}
+
+// Whether another rank may have this one's memory open.
+bool MemoryPath::open_elsewhere() const {
+  for (int peer = 0; peer < world_; ++peer) {
+    if (peer != rank_ && flags_->load(flags_->layout().closed(peer)) == 0) return true;
   }
   return false;
 }

@@ -37,11 +37,11 @@ struct FlagLayout {
     return kDeviceLanes * kMemoryPhases * static_cast<std::size_t>(world) * row() +
            (static_cast<std::size_t>(rank) * kDeviceLanes + static_cast<std::size_t>(lane)) * 16;
   }
-  /// 1: the streams of `rank` do nothing any more.
-  std::size_t still(int rank) const {
+  /// 1: `rank` has closed the memory of the others.
+  std::size_t closed(int rank) const {
     return stage(DeviceLane::kBlocking, world) + static_cast<std::size_t>(rank) * 16;
   }
-  std::size_t words() const { return still(world); }
+  std::size_t words() const { return closed(world); }
 };
 
 class SharedFlags {

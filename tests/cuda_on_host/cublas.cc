@@ -9,6 +9,7 @@
 
 struct cublasContext {
   cudaStream_t stream = nullptr;
+  bool exact_sums = false;  // partial sums are not rounded
 };
 
 namespace dlaunch::cuda_on_host {
@@ -72,6 +73,11 @@ cublasStatus_t cublasSetWorkspace(cublasHandle_t /*handle*/, void* /*workspace*/
   return CUBLAS_STATUS_SUCCESS;
 }
 
+cublasStatus_t cublasSetMathMode(cublasHandle_t handle, cublasMath_t mode) {
+  handle->exact_sums = mode == CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
 cublasStatus_t cublasGemmEx_64(cublasHandle_t handle, cublasOperation_t transpose_a,
                                cublasOperation_t transpose_b, std::int64_t m, std::int64_t n,
                                std::int64_t k, const void* alpha, const void* a,
@@ -89,7 +95,8 @@ cublasStatus_t cublasGemmEx_64(cublasHandle_t handle, cublasOperation_t transpos
   const Matrix right{const_cast<void*>(b), dtype_of_data(type_b), turned_b ? n : k,
                      turned_b ? k : n, ldb};
   const Matrix result{c, dtype_of_data(type_c), m, n, ldc};
-  const bool types_fit = type_a == type_b && (type_c == type_a || type_c == CUDA_R_32F);
+  const bool types_fit =
+      type_a == type_b && (type_c == CUDA_R_32F || (type_c == type_a && handle->exact_sums));
   if (m <= 0 || n <= 0 || k <= 0 || !left.fits() || !right.fits() || !result.fits() || !types_fit)
     return CUBLAS_STATUS_INVALID_VALUE;
   const float factor = *static_cast<const float*>(alpha);

@@ -74,7 +74,7 @@ struct Shapes {
 template <typename Performance>
 cudnnStatus_t find(const Shapes& shapes, int most, int* count, Performance* found) {
   if (!shapes.fit || most < 2) return CUDNN_STATUS_BAD_PARAM;
-  if (!shapes.supported()) return CUDNN_STATUS_NOT_SUPPORTED;
+  if (!shapes.supported()) return CUDNN_STATUS_NOT_SUPPORTED_SHAPE;
   *count = 2;
   for (int i = 0; i < *count; ++i)
     found[i] = {.algo = static_cast<decltype(found->algo)>(i),

@@ -158,6 +158,29 @@ TEST_P(DeviceFailures, FailureOnTheHostIsOneOnTheDevice) {
 
 INSTANTIATE_TEST_SUITE_P(Worlds, DeviceFailures, ::testing::Values(2, 3, 5));
 
+TEST(DeviceCommunicator, FreesItsMemoryWhenNobodyHasItOpenAnyMore) {
+  for (int i = 0; i < 10; ++i) {
+    run_fake_ranks(3, over(DevicePathKind::kIpc), [&](FakeRank rank) {
+      Ones data(rank, 10);
+      EXPECT_TRUE(rank.communicator->all_reduce(data.buffer()).ok());
+      rank.communicator.reset();
+      EXPECT_EQ(rank.device->freed_while_open(), 0);
+    });
+  }
+}
+
+TEST(DeviceCommunicator, FreesItsMemoryNoSoonerWhenARankCouldNotOpenIt) {
+  run_fake_ranks(3, over(DevicePathKind::kStaging), [&](FakeRank rank) {
+    const bool opens = rank.communicator->rank() != 1;
+    const auto device = std::make_shared<FakeDevice>(FakeDeviceOptions{.opens_memory = opens});
+    auto host = rank.communicator->split(0, 0).value_or_throw();
+    const Status status =
+        make_device_communicator(std::move(host), device, over(DevicePathKind::kIpc)).status();
+    EXPECT_THAT(status.to_string(), HasSubstr("a fake device that opens no memory"));
+    EXPECT_EQ(device->freed_while_open(), 0);
+  });
+}
+
 TEST(DeviceCommunicator, DoesWhatCanBeRepeatedFromARecording) {
   run_fake_ranks(3, over(DevicePathKind::kIpc), [&](FakeRank rank) {
     Ones small(rank, 10);      // one shot

@@ -1,6 +1,7 @@
 #include "tests/device/fake_device.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -23,6 +24,12 @@ struct SharedFile {
   pid_t process = 0;
   int descriptor = -1;
   std::size_t bytes = 0;
+};
+
+// Memory of another rank.
+struct Opened {
+  Descriptor file;
+  Mapping memory;
 };
 
 }  // namespace
@@ -78,7 +85,9 @@ Result<std::shared_ptr<void>> FakeDevice::allocate(std::size_t bytes) {
     for (int tries = 0; tries < 6 && !synchronise(); ++tries) {
     }
     const std::scoped_lock freeing(mutex_);
-    allocations_.erase(static_cast<std::byte*>(memory));
+    const auto freed_one = allocations_.find(static_cast<std::byte*>(memory));
+    if (::flock(freed_one->second.file.get(), LOCK_EX | LOCK_NB) != 0) ++freed_while_open_;
+    allocations_.erase(freed_one);
     in_use_ -= size;
   });
 }
@@ -105,18 +114,22 @@ Result<MemoryHandle> FakeDevice::share(void* memory) {
   return handle;
 }
 
-// Stays mapped when its owner has freed it.
+// Whoever has it open holds a lock of the file.
 Result<std::shared_ptr<void>> FakeDevice::open(const MemoryHandle& handle) {
+  if (!options_.opens_memory) return Status(StatusCode::kIo, "a fake device that opens no memory");
   SharedFile shared;
   std::memcpy(&shared, handle.bytes.data(), sizeof shared);
   const std::string path =
       "/proc/" + std::to_string(shared.process) + "/fd/" + std::to_string(shared.descriptor);
-  const Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-  if (!file.is_open()) return Status::from_errno("open " + path, errno);
-  auto mapping = Mapping::of_file(file.get(), shared.bytes);
+  auto opened = std::make_shared<Opened>();
+  opened->file = Descriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!opened->file.is_open() || ::flock(opened->file.get(), LOCK_SH | LOCK_NB) != 0) {
+    return Status::from_errno("open " + path, errno);
+  }
+  auto mapping = Mapping::of_file(opened->file.get(), shared.bytes);
   if (!mapping.ok()) return mapping.status();
-  auto kept = std::make_shared<Mapping>(*std::move(mapping));
-  return std::shared_ptr<void>(kept, kept->data());
+  opened->memory = *std::move(mapping);
+  return std::shared_ptr<void>(opened, opened->memory.data());
 }
 
 Result<std::unique_ptr<DevicePath>> FakeDevice::connect_native(
@@ -125,8 +138,7 @@ Result<std::unique_ptr<DevicePath>> FakeDevice::connect_native(
 }
 
 bool FakeDevice::synchronise() {
-  if (compute_->capturing()) return true;
-  const auto event = compute_->record().value_or_throw();
+  const auto event = compute_->record_now();
   const Deadline deadline = Deadline::after(std::chrono::seconds(10));
   while (!*event->done()) {
     if (deadline.expired()) return false;

@@ -23,6 +23,7 @@ struct FakeDeviceOptions {
   bool shares_memory = true;
   bool reaches_others = true;
   bool has_nccl = false;  // says so; connecting fails
+  bool opens_memory = true;
   /// Device memory in bytes; allocations beyond fail.
   std::size_t memory = std::size_t{1} << 30;
 };
@@ -51,7 +52,8 @@ class FakeDevice final : public Device {
   Result<std::unique_ptr<DevicePath>> connect_native(Communicator& host,
                                                      std::chrono::nanoseconds timeout) override;
 
-  /// Waits until the compute stream has done everything, or for ten seconds.
+  /// Waits until the compute stream has done everything, or for ten seconds; not for what is only
+  /// recorded.
   bool synchronise();
   /// Between these, calls on the compute stream and on those that wait for it are recorded;
   /// replay() does them.
@@ -59,6 +61,11 @@ class FakeDevice final : public Device {
   std::shared_ptr<FakeRecording> end_capture();
   void replay(const FakeRecording& recording);
   int replays() const { return replays_; }
+  /// Allocations that were freed while another rank had them open, which CUDA does not allow.
+  int freed_while_open() const {
+    const std::scoped_lock lock(mutex_);
+    return freed_while_open_;
+  }
 
  private:
   struct Allocation;
@@ -68,6 +75,7 @@ class FakeDevice final : public Device {
   std::map<const std::byte*, Allocation> allocations_;  // by their beginning
   std::size_t in_use_ = 0;
   int replays_ = 0;
+  int freed_while_open_ = 0;
   std::unique_ptr<FakeStream> compute_;
 };
 

@@ -53,6 +53,12 @@ Result<std::shared_ptr<DeviceEvent>> FakeStream::record() {
   return std::shared_ptr<DeviceEvent>(std::move(event));
 }
 
+std::shared_ptr<FakeEvent> FakeStream::record_now() {
+  auto event = std::make_shared<FakeEvent>();
+  queue_now([passed = event->passed] { passed->store(true); });
+  return event;
+}
+
 Status FakeStream::wait(const DeviceEvent& event) {
   const auto& of_fakes = dynamic_cast<const FakeEvent&>(event);
   if (of_fakes.recording != nullptr) {  // this stream belongs to it from now on
@@ -96,13 +102,17 @@ Status FakeStream::queue(Action action) {
     into->actions.push_back(std::move(action));
     return Status();
   }
+  queue_now(std::move(action));
+  return Status();
+}
+
+void FakeStream::queue_now(Action action) {
   {
     const std::scoped_lock lock(mutex_);
     queue_.push_back(std::move(action));
     if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
   }
   changed_.notify_one();
-  return Status();
 }
 
 void FakeStream::run() {

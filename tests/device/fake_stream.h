@@ -49,6 +49,8 @@ class FakeStream final : public DeviceStream {
   Status wait(const DeviceEvent& event) override;
   bool capturing() const override;
 
+  /// An event behind what is queued, also while calls are recorded.
+  std::shared_ptr<FakeEvent> record_now();
   /// From now on calls are recorded, also those on streams that wait for an event of this one.
   void begin_capture();
   std::shared_ptr<FakeRecording> end_capture();
@@ -59,6 +61,7 @@ class FakeStream final : public DeviceStream {
 
   std::shared_ptr<FakeRecording> recording() const;
   Status queue(Action action);
+  void queue_now(Action action);
   void run();
   template <typename Condition>
   void wait_until(const Condition& condition);

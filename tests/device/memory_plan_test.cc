@@ -277,7 +277,7 @@ TEST(Flags, HaveWordsOfTheirOwn) {
   for (const DeviceLane lane : kAllDeviceLanes) {
     for (int from = 0; from < 5; ++from) {
       ++uses.at(layout.stage(lane, from));
-      uses.at(layout.still(from)) = 1;
+      uses.at(layout.closed(from)) = 1;
       for (const auto phase : {MemoryPhase::kReady, MemoryPhase::kReduced, MemoryPhase::kRead}) {
         for (int to = 0; to < 5; ++to) ++uses.at(layout.flag(lane, phase, from, to));
       }

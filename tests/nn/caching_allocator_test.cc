@@ -229,5 +229,41 @@ TEST(RecordingPoolsTest, GiveSegmentsThatNobodyUsesBackBeforeARecording) {
   pools.end_recording();
 }
 
+class PoolsOnADevice : public testing::Test {
+ protected:
+  FakeDevice::State device_{.capacity = 40 * kMiB};
+  RecordingPools pools_{std::make_unique<FakeDevice>(device_),
+                        std::make_unique<FakeDevice>(device_, std::uintptr_t{1} << 41)};
+};
+
+TEST_F(PoolsOnADevice, KeepWhatARecordingUsedWhenThereIsNoMemoryForTheNext) {
+  pools_.begin_recording();
+  void* first = pools_.allocate(16 * kMiB);
+  pools_.deallocate(first, 16 * kMiB);
+  EXPECT_THROW(pools_.allocate(30 * kMiB), Error) << "within the recording";
+  pools_.end_recording();
+  pools_.begin_recording();
+  EXPECT_THROW(pools_.allocate(30 * kMiB), Error) << "in the next one";
+  EXPECT_EQ(device_.used, 16 * kMiB);
+  void* again = pools_.allocate(16 * kMiB);
+  EXPECT_EQ(again, first);
+  pools_.deallocate(again, 16 * kMiB);
+  pools_.end_recording();
+}
+
+TEST_F(PoolsOnADevice, MakeRoomForARecordingOfWhatNobodyUsesOutsideIt) {
+  void* kept = pools_.allocate(8 * kMiB);
+  void* unused = pools_.allocate(16 * kMiB);
+  pools_.begin_recording();
+  void* first = pools_.allocate(10 * kMiB);
+  pools_.deallocate(unused, 16 * kMiB);
+  pools_.deallocate(first, 10 * kMiB);
+  void* second = pools_.allocate(20 * kMiB);
+  EXPECT_EQ(device_.used, (8 + 10 + 20) * kMiB);
+  pools_.deallocate(second, 20 * kMiB);
+  pools_.end_recording();
+  pools_.deallocate(kept, 8 * kMiB);
+}
+
 }  // namespace
 }  // namespace dlaunch::nn

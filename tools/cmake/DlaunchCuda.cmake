@@ -58,7 +58,7 @@ function(dlaunch_cuda_library name)
   dlaunch_library(${name} ${ARGN})
   target_compile_options(dlaunch_${name} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:
     -std=c++20 --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra
-    $<$<BOOL:${PROJECT_IS_TOP_LEVEL}>:-Werror=all-warnings>>)
+    $<$<BOOL:${DLAUNCH_WARNINGS_ARE_ERRORS}>:-Werror=all-warnings>>)
   target_link_libraries(dlaunch_${name} PUBLIC CUDA::cudart)
   set_target_properties(dlaunch_${name} PROPERTIES UNITY_BUILD OFF CUDA_EXTENSIONS OFF)
 endfunction()

@@ -17,7 +17,7 @@ target_compile_features(dlaunch_settings INTERFACE cxx_std_20)
 target_compile_options(dlaunch_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:
   -Wall -Wextra -Wpedantic -Wshadow=local -Wnon-virtual-dtor -Woverloaded-virtual -Wimplicit-fallthrough
   -Wno-missing-field-initializers
-  $<$<BOOL:${PROJECT_IS_TOP_LEVEL}>:-Werror>>)
+  $<$<BOOL:${DLAUNCH_WARNINGS_ARE_ERRORS}>:-Werror>>)
 if(CMAKE_UNITY_BUILD)
   # A source with anonymous types is then "included", by a file that nobody else includes.
   target_compile_options(dlaunch_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)

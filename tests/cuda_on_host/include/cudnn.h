@@ -12,7 +12,9 @@ enum cudnnStatus_t {
   CUDNN_STATUS_SUCCESS = 0,
   CUDNN_STATUS_BAD_PARAM = 2000,
   CUDNN_STATUS_NOT_SUPPORTED = 3000,
+  CUDNN_STATUS_NOT_SUPPORTED_SHAPE = 3002,
 };
+#define CUDNN_STATUS_CATEGORY(status) ((status) / 1000 * 1000)
 enum cudnnDataType_t { CUDNN_DATA_FLOAT = 0, CUDNN_DATA_HALF = 2, CUDNN_DATA_BFLOAT16 = 9 };
 enum cudnnTensorFormat_t { CUDNN_TENSOR_NHWC = 1 };
 enum cudnnConvolutionMode_t { CUDNN_CROSS_CORRELATION = 1 };
