@@ -126,6 +126,7 @@ class SharedExecution final : public Readiness {
   bool enter_operation();
   void fill_cell();
   std::byte* slot() const;
+  SharedLocation in_slot() const;
   SharedLocation expose_input() const;
   SharedLocation expose_result(const SharedLocation& input);
   Source find(int member, const SharedLocation& location) const;

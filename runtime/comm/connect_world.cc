@@ -85,6 +85,7 @@ Result<Lanes> connect_lanes(const JobEnvironment& job, const Logger& logger, Sto
   options.transport = job.transport;
   options.timeout = deadline.remaining();
   options.wait = WaitPolicy::of_host(job.local_world_size, job.local_cores);
+  options.cores = job.local_cores;
   options.describe = describe_signature;
   options.logger = logger;
   return connect_mesh(*std::move(listener), options);

@@ -27,6 +27,8 @@ using Lanes = Result<std::vector<std::unique_ptr<Endpoint>>>;
 struct RankOptions {
   std::string host = "one host";
   TransportChoice transport = TransportChoice::kAuto;
+  WaitPolicy wait;
+  int cores = 1;
   /// Changes what the rank hears from others.
   std::function<void(std::string_view round, std::vector<std::string>& texts)> tamper;
 };
@@ -61,7 +63,8 @@ std::vector<Lanes> connect(const std::vector<RankOptions>& ranks, int lanes = 1)
                                              .transport = own.transport,
                                              .host = own.host,
                                              .timeout = kTestTimeout,
-                                             .wait = {},
+                                             .wait = own.wait,
+                                             .cores = own.cores,
                                              .describe = describe_for_tests,
                                              .logger = {}});
     });
@@ -106,6 +109,26 @@ TEST(Mesh, SharesMemoryWithinHostsAndNowhereElse) {
     EXPECT_EQ(fabric[5].shared_group(), nullptr);
     expect_messages_pass(fabric);
   }
+}
+
+TEST(Mesh, AgreesOnWhetherEveryRankOfAHostHasACoreOfItsOwn) {
+  const auto agreed = [](const std::vector<RankOptions>& ranks) {
+    auto world = connect(ranks);
+    Fabric fabric = lane_of(world, 0);
+    const bool first = fabric[0].shared_group()->core_each();
+    for (int rank = 1; rank < fabric.world_size(); ++rank) {
+      EXPECT_EQ(fabric[rank].shared_group()->core_each(), first) << "rank " << rank;
+    }
+    expect_messages_pass(fabric);
+    return first;
+  };
+  const RankOptions alone{.wait = WaitPolicy::of_host(1, 3), .cores = 3};
+  const RankOptions among_three{.wait = WaitPolicy::of_host(3, 3), .cores = 3};
+  const RankOptions crowded{.wait = WaitPolicy::of_host(2, 1), .cores = 1};
+  EXPECT_TRUE(agreed({alone, alone, alone}));
+  EXPECT_FALSE(agreed({alone, among_three, among_three, among_three}));
+  EXPECT_FALSE(agreed({alone, crowded, crowded}));
+  EXPECT_FALSE(agreed({crowded, alone}));
 }
 
 TEST(Mesh, OfOneRankNeedsNobody) {

@@ -46,7 +46,7 @@ void LaneMemory::ring(int member) {
   [[maybe_unused]] const ssize_t written = ::write(doorbell(member), &one, sizeof one);
 }
 
-SharedGroup LaneMemory::make_shared_group(bool core_each) {
+SharedGroup LaneMemory::make_shared_group() {
   const SegmentLayout& layout = group_->layout;
   std::byte* const base = group_->memory.data();
   SharedGroup::Options options{.index = group_->own,
@@ -54,7 +54,7 @@ SharedGroup LaneMemory::make_shared_group(bool core_each) {
                                .heaps = base + layout.heaps_at,
                                .heap_bytes = layout.heap_bytes,
                                .members_readable = group_->members_readable,
-                               .core_each = core_each,
+                               .core_each = group_->core_each,
                                .doorbells = this};
   for (const HostGroup::Member& member : group_->members) {
     options.members.push_back({.rank = member.rank, .pid = member.pid});
