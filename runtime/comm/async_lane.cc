@@ -75,7 +75,7 @@ Work AsyncLane::start(const MessageCall& call, std::chrono::nanoseconds timeout)
     if (Status failure = need_thread(); !failure.ok()) return Work::finished(failure);
   }
   std::unique_ptr<Operation> operation = begin(call, timeout);
-  if (!lane_.drive(*operation, false)) {
+  if (!lane_.drive(*operation, kNoThread)) {
     auto outcome = std::make_shared<Outcome>();
     operation->outcome = outcome;
     in_flight_.push_back(std::move(operation));
@@ -96,7 +96,7 @@ Status AsyncLane::run(const MessageCall& call, std::chrono::nanoseconds timeout)
   lane_.prepare(*own_, call, timeout);
   lane_.start(*own_);
   lane_.show(own_.get());
-  while (!lane_.drive(*own_, callers_.only(CallerThreads::current()))) {
+  while (!lane_.drive(*own_, kThisThread)) {
     if (failure_.failed()) {
       lane_.endpoint().fail(failure_.status());
       continue;
@@ -171,6 +171,7 @@ bool AsyncLane::wait_for_work() {
 }
 
 void AsyncLane::make_progress() {
+  const Bystanders::Stay stay(bystanders_);
   while (wait_for_work()) {
     Seat seat(seat_);
     take_submitted();
@@ -198,7 +199,7 @@ void AsyncLane::take_submitted() {
 void AsyncLane::drive_all() {
   if (in_flight_.empty()) return;
   for (std::unique_ptr<Operation>& operation : in_flight_) {
-    if (!lane_.drive(*operation, callers_.only(operation->outcome->waiter()))) continue;
+    if (!lane_.drive(*operation, operation->outcome->waiter())) continue;
     std::shared_ptr<Outcome> outcome = operation->outcome;
     Status status = end(std::move(operation));
     if (status.ok()) {

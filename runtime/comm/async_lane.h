@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "runtime/base/status.h"
-#include "runtime/comm/caller_threads.h"
+#include "runtime/comm/bystanders.h"
 #include "runtime/comm/lane.h"
 #include "runtime/comm/work.h"
 #include "transport/failure_state.h"
@@ -32,11 +32,12 @@ class AsyncLane final : private Readiness {
   /// `on_failure` is called on whichever thread meets a failure, with no lock of the lane's held.
   /// The other references are to the communicator's, shared with the other lanes.
   AsyncLane(LaneKind kind, std::unique_ptr<Endpoint> endpoint, Announcements& announcements,
-            const CallerThreads& callers, const FailureState& failure,
+            Bystanders& bystanders, const FailureState& failure,
             std::shared_ptr<const Tuning> tuning, ActivityReporter reporter,
             std::function<void(const Status&)> on_failure)
-      : lane_(kind, std::move(endpoint), announcements, std::move(tuning), std::move(reporter)),
-        callers_(callers),
+      : lane_(kind, std::move(endpoint), announcements, bystanders, std::move(tuning),
+              std::move(reporter)),
+        bystanders_(bystanders),
         failure_(failure),
         on_failure_(std::move(on_failure)),
         own_(lane_.reusable_operation()) {}
@@ -84,7 +85,7 @@ class AsyncLane final : private Readiness {
   Deadline next_check() const;
 
   Lane lane_;
-  const CallerThreads& callers_;
+  Bystanders& bystanders_;  // the progress thread is one
   const FailureState& failure_;
   const std::function<void(const Status&)> on_failure_;
 

@@ -10,7 +10,7 @@ Status BlockingLane::run(const CollectiveCall& call, std::chrono::nanoseconds ti
   std::unique_ptr<Operation> operation = lane_.prepare(call, timeout);
   lane_.show(operation.get());
   lane_.start(*operation);
-  while (!lane_.drive(*operation, callers_.only(CallerThreads::current()))) {
+  while (!lane_.drive(*operation, kThisThread)) {
     if (failure_.failed()) {
       lane_.endpoint().fail(failure_.status());
     } else {

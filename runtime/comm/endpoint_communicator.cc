@@ -8,7 +8,7 @@
 #include "runtime/collective/signature.h"
 #include "runtime/comm/async_lane.h"
 #include "runtime/comm/blocking_lane.h"
-#include "runtime/comm/caller_threads.h"
+#include "runtime/comm/bystanders.h"
 #include "runtime/comm/shared_heap.h"
 #include "runtime/comm/split.h"
 #include "runtime/comm/validation.h"
@@ -30,13 +30,13 @@ class EndpointCommunicator final : public Communicator {
         reduce_order_(options.reduce_order),
         heap_(shared_heap(*lanes[0])),
         announcements_(std::move(lanes[kLaneKinds])),
-        blocking_(std::move(lanes[0]), announcements_, callers_, failure_, options.tuning,
-                  reporter(LaneKind::kBlocking)),
-        async_(LaneKind::kAsync, std::move(lanes[1]), announcements_, callers_, failure_,
-               options.tuning, reporter(LaneKind::kAsync),
+        blocking_(std::move(lanes[0]), announcements_, *options_.bystanders, failure_,
+                  options.tuning, reporter(LaneKind::kBlocking)),
+        async_(LaneKind::kAsync, std::move(lanes[1]), announcements_, *options_.bystanders,
+               failure_, options.tuning, reporter(LaneKind::kAsync),
                [this](const Status& why) { fail(why); }),
-        high_(LaneKind::kHighPriority, std::move(lanes[2]), announcements_, callers_, failure_,
-              options.tuning, reporter(LaneKind::kHighPriority),
+        high_(LaneKind::kHighPriority, std::move(lanes[2]), announcements_, *options_.bystanders,
+              failure_, options.tuning, reporter(LaneKind::kHighPriority),
               [this](const Status& why) { fail(why); }) {
     set_timeout(options.timeout);
   }
@@ -52,7 +52,6 @@ class EndpointCommunicator final : public Communicator {
 
   Status run(const CollectiveCall& call) override {
     DLAUNCH_RETURN_IF_ERROR(validate(call, rank_, size_));
-    callers_.note();
     return failed_with(blocking_.run(call, timeout()));
   }
 
@@ -60,19 +59,16 @@ class EndpointCommunicator final : public Communicator {
     if (Status invalid = validate(call, rank_, size_); !invalid.ok()) {
       return Work::finished(std::move(invalid));
     }
-    callers_.note();
     return (call.priority == Priority::kHigh ? high_ : async_).start(call, timeout());
   }
 
   Status send(ConstBuffer data, int peer, std::uint64_t tag) override {
     DLAUNCH_RETURN_IF_ERROR(validate_message(data, peer, size_).within("send"));
-    callers_.note();
     return failed_with(async_.run(outgoing(data, peer, tag), timeout()));
   }
 
   Status recv(Buffer data, int peer, std::uint64_t tag) override {
     DLAUNCH_RETURN_IF_ERROR(validate_message(data, peer, size_).within("recv"));
-    callers_.note();
     return failed_with(async_.run(MessageCall{.data = data, .peer = peer, .tag = tag}, timeout()));
   }
 
@@ -80,7 +76,6 @@ class EndpointCommunicator final : public Communicator {
     if (Status invalid = validate_message(data, peer, size_).within("send"); !invalid.ok()) {
       return Work::finished(std::move(invalid));
     }
-    callers_.note();
     return async_.start(outgoing(data, peer, tag), timeout());
   }
 
@@ -88,7 +83,6 @@ class EndpointCommunicator final : public Communicator {
     if (Status invalid = validate_message(data, peer, size_).within("recv"); !invalid.ok()) {
       return Work::finished(std::move(invalid));
     }
-    callers_.note();
     return async_.start(MessageCall{.data = data, .peer = peer, .tag = tag}, timeout());
   }
 
@@ -151,7 +145,6 @@ class EndpointCommunicator final : public Communicator {
   std::atomic<int> splits_{0};
   std::shared_ptr<SharedHeap> heap_;  // nullptr: no memory is shared
   FailureState failure_;
-  CallerThreads callers_;
   Announcements announcements_;
   BlockingLane blocking_;
   AsyncLane async_;  // these two are destroyed first: their threads refer to the others
@@ -215,8 +208,10 @@ Result<std::unique_ptr<Communicator>> make_communicator(Lanes lanes,
                                                     std::to_string(kCommunicatorLanes) +
                                                     " endpoints of the same rank and world");
   }
+  CommunicatorOptions complete = options;
+  if (complete.bystanders == nullptr) complete.bystanders = std::make_shared<Bystanders>();
   return std::unique_ptr<Communicator>(
-      std::make_unique<EndpointCommunicator>(std::move(lanes), options));
+      std::make_unique<EndpointCommunicator>(std::move(lanes), complete));
 }
 
 }  // namespace dlaunch

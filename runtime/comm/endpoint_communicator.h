@@ -14,6 +14,7 @@
 #include "runtime/base/deadline.h"
 #include "runtime/collective/selection.h"
 #include "runtime/comm/announcements.h"
+#include "runtime/comm/bystanders.h"
 #include "runtime/comm/communicator.h"
 #include "transport/endpoint.h"
 
@@ -36,7 +37,9 @@ struct CommunicatorOptions {
   std::shared_ptr<const Tuning> tuning;  // the same on all ranks; nullptr: see PlanCache
   LaneFactory make_lanes;                // for split(), which without it is kUnavailable
   std::string name = "world";            // begins the names of its parts
-  std::shared_ptr<Activity> activity;    // where it publishes what it is doing; nullptr: nowhere
+  std::shared_ptr<Bystanders>
+      bystanders;                      // of the process; nullptr: the communicator's own threads
+  std::shared_ptr<Activity> activity;  // where it publishes what it is doing; nullptr: nowhere
 };
 
 /// `lanes` has kCommunicatorLanes endpoints of the same rank and world, else kInvalidArgument.

@@ -63,11 +63,13 @@ std::string in_seconds(std::chrono::nanoseconds duration) {
 }  // namespace
 
 Lane::Lane(LaneKind kind, std::unique_ptr<Endpoint> endpoint, Announcements& announcements,
-           std::shared_ptr<const Tuning> tuning, ActivityReporter reporter)
+           const Bystanders& bystanders, std::shared_ptr<const Tuning> tuning,
+           ActivityReporter reporter)
     : kind_(kind),
       rank_(endpoint->rank()),
       world_(endpoint->world_size()),
       announcements_(announcements),
+      bystanders_(bystanders),
       plans_(rank_, world_, std::move(tuning)),
       shared_calls_(whole_world_group(*endpoint)),
       reporter_(std::move(reporter)),
@@ -111,6 +113,7 @@ std::unique_ptr<Operation> Lane::prepare(const CollectiveCall& asked,
     operation->plan = std::move(planned.plan);
   }
   operation->sequence = next_sequence_++;
+  announcements_.called(kind_, operation->sequence);
   operation->assignment = {.plan = operation->plan.get(),
                            .input = static_cast<const std::byte*>(call.input.data),
                            .output = static_cast<std::byte*>(call.output.data),
@@ -192,9 +195,9 @@ void Lane::show(const Operation* operation) {
   if (operation->waiting) reporter_.waits(operation->waiting_since, operation->moved_at);
 }
 
-bool Lane::drive(Operation& operation, bool alone) {
+bool Lane::drive(Operation& operation, pid_t waiter) {
   if (!operation.is_collective()) {
-    if (!operation.message.done()) watch(operation, alone);
+    if (!operation.message.done()) watch(operation, waiter);
     if (!operation.message.done()) return false;
     if (!operation.outgoing && operation.message.status().ok()) {
       announcements_.received(operation.message.peer);
@@ -208,14 +211,14 @@ bool Lane::drive(Operation& operation, bool alone) {
     // Transfers end with their endpoint; what waits for a peer's memory does not.
     if (const Status failure = endpoint_->failure(); !failure.ok()) operation.cancel(failure);
   }
-  if (!operation.ended()) watch(operation, alone);
+  if (!operation.ended()) watch(operation, waiter);
   if (!operation.ended()) return false;
   if (operation.copy.used() && operation.status().ok()) operation.copy.store();
   return true;
 }
 
 // Looks after an operation that waits.
-void Lane::watch(Operation& operation, bool alone) {
+void Lane::watch(Operation& operation, pid_t waiter) {
   const auto now = Deadline::Clock::now();
   if (!operation.waiting || operation.moved) {
     if (!operation.waiting) {
@@ -237,7 +240,7 @@ void Lane::watch(Operation& operation, bool alone) {
                    Status::about_peer(StatusCode::kPeerLeft, *gone, "has closed its endpoint"));
   }
   if (operation.deadline.when() <= now) return give_up(operation, timed_out(operation));
-  if (operation.look_around.when() <= now) look_around(operation, alone);
+  if (operation.look_around.when() <= now) look_around(operation, waiter);
 }
 
 // A rank that the operation waits for in shared memory, and that has left.
@@ -250,17 +253,22 @@ std::optional<int> Lane::departed_one(const Operation& operation) const {
   return std::nullopt;
 }
 
-void Lane::look_around(Operation& operation, bool alone) {
+Announcements::Wait Lane::wait_of(const Operation& operation) const {
+  Announcements::Wait wait{
+      .lane = kind_, .sequence = operation.sequence, .waiting_for = operation.waiting_for()};
+  if (!operation.is_collective()) wait.message = operation.message_end();
+  return wait;
+}
+
+void Lane::look_around(Operation& operation, pid_t waiter) {
+  const bool alone = bystanders_.nobody_but(waiter);
   const bool news = !operation.announced || (alone && !operation.announced_alone);
   operation.announced = true;
   operation.announced_alone = operation.announced_alone || alone;
   operation.look_around = Deadline::after(operation.look_again);
   operation.look_again = std::min(2 * operation.look_again, kLookAgainAtMost);
-  Announcements::Wait wait{.lane = kind_,
-                           .sequence = operation.sequence,
-                           .waiting_for = operation.waiting_for(),
-                           .alone = alone};
-  if (!operation.is_collective()) wait.message = operation.message_end();
+  Announcements::Wait wait = wait_of(operation);
+  wait.alone = alone;
   const Status clash = announcements_.look_around(wait, news);
   if (!clash.ok()) give_up(operation, clash);
 }
@@ -295,6 +303,9 @@ Status Lane::timed_out(const Operation& operation) const {
   }
   std::string text =
       "timed out after " + in_seconds(operation.timeout) + " waiting for " + list_of(missing);
+  if (const std::string opposed = announcements_.opposed(wait_of(operation)); !opposed.empty()) {
+    return Status(StatusCode::kTimeout, text + ": " + opposed);
+  }
   for (const int rank : missing) {
     const std::string trail = announcements_.trail(rank, operation.waiting_since);
     if (trail.empty()) continue;

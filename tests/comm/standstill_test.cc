@@ -1,8 +1,11 @@
 // Ranks that wait for each other in calls of different kinds, and ranks that only look as if they
 // did; with threads as ranks.
+#include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <latch>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -127,27 +130,69 @@ TEST(WaitInARow, IsNoMistake) {
   });
 }
 
+// The other thread has made no call before.
 TEST(WaitOfTwoThreads, IsNoMistakeWhileTheOtherOneMayStillSend) {
   run_threads_as_ranks(2, [](Communicator& comm) {
-    ASSERT_TRUE(comm.barrier().ok());
-    std::latch both(2);
     std::thread other([&] {
-      if (comm.rank() == 0) {
-        (void)comm.start_send(std::vector<float>(), 0).wait();  // to be known as another thread
-        both.arrive_and_wait();
-        std::this_thread::sleep_for(kLate);
-        EXPECT_TRUE(send(comm, 1).ok());
-      } else {
-        both.arrive_and_wait();
-      }
+      if (comm.rank() == 1) return;
+      std::this_thread::sleep_for(kLate);
+      EXPECT_TRUE(send(comm, 1).ok());
     });
-    both.arrive_and_wait();
     if (comm.rank() == 1) {
       EXPECT_TRUE(receive(comm, 0).ok());
     }
     const Status status = comm.barrier();
     EXPECT_TRUE(status.ok()) << status.to_string();
     other.join();
+  });
+}
+
+TEST(WaitOfTwoThreads, IsNoMistakeWhileTheOtherOneMayStillStartACollective) {
+  run_threads_as_ranks(2, [](Communicator& comm) {
+    const auto start_and_wait = [&] {
+      const Status status = comm.start_barrier().wait();
+      EXPECT_TRUE(status.ok()) << status.to_string();
+    };
+    std::thread other([&] {
+      if (comm.rank() == 1) return;
+      std::this_thread::sleep_for(kLate);
+      start_and_wait();
+    });
+    if (comm.rank() == 1) start_and_wait();
+    const Status status = comm.barrier();
+    EXPECT_TRUE(status.ok()) << status.to_string();
+    other.join();
+  });
+}
+
+// A call is made when start_...() returns, also while the progress thread is busy with another one.
+TEST(WaitForARankBusyWithItsOwnReduction, IsNoMistake) {
+  std::atomic<bool> busy{false};
+  run_threads_as_ranks(2, [&](Communicator& comm) {
+    std::vector<std::int64_t> input(16'384, 1);
+    std::vector<std::int64_t> output(input.size());
+    const auto add = [&](std::int64_t& a, const std::int64_t& b) {
+      a += b;
+      if (comm.rank() == 0 && !busy.exchange(true)) std::this_thread::sleep_for(kLate);
+    };
+    Work reduction = comm.start_reduce_records(std::span<const std::int64_t>(input),
+                                               std::span<std::int64_t>(output), add, 0);
+    while (!busy) std::this_thread::yield();
+    Work asynchronous = comm.start_barrier();
+    const auto check = [&](const Status& status) {
+      EXPECT_TRUE(status.ok()) << "rank " << comm.rank() << ": " << status.to_string();
+    };
+    if (comm.rank() == 0) {
+      check(comm.barrier());
+      check(asynchronous.wait());
+    } else {
+      check(asynchronous.wait());
+      check(comm.barrier());
+    }
+    check(reduction.wait());
+    if (comm.rank() == 0) {
+      EXPECT_EQ(output, std::vector<std::int64_t>(input.size(), 2));
+    }
   });
 }
 
@@ -189,6 +234,25 @@ TEST(TimeoutOfARankAhead, TellsForWhomTheRankThatItWaitsForWaits) {
                                             HasSubstr("for rank 2")));
     }
     done.arrive_and_wait();
+  });
+}
+
+// Another thread might still send, so nobody can be sure before.
+TEST(TimeoutOfRanksThatWaitForEachOther, NamesBothCalls) {
+  std::latch done(2);
+  run_threads_as_ranks(2, [&](Communicator& comm) {
+    std::thread thread([&] { done.wait(); });
+    comm.set_timeout(1500ms);
+    const auto begin = Clock::now();
+    const Status status = comm.rank() == 1 ? receive(comm, 0) : comm.barrier();
+    EXPECT_GE(Clock::now() - begin, 1s);
+    EXPECT_EQ(status.code(), StatusCode::kTimeout);
+    EXPECT_THAT(status.to_string(),
+                AllOf(HasSubstr("timed out after 1.5 s waiting for rank"),
+                      HasSubstr("waits in recv f32[3] from rank 0"), HasSubstr("blocking barrier")))
+        << "rank " << comm.rank();
+    done.count_down();
+    thread.join();
   });
 }
 
