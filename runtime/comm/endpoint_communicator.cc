@@ -1,5 +1,7 @@
 #include "runtime/comm/endpoint_communicator.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <string>
@@ -29,21 +31,19 @@ class EndpointCommunicator final : public Communicator {
         options_(options),
         reduce_order_(options.reduce_order),
         heap_(shared_heap(*lanes[0])),
-        announcements_(std::move(lanes[kLaneKinds])),
-        blocking_(std::move(lanes[0]), announcements_, *options_.bystanders, failure_,
-                  options.tuning, reporter(LaneKind::kBlocking)),
-        async_(LaneKind::kAsync, std::move(lanes[1]), announcements_, *options_.bystanders,
-               failure_, options.tuning, reporter(LaneKind::kAsync),
-               [this](const Status& why) { fail(why); }),
-        high_(LaneKind::kHighPriority, std::move(lanes[2]), announcements_, *options_.bystanders,
-              failure_, options.tuning, reporter(LaneKind::kHighPriority),
-              [this](const Status& why) { fail(why); }) {
+        parts_(std::make_unique<Parts>(*this, std::move(lanes))) {
     set_timeout(options.timeout);
   }
   ~EndpointCommunicator() override {
+    if (::getpid() != process_) {
+      // A child that this rank has forked: the endpoints are its parent's, and so are the threads
+      // and whatever they were doing. Nothing of it may be touched, so it stays as it is.
+      (void)parts_.release();
+      return;
+    }
     // Each one's thread may be about to tell the other one of a failure.
-    async_.stop();
-    high_.stop();
+    parts_->async.stop();
+    parts_->high.stop();
     if (heap_ != nullptr) heap_->close();
   }
 
@@ -52,38 +52,39 @@ class EndpointCommunicator final : public Communicator {
 
   Status run(const CollectiveCall& call) override {
     DLAUNCH_RETURN_IF_ERROR(validate(call, rank_, size_));
-    return failed_with(blocking_.run(call, timeout()));
+    return failed_with(parts_->blocking.run(call, timeout()));
   }
 
   Work start(const CollectiveCall& call) override {
     if (Status invalid = validate(call, rank_, size_); !invalid.ok()) {
       return Work::finished(std::move(invalid));
     }
-    return (call.priority == Priority::kHigh ? high_ : async_).start(call, timeout());
+    return (call.priority == Priority::kHigh ? parts_->high : parts_->async).start(call, timeout());
   }
 
   Status send(ConstBuffer data, int peer, std::uint64_t tag) override {
     DLAUNCH_RETURN_IF_ERROR(validate_message(data, peer, size_).within("send"));
-    return failed_with(async_.run(outgoing(data, peer, tag), timeout()));
+    return failed_with(parts_->async.run(outgoing(data, peer, tag), timeout()));
   }
 
   Status recv(Buffer data, int peer, std::uint64_t tag) override {
     DLAUNCH_RETURN_IF_ERROR(validate_message(data, peer, size_).within("recv"));
-    return failed_with(async_.run(MessageCall{.data = data, .peer = peer, .tag = tag}, timeout()));
+    return failed_with(
+        parts_->async.run(MessageCall{.data = data, .peer = peer, .tag = tag}, timeout()));
   }
 
   Work start_send(ConstBuffer data, int peer, std::uint64_t tag) override {
     if (Status invalid = validate_message(data, peer, size_).within("send"); !invalid.ok()) {
       return Work::finished(std::move(invalid));
     }
-    return async_.start(outgoing(data, peer, tag), timeout());
+    return parts_->async.start(outgoing(data, peer, tag), timeout());
   }
 
   Work start_recv(Buffer data, int peer, std::uint64_t tag) override {
     if (Status invalid = validate_message(data, peer, size_).within("recv"); !invalid.ok()) {
       return Work::finished(std::move(invalid));
     }
-    return async_.start(MessageCall{.data = data, .peer = peer, .tag = tag}, timeout());
+    return parts_->async.start(MessageCall{.data = data, .peer = peer, .tag = tag}, timeout());
   }
 
   Result<std::unique_ptr<Communicator>> split(int color, int key) override;
@@ -105,6 +106,14 @@ class EndpointCommunicator final : public Communicator {
   }
 
  private:
+  struct Parts {
+    Parts(EndpointCommunicator& of, Lanes lanes);
+    Announcements announcements;
+    BlockingLane blocking;
+    AsyncLane async;  // these two are destroyed first: their threads refer to the others
+    AsyncLane high;
+  };
+
   std::chrono::nanoseconds timeout() const { return timeout_; }
 
   ActivityReporter reporter(LaneKind lane) const {
@@ -131,10 +140,10 @@ class EndpointCommunicator final : public Communicator {
   // The first failure is everybody's. Not called from inside a lane's lock.
   void fail(const Status& why) {
     if (!failure_.set(why)) return;
-    announcements_.fail(why);
-    async_.fail();
-    high_.fail();
-    blocking_.fail();
+    parts_->announcements.fail(why);
+    parts_->async.fail();
+    parts_->high.fail();
+    parts_->blocking.fail();
   }
 
   const int rank_;
@@ -145,11 +154,20 @@ class EndpointCommunicator final : public Communicator {
   std::atomic<int> splits_{0};
   std::shared_ptr<SharedHeap> heap_;  // nullptr: no memory is shared
   FailureState failure_;
-  Announcements announcements_;
-  BlockingLane blocking_;
-  AsyncLane async_;  // these two are destroyed first: their threads refer to the others
-  AsyncLane high_;
+  const pid_t process_ = ::getpid();
+  std::unique_ptr<Parts> parts_;  // destroyed first: threads in it refer to the others
 };
+
+EndpointCommunicator::Parts::Parts(EndpointCommunicator& of, Lanes lanes)
+    : announcements(std::move(lanes[kLaneKinds])),
+      blocking(std::move(lanes[0]), announcements, *of.options_.bystanders, of.failure_,
+               of.options_.tuning, of.reporter(LaneKind::kBlocking)),
+      async(LaneKind::kAsync, std::move(lanes[1]), announcements, *of.options_.bystanders,
+            of.failure_, of.options_.tuning, of.reporter(LaneKind::kAsync),
+            [&of](const Status& why) { of.fail(why); }),
+      high(LaneKind::kHighPriority, std::move(lanes[2]), announcements, *of.options_.bystanders,
+           of.failure_, of.options_.tuning, of.reporter(LaneKind::kHighPriority),
+           [&of](const Status& why) { of.fail(why); }) {}
 
 Result<std::unique_ptr<Communicator>> EndpointCommunicator::split(int color, int key) {
   std::vector<ColorAndKey> all(static_cast<std::size_t>(size_));
