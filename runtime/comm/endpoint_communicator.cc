@@ -172,9 +172,10 @@ EndpointCommunicator::Parts::Parts(EndpointCommunicator& of, Lanes lanes)
 Result<std::unique_ptr<Communicator>> EndpointCommunicator::split(int color, int key) {
   std::vector<ColorAndKey> all(static_cast<std::size_t>(size_));
   const ColorAndKey own{color, key};
-  const ConstBuffer input(&own, 2, DType::kI64);
-  const Buffer output(all.data(), 2 * all.size(), DType::kI64);
-  DLAUNCH_RETURN_IF_ERROR(all_gather(input, output).within("split"));
+  DLAUNCH_RETURN_IF_ERROR(run({.kind = CollectiveKind::kAllGather,
+                               .input = {&own, 2, DType::kI64},
+                               .output = {all.data(), 2 * all.size(), DType::kI64},
+                               .of_split = true}));
   const int number = ++splits_;
   if (color < 0) return std::unique_ptr<Communicator>();
 
@@ -194,7 +195,11 @@ Result<std::unique_ptr<Communicator>> EndpointCommunicator::split(int color, int
     return Status(StatusCode::kUnavailable, "split: this communicator cannot make another one");
   } else {
     const auto index = std::ranges::find(members, rank_) - members.begin();
-    auto made = options.make_lanes(members, static_cast<int>(index), options.name);
+    auto made = options.make_lanes({.members = members,
+                                    .called = members,
+                                    .my_index = static_cast<int>(index),
+                                    .name = options.name,
+                                    .timeout = options.timeout});
     if (!made.ok()) return made.status().within("split into " + options.name);
     lanes = *std::move(made);
   }

@@ -1,13 +1,13 @@
 #include "runtime/comm/lane.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <iterator>
 #include <string>
 #include <utility>
 
 #include "runtime/collective/algorithms.h"
 #include "runtime/comm/call_signature.h"
+#include "runtime/comm/words.h"
 
 namespace dlaunch {
 namespace {
@@ -39,25 +39,6 @@ DType working_type(const CollectiveCall& call, DType dtype) {
 const SharedGroup* whole_world_group(Endpoint& endpoint) {
   const SharedGroup* group = endpoint.shared_group();
   return group != nullptr && group->size() == endpoint.world_size() ? group : nullptr;
-}
-
-// "rank 3", "ranks 1, 4 and 7", "ranks 1, 2, 3, ... (250 in all)".
-std::string list_of(const std::vector<int>& ranks) {
-  constexpr std::size_t kMost = 16;
-  if (ranks.empty()) return "its own work";
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (i == kMost) return text + ", ... (" + std::to_string(ranks.size()) + " in all)";
-    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
-    text += std::to_string(ranks[i]);
-  }
-  return text;
-}
-
-std::string in_seconds(std::chrono::nanoseconds duration) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g s", std::chrono::duration<double>(duration).count());
-  return text;
 }
 
 }  // namespace
@@ -302,7 +283,7 @@ Status Lane::timed_out(const Operation& operation) const {
     }
   }
   std::string text =
-      "timed out after " + in_seconds(operation.timeout) + " waiting for " + list_of(missing);
+      "timed out after " + in_seconds(operation.timeout) + " waiting for " + list_of_ranks(missing);
   if (const std::string opposed = announcements_.opposed(wait_of(operation)); !opposed.empty()) {
     return Status(StatusCode::kTimeout, text + ": " + opposed);
   }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -97,6 +98,32 @@ TEST_P(DeadRanks, StoppedAreNamedAtTheDeadline) {
   for (int rank = 0; rank < kWorld; ++rank) {
     if (rank == kVictim) continue;
     EXPECT_EQ(ranks[rank].read_line(Deadline::after(20s)), "as expected") << "rank " << rank;
+  }
+}
+
+// The victim tells its color and comes no further: rank 1 of the part, but rank 2 for who called.
+TEST_P(DeadRanks, ThatDoNotComeToASplitAreNamedAtItsDeadline) {
+  ForkedRanks ranks(options(), [](Communicator& world, LineChannel& test) -> std::string {
+    std::vector<std::int64_t> color{0, 0};
+    std::vector<std::int64_t> colors(2 * kWorld);
+    if (world.rank() == kVictim) {
+      const CollectiveCall told{
+          .kind = CollectiveKind::kAllGather, .input = color, .output = colors, .of_split = true};
+      if (const Status status = world.run(told); !status.ok()) return status.to_string();
+      return wait_for_the_end(test);
+    }
+    world.set_timeout(1500ms);
+    const auto begin = Clock::now();
+    const auto part = world.split(world.rank() == 0 ? 1 : 0, 0);
+    if (world.rank() == 0) return part.ok() ? "as expected" : part.status().to_string();
+    const std::string words = part.status().to_string();
+    const bool right = part.status().code() == StatusCode::kTimeout &&
+                       words.find("timed out after 1.5 s waiting for rank 2") != words.npos;
+    return right && Clock::now() - begin < kPromptly ? "as expected" : words;
+  });
+  for (int rank = 0; rank < kWorld; ++rank) {
+    if (rank == kVictim) continue;
+    EXPECT_EQ(ranks[rank].read_line(Deadline::after(30s)), "as expected") << "rank " << rank;
   }
 }
 
