@@ -1,5 +1,6 @@
 // Ranks that wait for each other in calls of different kinds, and ranks that only look as if they
 // did; with threads as ranks.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -165,33 +166,42 @@ TEST(WaitOfTwoThreads, IsNoMistakeWhileTheOtherOneMayStillStartACollective) {
   });
 }
 
+struct Indexed {
+  std::int64_t index;
+  std::int64_t value;
+};
+std::atomic<bool> adding_first{false};
+
+// Rank 0 adds the first record, and takes its time.
+struct AddSlowly {
+  void operator()(Indexed& a, const Indexed& b) const {
+    a.value += b.value;
+    if (a.index > 0) return;
+    adding_first = true;
+    std::this_thread::sleep_for(kLate);
+  }
+};
+
 // A call is made when start_...() returns, also while the progress thread is busy with another one.
 TEST(WaitForARankBusyWithItsOwnReduction, IsNoMistake) {
-  std::atomic<bool> busy{false};
+  adding_first = false;
   run_threads_as_ranks(2, [&](Communicator& comm) {
-    std::vector<std::int64_t> input(16'384, 1);
-    std::vector<std::int64_t> output(input.size());
-    const auto add = [&](std::int64_t& a, const std::int64_t& b) {
-      a += b;
-      if (comm.rank() == 0 && !busy.exchange(true)) std::this_thread::sleep_for(kLate);
-    };
-    Work reduction = comm.start_reduce_records(std::span<const std::int64_t>(input),
-                                               std::span<std::int64_t>(output), add, 0);
-    while (!busy) std::this_thread::yield();
+    std::vector<Indexed> input(16'384);
+    for (std::size_t i = 0; i < input.size(); ++i) input[i] = {static_cast<std::int64_t>(i), 1};
+    std::vector<Indexed> output(input.size());
+    Work reduction = comm.start_reduce_records(std::span<const Indexed>(input),
+                                               std::span<Indexed>(output), AddSlowly(), 0);
+    while (!adding_first) std::this_thread::yield();
     Work asynchronous = comm.start_barrier();
     const auto check = [&](const Status& status) {
       EXPECT_TRUE(status.ok()) << "rank " << comm.rank() << ": " << status.to_string();
     };
-    if (comm.rank() == 0) {
-      check(comm.barrier());
-      check(asynchronous.wait());
-    } else {
-      check(asynchronous.wait());
-      check(comm.barrier());
-    }
+    if (comm.rank() == 1) check(asynchronous.wait());
+    check(comm.barrier());
+    check(asynchronous.wait());
     check(reduction.wait());
     if (comm.rank() == 0) {
-      EXPECT_EQ(output, std::vector<std::int64_t>(input.size(), 2));
+      EXPECT_TRUE(std::ranges::all_of(output, [](const Indexed& sum) { return sum.value == 2; }));
     }
   });
 }
