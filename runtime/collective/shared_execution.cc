@@ -36,6 +36,8 @@ constexpr std::uint64_t progress_of(std::uint64_t operation, std::uint32_t stage
 }  // namespace
 
 void SharedExecution::start(const SharedAssignment& assignment) {
+  done_ = false;
+  status_ = Status();
   group_ = endpoint_.shared_group();
   assignment_ = assignment;
   elements_.assign(assignment.dtype, assignment.op, assignment.record, group_->size());
@@ -49,8 +51,6 @@ void SharedExecution::start(const SharedAssignment& assignment) {
   action_ = 0;
   cursor_ = 0;
   performed_ = 0;
-  done_ = false;
-  status_ = Status();
   sources_.resize(static_cast<std::size_t>(group_->size()));
 }
 

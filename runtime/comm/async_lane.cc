@@ -48,15 +48,20 @@ Status AsyncLane::need_thread() {
 template <typename Call>
 Work AsyncLane::submit(const Call& call, std::chrono::nanoseconds timeout) {
   auto outcome = std::make_shared<Outcome>();
-  {
-    const std::scoped_lock lock(mutex_);
-    if (failure_.failed()) return Work::finished(earlier_failure());
-    if (Status failure = need_thread(); !failure.ok()) return Work::finished(failure);
-    submitted_.push_back(lane_.prepare(call, timeout));
-    submitted_.back()->outcome = outcome;
-    any_submitted_.store(true, std::memory_order_release);
-    lane_.set_driven(true);
+  std::unique_lock lock(mutex_);
+  if (failure_.failed()) return Work::finished(earlier_failure());
+  if (Status failure = need_thread(); !failure.ok()) return Work::finished(failure);
+  Result<std::unique_ptr<Operation>> prepared = lane_.prepare(call, timeout);
+  if (!prepared.ok()) {
+    lock.unlock();
+    on_failure_(prepared.status());
+    return Work::finished(prepared.status());
   }
+  submitted_.push_back(*std::move(prepared));
+  submitted_.back()->outcome = outcome;
+  any_submitted_.store(true, std::memory_order_release);
+  lane_.set_driven(true);
+  lock.unlock();
   changed_.notify_one();
   lane_.endpoint().wake();
   return Work(std::move(outcome));

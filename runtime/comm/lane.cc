@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -41,6 +42,10 @@ const SharedGroup* whole_world_group(Endpoint& endpoint) {
   return group != nullptr && group->size() == endpoint.world_size() ? group : nullptr;
 }
 
+Status no_memory() {
+  return Status(StatusCode::kIo, "no memory to carry it out");
+}
+
 }  // namespace
 
 Lane::Lane(LaneKind kind, std::unique_ptr<Endpoint> endpoint, Announcements& announcements,
@@ -78,8 +83,17 @@ void Lane::recycle(std::unique_ptr<Operation> operation) {
   spare_.push_back(std::move(operation));
 }
 
-std::unique_ptr<Operation> Lane::prepare(const CollectiveCall& asked,
-                                         std::chrono::nanoseconds timeout) {
+Result<std::unique_ptr<Operation>> Lane::prepare(const CollectiveCall& asked,
+                                                 std::chrono::nanoseconds timeout) {
+  try {
+    return plan(asked, timeout);
+  } catch (const std::bad_alloc&) {
+    return no_memory().within(std::string(to_string(asked.kind)));
+  }
+}
+
+std::unique_ptr<Operation> Lane::plan(const CollectiveCall& asked,
+                                      std::chrono::nanoseconds timeout) {
   std::unique_ptr<Operation> operation = new_operation();
   operation->begin_anew(timeout);
   CollectiveCall call = asked;
@@ -165,7 +179,11 @@ void Lane::start(Operation& operation) {
   const Status clash =
       announcements_.entered(kind_, operation.sequence, operation.assignment.signature);
   if (!clash.ok()) endpoint_->fail(clash);
-  operation.begin();
+  try {
+    operation.begin();
+  } catch (const std::bad_alloc&) {
+    give_up(operation, no_memory());
+  }
 }
 
 void Lane::show(const Operation* operation) {
@@ -185,9 +203,13 @@ bool Lane::drive(Operation& operation, pid_t waiter) {
     }
     return true;
   }
-  do {
-    if (operation.advance()) operation.moved = true;
-  } while (kind_ == LaneKind::kBlocking && operation.linger());
+  try {
+    do {
+      if (operation.advance()) operation.moved = true;
+    } while (kind_ == LaneKind::kBlocking && operation.linger());
+  } catch (const std::bad_alloc&) {
+    give_up(operation, no_memory());
+  }
   if (!operation.ended()) {
     // Transfers end with their endpoint; what waits for a peer's memory does not.
     if (const Status failure = endpoint_->failure(); !failure.ok()) operation.cancel(failure);

@@ -36,8 +36,10 @@ class Lane {
   /// is not used again.
   void close() { endpoint_.reset(); }
 
-  /// Gives a valid call its sequence number and plan. Sends nothing yet.
-  std::unique_ptr<Operation> prepare(const CollectiveCall& call, std::chrono::nanoseconds timeout);
+  /// Gives a valid call its sequence number and plan. Sends nothing yet. kIo without memory, after
+  /// which the communicator has to fail.
+  Result<std::unique_ptr<Operation>> prepare(const CollectiveCall& call,
+                                             std::chrono::nanoseconds timeout);
   std::unique_ptr<Operation> prepare(const MessageCall& call, std::chrono::nanoseconds timeout);
   /// An operation to be prepared again and again, for messages one after the other. By the thread
   /// that drives the endpoint.
@@ -65,6 +67,7 @@ class Lane {
 
  private:
   std::unique_ptr<Operation> new_operation();
+  std::unique_ptr<Operation> plan(const CollectiveCall& call, std::chrono::nanoseconds timeout);
   void take_working_copy(Operation& operation, const CollectiveCall& call);
   void watch(Operation& operation, pid_t waiter);
   Announcements::Wait wait_of(const Operation& operation) const;
