@@ -31,7 +31,8 @@ Status receive(Communicator& comm, int peer, std::uint64_t tag = 0) {
   return comm.recv(data, peer, tag);
 }
 Status send(Communicator& comm, int peer, std::uint64_t tag = 0) {
-  return comm.send(std::vector<float>(3), peer, tag);
+  const std::vector<float> data(3);
+  return comm.send(data, peer, tag);
 }
 Status reduce_ten(Communicator& comm) {
   std::vector<float> data(10);
@@ -65,7 +66,8 @@ std::vector<Standstill> standstills() {
       {"recv_and_gather_of_the_root", [](Communicator& c) { return receive(c, 0); },
        [](Communicator& c) {
          std::vector<float> output(c.rank() == 0 ? 6 : 0);
-         const Status status = c.gather(std::vector<float>(2), output, 0);
+         const std::vector<float> input(2);
+         const Status status = c.gather(input, output, 0);
          return status.ok() ? c.barrier() : status;  // who only sent goes on
        },
        "recv f32[3] from rank 0", "gather f32[6] root 0"},
@@ -233,7 +235,8 @@ TEST(TimeoutOfARankAhead, TellsForWhomTheRankThatItWaitsForWaits) {
     if (comm.rank() == 2) return done.arrive_and_wait();
     comm.set_timeout(comm.rank() == 0 ? 1200ms : 5s);
     std::vector<float> gathered(comm.rank() == 1 ? 6 : 0);
-    Status status = comm.gather(std::vector<float>(2), gathered, 1);
+    const std::vector<float> input(2);
+    Status status = comm.gather(input, gathered, 1);
     if (status.ok()) status = comm.broadcast(gathered, 1);
     EXPECT_EQ(status.code(), StatusCode::kTimeout);
     if (share_memory()) {  // there rank 0 stays in the gather, too
