@@ -3,8 +3,14 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
+#include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <thread>
 
@@ -29,6 +35,8 @@ struct RankOptions {
   TransportChoice transport = TransportChoice::kAuto;
   WaitPolicy wait;
   int cores = 1;
+  /// Called by the rank's thread before it connects.
+  std::function<void()> prepare;
   /// Changes what the rank hears from others.
   std::function<void(std::string_view round, std::vector<std::string>& texts)> tamper;
 };
@@ -43,6 +51,7 @@ std::vector<Lanes> connect(const std::vector<RankOptions>& ranks, int lanes = 1)
   for (int rank = 0; rank < world_size; ++rank) {
     threads.emplace_back([&, rank] {
       const RankOptions& own = ranks[static_cast<std::size_t>(rank)];
+      if (own.prepare) own.prepare();
       TcpListener listener = TcpListener::open(TcpListener::Bind::kLoopback).value_or_throw();
       const std::string address = "127.0.0.1:" + std::to_string(listener.port());
       const Exchange tampered = [&, all = exchange.of(rank)](
@@ -167,6 +176,33 @@ TEST(Mesh, FallsBackToTcpForARankThatCannotMapTheSegment) {
   }
   EXPECT_STREQ(fabric[0].transport_name(3), "shm");
   expect_messages_pass(fabric);
+}
+
+// Lets pidfd_open fail, on the calling thread, as some sandboxes do.
+void forbid_watching_processes() {
+  sock_filter program[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                           BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_open, 0, 1),
+                           BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+                           BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog filter{.len = std::size(program), .filter = program};
+  ASSERT_EQ(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+  ASSERT_EQ(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter), 0);
+}
+
+TEST(Mesh, FallsBackToTcpForARankThatCannotWatchProcesses) {
+  std::vector<RankOptions> ranks(3);
+  ranks[1].prepare = forbid_watching_processes;
+  auto world = connect(ranks);
+  Fabric fabric = lane_of(world, 0);
+  EXPECT_STREQ(fabric[0].transport_name(1), "tcp");
+  EXPECT_STREQ(fabric[1].transport_name(2), "tcp");
+  EXPECT_STREQ(fabric[0].transport_name(2), "shm");
+  expect_messages_pass(fabric);
+
+  for (RankOptions& rank : ranks) rank.transport = TransportChoice::kSharedMemory;
+  for (const Lanes& lanes : connect(ranks)) {
+    EXPECT_THAT(lanes.status().to_string(), HasSubstr("rank 1: pidfd_open"));
+  }
 }
 
 TEST(Mesh, NamesThePairAndTheReasonWhereDemandedSharingIsImpossible) {

@@ -1,6 +1,9 @@
 #include "transport/mesh/mesh.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <optional>
 #include <span>
 #include <utility>
@@ -97,6 +100,10 @@ Introduction Mesh::introduction() {
   }
   Result<std::string> host =
       options_.host.empty() ? host_identity() : Result<std::string>(options_.host);
+  if (!open_process(::getpid()).is_open()) {  // forbidden in some sandboxes
+    own.obstacle = Status::from_errno("pidfd_open", errno).to_string();
+    return own;
+  }
   Result<LocalSocket> listener = LocalSocket::listen();
   Result<std::string> socket = listener.ok() ? listener->name() : listener.status();
   if (!host.ok() || !socket.ok()) {
@@ -200,8 +207,8 @@ void Mesh::complete_group(const std::vector<SharingOutcome>& outcomes) {
   }
 }
 
-// Ranks of one host may see different cores, or not know of each other (two launchers). What they do
-// in their memory depends on it, so they must agree: by what they all have told.
+// Ranks of one host may see different cores, or not know of each other (two launchers). What they
+// do in their memory depends on it, so they must agree: by what they all have told.
 bool Mesh::core_each(std::span<const int> ranks) const {
   return std::ranges::all_of(
       ranks, [&](int rank) { return static_cast<std::size_t>(of(rank).cores) >= ranks.size(); });

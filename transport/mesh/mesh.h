@@ -49,8 +49,8 @@ struct MeshOptions {
   /// share memory spins.
   WaitPolicy wait;
   int cores = std::numeric_limits<int>::max();  // that all ranks of this host may use together
-  SignaturePrinter describe = nullptr;  // words for error messages
-  Logger logger;                        // nullptr: silence
+  SignaturePrinter describe = nullptr;          // words for error messages
+  Logger logger;                                // nullptr: silence
 };
 
 /// The endpoints of all lanes. kTimeout names the ranks that did not come and why, as far as is

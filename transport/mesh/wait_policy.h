@@ -21,9 +21,7 @@ struct WaitPolicy {
     return without_cores();
   }
   /// For a host with fewer cores than ranks.
-  static WaitPolicy without_cores() {
-    return {.spin = std::chrono::nanoseconds(0), .yields = 100};
-  }
+  static WaitPolicy without_cores() { return {.spin = std::chrono::nanoseconds(0), .yields = 100}; }
   /// True where every rank has a core of its own.
   bool core_each() const { return spin > std::chrono::nanoseconds(0); }
 };

@@ -12,12 +12,16 @@
 
 namespace dlaunch {
 
+Descriptor open_process(pid_t pid) {
+  return Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+}
+
 Status HostGroup::watch_members() {
   for (std::size_t i = 0; i < members.size(); ++i) {
     Member& member = members[i];
     member.pid = record(member.slot).pid.load(std::memory_order_acquire);
     if (i == static_cast<std::size_t>(own)) continue;
-    member.pidfd = Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, member.pid, 0)));
+    member.pidfd = open_process(member.pid);
     if (!member.pidfd.is_open()) {
       const int error = errno;
       const std::string why = Status::from_errno("pidfd_open", error).to_string();

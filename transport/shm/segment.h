@@ -23,6 +23,9 @@
 
 namespace dlaunch {
 
+/// A descriptor that tells of a process's end (pidfd). Not open, with errno set, if there is none.
+Descriptor open_process(pid_t pid);
+
 struct HostGroup {
   struct Member {
     int rank = 0;
