@@ -13,6 +13,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -77,10 +78,15 @@ class AsyncLane final : private Readiness {
   std::unique_ptr<Operation> begin(const MessageCall& call, std::chrono::nanoseconds timeout);
   Status end(std::unique_ptr<Operation> operation);
   void leave(Seat seat);
+  void keep(std::unique_ptr<Operation> message);
+  void finish(std::unique_ptr<Operation> operation);
+  bool idle() const { return in_flight_.empty() && messages_.empty(); }
   bool wait_for_work();
   void make_progress();
   void take_submitted();
   void drive_all();
+  void finish_ended();
+  void look_after_messages();
   bool ready() const override;
   Deadline next_check() const;
 
@@ -91,7 +97,11 @@ class AsyncLane final : private Readiness {
 
   std::mutex seat_;                 // locked before mutex_; guards the endpoint and what follows
   std::unique_ptr<Operation> own_;  // of the caller that has the seat
-  std::vector<std::unique_ptr<Operation>> in_flight_;
+  std::vector<std::unique_ptr<Operation>> in_flight_;  // collectives
+  // There may be very many of them: looked at only when one has ended, or has waited for long.
+  std::list<std::unique_ptr<Operation>> messages_;
+  std::vector<Transfer*> ended_;  // of messages_
+  Deadline next_look_ = Deadline::after(std::chrono::hours(1));
   std::vector<Ended> failed_;  // not told yet
 
   std::mutex mutex_;  // guards what follows, and Lane::prepare and recycle
