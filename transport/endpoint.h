@@ -16,6 +16,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "runtime/base/deadline.h"
 #include "runtime/base/status.h"
@@ -60,6 +62,8 @@ class Transfer {
   MessageSignature signature;
   std::byte* data = nullptr;  // a send only reads it
   std::size_t bytes = 0;      // exact: a message of another length is a mismatch
+  /// Where it is put as soon as it has ended, for who has many in flight. nullptr: nowhere.
+  std::vector<Transfer*>* ended = nullptr;
 
   /// True once the transfer has ended, well or badly. A send has ended when its buffer may be
   /// reused.
@@ -71,11 +75,13 @@ class Transfer {
   void complete(Status status) {
     status_ = std::move(status);
     done_ = true;
+    if (ended != nullptr) ended->push_back(this);
   }
   /// Makes a finished transfer usable again.
   void reset() {
     done_ = false;
     status_ = Status();
+    ended = nullptr;
   }
 
  private:

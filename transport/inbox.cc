@@ -1,9 +1,9 @@
 #include "transport/inbox.h"
 
-#include <algorithm>
 #include <cstring>
 #include <new>
 #include <string>
+#include <utility>
 
 namespace dlaunch {
 namespace {
@@ -57,11 +57,10 @@ Status Inbox::deliver(const MessageTag& tag, const MessageSignature& signature,
 }
 
 Transfer* Inbox::take_receive(const MessageTag& tag) {
-  const auto found = std::find_if(receives_.begin(), receives_.end(),
-                                  [&](const Transfer* posted) { return posted->tag == tag; });
-  if (found == receives_.end()) return nullptr;
-  Transfer* const receive = *found;
-  receives_.erase(found);
+  const auto first = receives_.lower_bound(tag);
+  if (first == receives_.end() || first->first != tag) return nullptr;
+  Transfer* const receive = first->second;
+  receives_.erase(first);
   return receive;
 }
 
@@ -78,33 +77,27 @@ Status Inbox::check(const Transfer& receive, const MessageSignature& signature,
 
 Inbox::Message* Inbox::add_message(const MessageTag& tag, const MessageSignature& signature,
                                    std::size_t bytes) {
-  auto message = std::make_unique<Message>();
-  message->tag = tag;
-  message->signature = signature;
-  message->bytes = bytes;
+  Message message{.tag = tag, .signature = signature, .bytes = bytes, .data = nullptr};
   if (bytes > 0) {
-    message->data.reset(new (std::nothrow) std::byte[bytes]);
-    if (message->data == nullptr) return nullptr;
+    message.data.reset(new (std::nothrow) std::byte[bytes]);
+    if (message.data == nullptr) return nullptr;
   }
-  messages_.push_back(std::move(message));
-  return messages_.back().get();
+  return &messages_.emplace(tag, std::move(message))->second;
 }
 
-Inbox::Message* Inbox::find_message(const MessageTag& tag) const {
-  for (const auto& message : messages_) {
-    if (message->tag == tag) return message.get();
-  }
-  return nullptr;
+Inbox::Message* Inbox::find_message(const MessageTag& tag) {
+  const auto first = messages_.lower_bound(tag);
+  return first == messages_.end() || first->first != tag ? nullptr : &first->second;
 }
 
 void Inbox::remove_message(const Message* message) {
-  const auto found = std::find_if(messages_.begin(), messages_.end(),
-                                  [&](const auto& kept) { return kept.get() == message; });
+  auto found = messages_.lower_bound(message->tag);
+  while (&found->second != message) ++found;
   messages_.erase(found);
 }
 
 void Inbox::fail_receives(const Status& why) {
-  for (Transfer* receive : receives_) context_.complete(*receive, why);
+  for (const auto& [tag, receive] : receives_) context_.complete(*receive, why);
   receives_.clear();
 }
 

@@ -7,8 +7,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
-#include <vector>
+#include <tuple>
 
 #include "transport/endpoint.h"
 
@@ -58,21 +59,28 @@ class Inbox {
   /// stays good until take_message().
   Message* add_message(const MessageTag& tag, const MessageSignature& signature, std::size_t bytes);
   /// The first message with `tag`, or nullptr.
-  Message* find_message(const MessageTag& tag) const;
+  Message* find_message(const MessageTag& tag);
   /// Removes a message.
   void remove_message(const Message* message);
   /// Posts a receive whose message is not there.
-  void add_receive(Transfer& receive) { receives_.push_back(&receive); }
+  void add_receive(Transfer& receive) { receives_.emplace(receive.tag, &receive); }
 
   bool has_receives() const { return !receives_.empty(); }
   /// Ends every posted receive with `why`.
   void fail_receives(const Status& why);
 
  private:
+  struct TagOrder {
+    bool operator()(const MessageTag& a, const MessageTag& b) const {
+      return std::tie(a.sequence, a.context, a.step) < std::tie(b.sequence, b.context, b.step);
+    }
+  };
+
   EndpointContext& context_;
   int peer_;
-  std::vector<Transfer*> receives_;                 // in the order posted
-  std::vector<std::unique_ptr<Message>> messages_;  // in arrival order
+  // Those of one tag in the order posted, and in arrival order.
+  std::multimap<MessageTag, Transfer*, TagOrder> receives_;
+  std::multimap<MessageTag, Message, TagOrder> messages_;
 };
 
 }  // namespace dlaunch

@@ -78,6 +78,21 @@ Result<bool> read_reduce_in_rank_order() {
 
 constexpr int kMostRanks = 1 << 20;
 
+// Started as one of several by something else than dlaunch, each rank would be a world of its own
+// and do the whole job: that is never meant.
+Status check_alone() {
+  for (const char* name :
+       {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
+    const std::string size = variable(name).value_or("1");
+    if (size == "1") continue;
+    return invalid(name, "'" + size +
+                             "', but DLAUNCH_STORE is not set: the ranks were started without "
+                             "dlaunch; start them with it (dlaunch --nproc), or connect them with "
+                             "connect_mpi_world() (docs/mpi.md), or unset it for a world of one");
+  }
+  return Status();
+}
+
 }  // namespace
 
 Result<JobEnvironment> read_job_environment() {
@@ -96,7 +111,10 @@ Result<JobEnvironment> read_job_environment() {
   job.local_cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 
   const auto store = variable("DLAUNCH_STORE");
-  if (!store || store->empty()) return job;
+  if (!store || store->empty()) {
+    DLAUNCH_RETURN_IF_ERROR(check_alone());
+    return job;
+  }
   job.store_address = *store;
   job.store_prefix = variable("DLAUNCH_STORE_PREFIX").value_or("");
 

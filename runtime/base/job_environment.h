@@ -47,7 +47,8 @@ struct JobEnvironment {
 };
 
 /// Reads the environment of this process. Without dlaunch's variables it is a world of one. Half a
-/// set, or a value that is no number or out of range, is kInvalidArgument and names the variable.
+/// set, a value that is no number or out of range, or another launcher's sign that there are more
+/// ranks (torchrun, mpirun, srun) is kInvalidArgument and names the variable.
 Result<JobEnvironment> read_job_environment();
 
 }  // namespace dlaunch

@@ -41,12 +41,12 @@ Slice PlanExecution::segment(Slice whole, std::size_t index) const {
 }
 
 void PlanExecution::start(const Assignment& assignment) {
+  done_ = false;
+  status_ = Status();
   assignment_ = assignment;
   elements_.assign(assignment.dtype, assignment.op, assignment.record, endpoint_.world_size());
   segment_elements_ = std::max<std::size_t>(1, kSegmentBytes / elements_.size());
   step_ = 0;
-  done_ = false;
-  status_ = Status();
   at_least(scratch_, bytes(assignment.plan->scratch));
   begin_step();
 }

@@ -51,7 +51,8 @@ class PlanExecution {
   PlanExecution(const PlanExecution&) = delete;
   PlanExecution& operator=(const PlanExecution&) = delete;
 
-  /// Begins; an earlier run has ended.
+  /// Begins; an earlier run has ended. Throws std::bad_alloc, as advance() may, after which it is
+  /// to be cancelled.
   void start(const Assignment& assignment);
 
   /// Does what can be done without waiting. Returns true if that was anything: a message came or

@@ -36,6 +36,8 @@ constexpr std::uint64_t progress_of(std::uint64_t operation, std::uint32_t stage
 }  // namespace
 
 void SharedExecution::start(const SharedAssignment& assignment) {
+  done_ = false;
+  status_ = Status();
   group_ = endpoint_.shared_group();
   assignment_ = assignment;
   elements_.assign(assignment.dtype, assignment.op, assignment.record, group_->size());
@@ -49,8 +51,6 @@ void SharedExecution::start(const SharedAssignment& assignment) {
   action_ = 0;
   cursor_ = 0;
   performed_ = 0;
-  done_ = false;
-  status_ = Status();
   sources_.resize(static_cast<std::size_t>(group_->size()));
 }
 
@@ -192,27 +192,31 @@ std::byte* SharedExecution::slot() const {
   return group_->slot(assignment_.channel, operation(), group_->index(), assignment_.slot_unit);
 }
 
+SharedLocation SharedExecution::in_slot() const {
+  return {Place::kSlot, assignment_.slot_unit};
+}
+
 SharedLocation SharedExecution::expose_input() const {
   const std::size_t size = bytes(assignment_.input_count);
-  if (size <= kMostCopiedFromHeap || assignment_.one_shot) return {};
+  if (size <= kMostCopiedFromHeap || assignment_.one_shot) return in_slot();
   if (const auto position = group_->heap_position(assignment_.input, size)) {
     return {Place::kHeap, *position};
   }
   if (assignment_.in_place && size > SharedGroup::slot_bytes(assignment_.channel)) {
     return {Place::kPrivate, reinterpret_cast<std::uintptr_t>(assignment_.input)};
   }
-  return {};
+  return in_slot();
 }
 
 SharedLocation SharedExecution::expose_result(const SharedLocation& input) {
   const std::size_t size = bytes(assignment_.input_count);
-  if (!assignment_.exposes_result || input.place == Place::kSlot) return {};
+  if (!assignment_.exposes_result || input.place == Place::kSlot) return in_slot();
   if (output_ != nullptr) {
     if (const auto position = group_->heap_position(output_, size)) {
       return {Place::kHeap, *position};
     }
   }
-  if (!assignment_.in_place) return {};  // it fits, or the plan is made for slots
+  if (!assignment_.in_place) return in_slot();  // it fits, or the plan is made for slots
   std::byte* memory = output_ != nullptr ? output_ : at_least(result_, size);
   return {Place::kPrivate, reinterpret_cast<std::uintptr_t>(memory)};
 }
@@ -226,8 +230,7 @@ SharedExecution::Source SharedExecution::find(int member, const SharedLocation& 
     case Place::kSlot:
       break;
   }
-  const std::byte* slot =
-      group_->slot(assignment_.channel, operation(), member, assignment_.slot_unit);
+  const std::byte* slot = group_->slot(assignment_.channel, operation(), member, location.where);
   return {reinterpret_cast<std::uintptr_t>(slot) - bytes(step().base), true};
 }
 

@@ -79,7 +79,8 @@ class SharedExecution final : public Readiness {
   SharedExecution(const SharedExecution&) = delete;
   SharedExecution& operator=(const SharedExecution&) = delete;
 
-  /// Begins; an earlier run has ended. Operations of a channel are carried out in the order begun.
+  /// Begins; an earlier run has ended. Throws std::bad_alloc, as advance() may, after which it is
+  /// to be cancelled. Operations of a channel are carried out in the order begun.
   void start(const SharedAssignment& assignment);
 
   /// Does what can be done without waiting, and not too much of it at a time. Returns true if that
@@ -126,6 +127,7 @@ class SharedExecution final : public Readiness {
   bool enter_operation();
   void fill_cell();
   std::byte* slot() const;
+  SharedLocation in_slot() const;
   SharedLocation expose_input() const;
   SharedLocation expose_result(const SharedLocation& input);
   Source find(int member, const SharedLocation& location) const;

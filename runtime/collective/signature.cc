@@ -50,6 +50,7 @@ std::string describe_call(const MessageSignature& signature) {
   const auto details = static_cast<std::uint32_t>(signature.extra);
   std::string text(to_string(kind));
   if (kind == CollectiveKind::kBarrier) return text;
+  if (kind == CollectiveKind::kAllGather && details == kSplitDetails) return "split";
   const bool reduces = kind == CollectiveKind::kReduce || kind == CollectiveKind::kReduceScatter ||
                        kind == CollectiveKind::kAllReduce;
   const bool record = reduces && (signature.reduce_op & kRecordReduction) == kRecordReduction;

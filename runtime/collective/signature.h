@@ -32,13 +32,16 @@ std::string describe_call(const MessageSignature& signature);
 /// The same with the history of a collective, for the text of a mismatch. A SignaturePrinter.
 std::string describe_signature(const MessageSignature& signature);
 
-/// A hash of unequal counts; 0 for none. Goes into MessageSignature::extra.
+/// A hash of unequal counts, odd; 0 for none. Goes into MessageSignature::extra.
 std::uint32_t hash_counts(std::span<const std::size_t> counts);
 
 /// What takes the place of that hash in a reduction of records of `bytes` bytes.
 std::uint32_t record_details(std::size_t bytes, std::span<const std::size_t> counts);
 /// The longest record that it can describe.
 inline constexpr std::size_t kMostRecordBytes = 0xffff;
+
+/// In place of that hash in the all_gather of a split. Even, as hashes of counts never are.
+inline constexpr std::uint32_t kSplitDetails = 2;
 
 /// The hash of all collective calls so far, one after the other. It travels in the other half of
 /// MessageSignature::extra: calls that differed without any message meeting a wrong receive (each

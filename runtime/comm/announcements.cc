@@ -130,7 +130,9 @@ Announcements::Payload Announcements::payload_for(const Wait& wait, int peer) co
   payload.waits = static_cast<std::uint8_t>(std::min<std::size_t>(wait.waiting_for.size(), 255));
   std::copy_n(wait.waiting_for.begin(), std::min(wait.waiting_for.size(), kToldRanks),
               payload.waiting_for.begin());
-  for (std::size_t i = 0; i < kLaneKinds; ++i) payload.entered[i] = lanes_[i].last;
+  for (std::size_t i = 0; i < kLaneKinds; ++i) {
+    payload.called[i] = called_[i].load(std::memory_order_relaxed);
+  }
   for (std::size_t i = 0; i < kToldCalls && i < wait.sequence; ++i) {
     payload.calls[i] = lanes_[lane].calls[(wait.sequence - i) % kRemembered];
   }
@@ -179,7 +181,7 @@ Status Announcements::hear(int rank, const Payload& heard) {
   peer.heard_at = Deadline::Clock::now();
   if (heard.alone != 0) peer.alone = heard;
   for (std::size_t i = 0; i < kLaneKinds; ++i) {
-    peer.newest[i] = std::max(peer.newest[i], heard.entered[i]);
+    peer.newest[i] = std::max(peer.newest[i], heard.called[i]);
   }
   for (std::size_t i = kToldCalls; i-- > 0;) {  // the oldest difference is the cause of the others
     const Call& call = heard.calls[i];
@@ -205,27 +207,45 @@ std::string Announcements::describe(const Payload& wait) {
 bool Announcements::stuck(const Payload& wait, int waiter, const Payload& other_wait, int other) {
   if (wait.in_message == 0) {
     const Call& call = wait.calls[0];
-    return other_wait.entered[wait.lane] < call.sequence && needs(call.signature, waiter, other);
+    return other_wait.called[wait.lane] < call.sequence && needs(call.signature, waiter, other);
   }
   if (wait.message.peer != other) return false;
   if (!wait.message.outgoing) return other_wait.sent == wait.received;  // nothing is on its way
   // Whoever looks after messages also takes in what nobody has asked for yet.
-  return other_wait.in_message == 0 && other_wait.messages_driven == 0;
+  return other_wait.in_message == 0 && other_wait.messages_driven == 0 &&
+         other_wait.received < wait.sent;
 }
 
-// Two ranks that wait for each other.
+// True if this rank and `peer` wait for each other.
+bool Announcements::stands_against(const Wait& wait, int peer, const Payload& theirs) const {
+  const Payload ours = payload_for(wait, peer);
+  return stuck(theirs, peer, ours, rank_) && stuck(ours, rank_, theirs, peer);
+}
+
+std::string Announcements::opposition(const Wait& wait, int peer, const Payload& theirs) const {
+  return "waits in " + describe(theirs) + " where rank " + std::to_string(rank_) + " waits in " +
+         describe(payload_for(wait, peer));
+}
+
 Status Announcements::crossed(const Wait& wait) const {
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     const int rank = static_cast<int>(i);
     const Payload& theirs = peers_[i].alone;
-    if (theirs.alone == 0) continue;
-    const Payload ours = payload_for(wait, rank);
-    if (!stuck(theirs, rank, ours, rank_) || !stuck(ours, rank_, theirs, rank)) continue;
-    return Status::about_peer(StatusCode::kMismatch, rank,
-                              "waits in " + describe(theirs) + " where rank " +
-                                  std::to_string(rank_) + " waits in " + describe(ours));
+    if (theirs.alone == 0 || !stands_against(wait, rank, theirs)) continue;
+    return Status::about_peer(StatusCode::kMismatch, rank, opposition(wait, rank, theirs));
   }
   return Status();
+}
+
+std::string Announcements::opposed(const Wait& wait) const {
+  const std::scoped_lock lock(mutex_);
+  for (std::size_t i = 0; i < peers_.size(); ++i) {
+    const int rank = static_cast<int>(i);
+    const Payload& theirs = peers_[i].last;
+    if (theirs.waits == 0 || !stands_against(wait, rank, theirs)) continue;
+    return "rank " + std::to_string(rank) + " " + opposition(wait, rank, theirs);
+  }
+  return "";
 }
 
 Status Announcements::look_around(const Wait& wait, bool news) {

@@ -10,9 +10,10 @@
 //
 // Two ranks may also wait for each other in calls of different kinds: on different lanes (one in a
 // blocking call, one in an asynchronous one), or one in a message (which it tells the message's
-// other end alone) and one in a collective. They are found out where each is known to have no other
-// thread that could still make the other's call. What a rank says of such a wait stays true until
-// the other one moves, so that the one that hears it last can be sure of both.
+// other end alone) and one in a collective. They are found out at once where each is known to have
+// no other thread that could still make the other's call (see Bystanders), else at their deadline.
+// What a rank says of such a wait stays true until the other one moves, so that the one that hears
+// it last can be sure of both.
 //
 // When a message met a wrong receive, the two calls may look alike and only follow different ones:
 // clarify() makes the ranks announce their last calls, so that all learn which two differed.
@@ -46,6 +47,10 @@ class Announcements {
  public:
   explicit Announcements(std::unique_ptr<Endpoint> endpoint);
 
+  /// This rank has made its call number `sequence` of a collective on a lane, which is to begin.
+  void called(LaneKind lane, std::uint64_t sequence) {
+    called_[static_cast<std::size_t>(lane)].store(sequence, std::memory_order_relaxed);
+  }
   /// This rank has begun collective number `sequence` of a lane; numbers come without gaps, from 1.
   /// kMismatch if a peer announced another call of that number before.
   Status entered(LaneKind lane, std::uint64_t sequence, const MessageSignature& signature);
@@ -64,11 +69,16 @@ class Announcements {
     std::uint64_t sequence = 0;    // of a collective; 0: a message
     MessageEnd message;            // if it is one
     std::vector<int> waiting_for;  // ranks
-    bool alone = false;  // its caller waits for it, and no other thread uses the communicator
+    bool alone = false;            // its caller waits for it, and no other thread could make a call
   };
   /// Takes in what the others told; first tells them of this wait, if that is `news`. kMismatch
   /// names both calls. To be called again from time to time.
   Status look_around(const Wait& wait, bool news);
+
+  /// "rank 1 waits in recv f32[3] from rank 0 where rank 0 waits in blocking barrier", by what the
+  /// others have told: of two ranks of which neither can go on unless another thread of the other
+  /// one makes a call. Empty if there is no such rank.
+  std::string opposed(const Wait& wait) const;
 
   /// `why` is the kMismatch that ended collective `sequence`. Tells the others this rank's calls up
   /// to that one and listens to theirs for a moment; returns a kMismatch that names the two calls
@@ -102,7 +112,7 @@ class Announcements {
     std::uint8_t in_message = 0;       // what is waited for: `message`, or the first of `calls`
     std::uint8_t messages_driven = 0;  // by whomever
     std::uint8_t waits = 0;            // for how many ranks, of which `waiting_for` has the first
-    std::array<std::uint64_t, kLaneKinds> entered{};  // the newest numbers
+    std::array<std::uint64_t, kLaneKinds> called{};  // the newest numbers
     std::array<Call, kToldCalls> calls;  // of that lane: the one waited for, then those before it
     MessageEnd message;
     std::array<std::int32_t, kToldRanks> waiting_for{};
@@ -117,7 +127,7 @@ class Announcements {
     Transfer recv;
     Payload heard;  // where recv puts it
     bool listening = false;
-    std::array<std::uint64_t, kLaneKinds> newest{};  // that it has entered, as far as is known
+    std::array<std::uint64_t, kLaneKinds> newest{};  // that it has called, as far as is known
     int unanswered = 0;  // announcements sent to it since it last announced anything
     Payload alone;       // the last that it announced as waiting alone
     Payload last;        // the last that it announced
@@ -151,6 +161,8 @@ class Announcements {
   Status hear(int peer, const Payload& heard);
   Status compare(int peer, std::size_t lane, const Call& theirs) const;
   Status compare_early(std::size_t lane, std::uint64_t sequence);
+  bool stands_against(const Wait& wait, int peer, const Payload& theirs) const;
+  std::string opposition(const Wait& wait, int peer, const Payload& theirs) const;
   Status crossed(const Wait& wait) const;
 
   const int rank_;
@@ -159,6 +171,7 @@ class Announcements {
   std::deque<Peer> peers_;       // by rank; does not move
   std::deque<Letter> outgoing_;  // oldest first
   std::atomic<bool> messages_driven_{false};
+  std::array<std::atomic<std::uint64_t>, kLaneKinds> called_{};
   std::vector<Foreign> early_;
   std::unique_ptr<Endpoint> endpoint_;  // destroyed first: it refers to transfers of the above
 };

@@ -1,6 +1,7 @@
 #include "runtime/comm/async_lane.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -25,11 +26,12 @@ AsyncLane::~AsyncLane() {
   // Whoever waits may free the buffers as soon as the outcome is there, so the endpoint goes first.
   lane_.close();
   const Status closed(StatusCode::kAborted, "the communicator was destroyed");
-  for (const auto* operations : {&in_flight_, &submitted_}) {
-    for (const auto& operation : *operations) {
-      operation->outcome->set(closed.within(operation->name()));
-    }
-  }
+  const auto close = [&](const std::unique_ptr<Operation>& operation) {
+    operation->outcome->set(closed.within(operation->name()));
+  };
+  std::ranges::for_each(in_flight_, close);
+  std::ranges::for_each(messages_, close);
+  std::ranges::for_each(submitted_, close);
 }
 
 // --- calls
@@ -48,15 +50,20 @@ Status AsyncLane::need_thread() {
 template <typename Call>
 Work AsyncLane::submit(const Call& call, std::chrono::nanoseconds timeout) {
   auto outcome = std::make_shared<Outcome>();
-  {
-    const std::scoped_lock lock(mutex_);
-    if (failure_.failed()) return Work::finished(earlier_failure());
-    if (Status failure = need_thread(); !failure.ok()) return Work::finished(failure);
-    submitted_.push_back(lane_.prepare(call, timeout));
-    submitted_.back()->outcome = outcome;
-    any_submitted_.store(true, std::memory_order_release);
-    lane_.set_driven(true);
+  std::unique_lock lock(mutex_);
+  if (failure_.failed()) return Work::finished(earlier_failure());
+  if (Status failure = need_thread(); !failure.ok()) return Work::finished(failure);
+  Result<std::unique_ptr<Operation>> prepared = lane_.prepare(call, timeout);
+  if (!prepared.ok()) {
+    lock.unlock();
+    on_failure_(prepared.status());
+    return Work::finished(prepared.status());
   }
+  submitted_.push_back(*std::move(prepared));
+  submitted_.back()->outcome = outcome;
+  any_submitted_.store(true, std::memory_order_release);
+  lane_.set_driven(true);
+  lock.unlock();
   changed_.notify_one();
   lane_.endpoint().wake();
   return Work(std::move(outcome));
@@ -75,10 +82,10 @@ Work AsyncLane::start(const MessageCall& call, std::chrono::nanoseconds timeout)
     if (Status failure = need_thread(); !failure.ok()) return Work::finished(failure);
   }
   std::unique_ptr<Operation> operation = begin(call, timeout);
-  if (!lane_.drive(*operation, false)) {
+  if (!lane_.drive(*operation, kNoThread)) {
     auto outcome = std::make_shared<Outcome>();
     operation->outcome = outcome;
-    in_flight_.push_back(std::move(operation));
+    keep(std::move(operation));
     leave(std::move(seat));
     return Work(std::move(outcome));
   }
@@ -96,7 +103,7 @@ Status AsyncLane::run(const MessageCall& call, std::chrono::nanoseconds timeout)
   lane_.prepare(*own_, call, timeout);
   lane_.start(*own_);
   lane_.show(own_.get());
-  while (!lane_.drive(*own_, callers_.only(CallerThreads::current()))) {
+  while (!lane_.drive(*own_, kThisThread)) {
     if (failure_.failed()) {
       lane_.endpoint().fail(failure_.status());
       continue;
@@ -133,9 +140,9 @@ Status AsyncLane::end(std::unique_ptr<Operation> operation) {
 
 // Gives the seat up, and what is in flight to the progress thread.
 void AsyncLane::leave(Seat seat) {
-  if (in_flight_.empty() && failed_.empty()) return;
+  if (idle() && failed_.empty()) return;
   const std::vector<Ended> failed = std::exchange(failed_, {});
-  const bool work_left = !in_flight_.empty();
+  const bool work_left = !idle();
   if (work_left) {
     const std::scoped_lock lock(mutex_);
     work_left_ = true;
@@ -171,12 +178,13 @@ bool AsyncLane::wait_for_work() {
 }
 
 void AsyncLane::make_progress() {
+  const Bystanders::Stay stay(bystanders_);
   while (wait_for_work()) {
     Seat seat(seat_);
     take_submitted();
     if (failure_.failed()) lane_.endpoint().fail(failure_.status());
     drive_all();
-    if (!in_flight_.empty()) lane_.endpoint().poll(next_check(), this);
+    if (!idle()) lane_.endpoint().poll(next_check(), this);
     leave(std::move(seat));
   }
 }
@@ -191,24 +199,66 @@ void AsyncLane::take_submitted() {
   }
   for (std::unique_ptr<Operation>& operation : arrived) {
     lane_.start(*operation);
-    in_flight_.push_back(std::move(operation));
+    if (operation->is_collective()) {
+      in_flight_.push_back(std::move(operation));
+    } else if (lane_.drive(*operation, operation->outcome->waiter())) {
+      finish(std::move(operation));
+    } else {
+      keep(std::move(operation));
+    }
+  }
+}
+
+// A message that has been driven once and has not ended.
+void AsyncLane::keep(std::unique_ptr<Operation> message) {
+  next_look_ = earliest(next_look_, Lane::next_check(*message));
+  message->message.ended = &ended_;
+  messages_.push_back(std::move(message));
+  messages_.back()->place = std::prev(messages_.end());
+}
+
+void AsyncLane::finish(std::unique_ptr<Operation> operation) {
+  std::shared_ptr<Outcome> outcome = operation->outcome;
+  Status status = end(std::move(operation));
+  if (status.ok()) {
+    outcome->set(std::move(status));
+  } else {
+    failed_.push_back({std::move(outcome), std::move(status)});
   }
 }
 
 void AsyncLane::drive_all() {
-  if (in_flight_.empty()) return;
+  finish_ended();
+  if (!messages_.empty() && next_look_.expired()) look_after_messages();
   for (std::unique_ptr<Operation>& operation : in_flight_) {
-    if (!lane_.drive(*operation, callers_.only(operation->outcome->waiter()))) continue;
-    std::shared_ptr<Outcome> outcome = operation->outcome;
-    Status status = end(std::move(operation));
-    if (status.ok()) {
-      outcome->set(std::move(status));
-    } else {
-      failed_.push_back({std::move(outcome), std::move(status)});
-    }
+    if (lane_.drive(*operation, operation->outcome->waiter())) finish(std::move(operation));
   }
   std::erase_if(in_flight_, [](const auto& operation) { return operation == nullptr; });
-  if (!in_flight_.empty()) lane_.show(in_flight_.front().get());
+  if (!in_flight_.empty()) {
+    lane_.show(in_flight_.front().get());
+  } else if (!messages_.empty()) {
+    lane_.show(messages_.front().get());
+  }
+}
+
+void AsyncLane::finish_ended() {
+  for (Transfer* const transfer : std::exchange(ended_, {})) {
+    const auto place = static_cast<Operation::Message*>(transfer)->operation.place;
+    std::unique_ptr<Operation> operation = std::move(*place);
+    messages_.erase(place);
+    (void)lane_.drive(*operation, kNoThread);  // counts it
+    finish(std::move(operation));
+  }
+}
+
+// Those that have waited for long: at their deadline, or to look around.
+void AsyncLane::look_after_messages() {
+  next_look_ = Deadline::after(std::chrono::hours(1));
+  for (const std::unique_ptr<Operation>& message : messages_) {
+    if (lane_.drive(*message, message->outcome->waiter())) continue;
+    next_look_ = earliest(next_look_, Lane::next_check(*message));
+  }
+  finish_ended();
 }
 
 bool AsyncLane::ready() const {
@@ -218,7 +268,7 @@ bool AsyncLane::ready() const {
 }
 
 Deadline AsyncLane::next_check() const {
-  Deadline next = Deadline::after(std::chrono::hours(1));
+  Deadline next = messages_.empty() ? Deadline::after(std::chrono::hours(1)) : next_look_;
   for (const auto& operation : in_flight_) next = earliest(next, Lane::next_check(*operation));
   return next;
 }

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -20,7 +21,7 @@
 #include <vector>
 
 #include "runtime/base/status.h"
-#include "runtime/comm/caller_threads.h"
+#include "runtime/comm/bystanders.h"
 #include "runtime/comm/lane.h"
 #include "runtime/comm/work.h"
 #include "transport/failure_state.h"
@@ -32,11 +33,12 @@ class AsyncLane final : private Readiness {
   /// `on_failure` is called on whichever thread meets a failure, with no lock of the lane's held.
   /// The other references are to the communicator's, shared with the other lanes.
   AsyncLane(LaneKind kind, std::unique_ptr<Endpoint> endpoint, Announcements& announcements,
-            const CallerThreads& callers, const FailureState& failure,
+            Bystanders& bystanders, const FailureState& failure,
             std::shared_ptr<const Tuning> tuning, ActivityReporter reporter,
             std::function<void(const Status&)> on_failure)
-      : lane_(kind, std::move(endpoint), announcements, std::move(tuning), std::move(reporter)),
-        callers_(callers),
+      : lane_(kind, std::move(endpoint), announcements, bystanders, std::move(tuning),
+              std::move(reporter)),
+        bystanders_(bystanders),
         failure_(failure),
         on_failure_(std::move(on_failure)),
         own_(lane_.reusable_operation()) {}
@@ -76,21 +78,30 @@ class AsyncLane final : private Readiness {
   std::unique_ptr<Operation> begin(const MessageCall& call, std::chrono::nanoseconds timeout);
   Status end(std::unique_ptr<Operation> operation);
   void leave(Seat seat);
+  void keep(std::unique_ptr<Operation> message);
+  void finish(std::unique_ptr<Operation> operation);
+  bool idle() const { return in_flight_.empty() && messages_.empty(); }
   bool wait_for_work();
   void make_progress();
   void take_submitted();
   void drive_all();
+  void finish_ended();
+  void look_after_messages();
   bool ready() const override;
   Deadline next_check() const;
 
   Lane lane_;
-  const CallerThreads& callers_;
+  Bystanders& bystanders_;  // the progress thread is one
   const FailureState& failure_;
   const std::function<void(const Status&)> on_failure_;
 
   std::mutex seat_;                 // locked before mutex_; guards the endpoint and what follows
   std::unique_ptr<Operation> own_;  // of the caller that has the seat
-  std::vector<std::unique_ptr<Operation>> in_flight_;
+  std::vector<std::unique_ptr<Operation>> in_flight_;  // collectives
+  // There may be very many of them: looked at only when one has ended, or has waited for long.
+  std::list<std::unique_ptr<Operation>> messages_;
+  std::vector<Transfer*> ended_;  // of messages_
+  Deadline next_look_ = Deadline::after(std::chrono::hours(1));
   std::vector<Ended> failed_;  // not told yet
 
   std::mutex mutex_;  // guards what follows, and Lane::prepare and recycle

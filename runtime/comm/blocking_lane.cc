@@ -7,10 +7,12 @@ namespace dlaunch {
 Status BlockingLane::run(const CollectiveCall& call, std::chrono::nanoseconds timeout) {
   const std::scoped_lock lock(mutex_);
   if (failure_.failed()) return failure_.status().within("the communicator failed earlier");
-  std::unique_ptr<Operation> operation = lane_.prepare(call, timeout);
+  Result<std::unique_ptr<Operation>> prepared = lane_.prepare(call, timeout);
+  if (!prepared.ok()) return prepared.status();
+  std::unique_ptr<Operation> operation = *std::move(prepared);
   lane_.show(operation.get());
   lane_.start(*operation);
-  while (!lane_.drive(*operation, callers_.only(CallerThreads::current()))) {
+  while (!lane_.drive(*operation, kThisThread)) {
     if (failure_.failed()) {
       lane_.endpoint().fail(failure_.status());
     } else {

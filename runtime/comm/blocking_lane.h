@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "runtime/base/status.h"
-#include "runtime/comm/caller_threads.h"
+#include "runtime/comm/bystanders.h"
 #include "runtime/comm/lane.h"
 #include "transport/failure_state.h"
 
@@ -16,11 +16,10 @@ class BlockingLane {
  public:
   /// The rest is the communicator's, shared with the other lanes.
   BlockingLane(std::unique_ptr<Endpoint> endpoint, Announcements& announcements,
-               const CallerThreads& callers, const FailureState& failure,
+               const Bystanders& bystanders, const FailureState& failure,
                std::shared_ptr<const Tuning> tuning, ActivityReporter reporter)
-      : lane_(LaneKind::kBlocking, std::move(endpoint), announcements, std::move(tuning),
-              std::move(reporter)),
-        callers_(callers),
+      : lane_(LaneKind::kBlocking, std::move(endpoint), announcements, bystanders,
+              std::move(tuning), std::move(reporter)),
         failure_(failure) {}
 
   /// Any thread; callers queue. Fails at once if the communicator has failed.
@@ -32,7 +31,6 @@ class BlockingLane {
 
  private:
   Lane lane_;
-  const CallerThreads& callers_;
   const FailureState& failure_;
   std::mutex mutex_;  // held by the thread that drives the lane
 };

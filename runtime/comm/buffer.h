@@ -11,9 +11,12 @@
 
 namespace dlaunch {
 
-/// Contiguous memory of a type that collectives know.
+/// Contiguous memory of a type that collectives know, which outlives the expression: a named
+/// container, or a view. Not a temporary container, whose memory would be gone before an
+/// asynchronous operation ends, and with it what an operation has written.
 template <typename Range>
-concept ElementRange = std::ranges::contiguous_range<Range> && requires {
+concept ElementRange =
+    std::ranges::contiguous_range<Range> && std::ranges::borrowed_range<Range> && requires {
   DTypeOf<std::remove_cv_t<std::ranges::range_value_t<Range>>>::value;
 };
 
@@ -28,7 +31,7 @@ struct ConstBuffer {
   ConstBuffer(const void* data, std::size_t count, DType dtype)
       : data(data), count(count), dtype(dtype) {}
   template <ElementRange Range>
-  ConstBuffer(const Range& range)  // NOLINT: implicit by design
+  ConstBuffer(Range&& range)  // NOLINT: implicit by design
       : data(std::ranges::data(range)),
         count(std::ranges::size(range)),
         dtype(dtype_of<std::remove_cv_t<std::ranges::range_value_t<Range>>>) {}

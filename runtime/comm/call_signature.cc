@@ -28,6 +28,7 @@ std::uint32_t hash_lengths(std::span<const Buffer> pieces) {
 
 // The half of MessageSignature::extra that is not the history.
 std::uint32_t details(const CollectiveCall& call) {
+  if (call.of_split) return kSplitDetails;
   if (!call.pieces.empty()) return hash_lengths(call.pieces);
   if (call.record != nullptr) return record_details(call.record->bytes, unequal_counts(call));
   if (call.counts.empty()) return 0;

@@ -34,6 +34,7 @@ struct CollectiveCall {
   Algorithm algorithm = Algorithm::kAuto;
   ReduceOrder order = ReduceOrder::kAny;
   Priority priority = Priority::kNormal;  // of start()
+  bool of_split = false;  // an all_gather that split() makes: no other call matches it
 };
 
 }  // namespace dlaunch

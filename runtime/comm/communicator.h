@@ -14,6 +14,13 @@
 // are matched by (peer, tag), blocking or not, and those of one (peer, tag) arrive in the order
 // sent.
 //
+// A process that a rank forks has copies of its communicators that are good for nothing but being
+// destroyed, which disturbs nobody (they leave their descriptors open until the process ends or
+// executes another program). A child that is to communicate connects a world of its own.
+//
+// What others have and this has not: receiving from any source, i8 and bool, bitwise reductions,
+// and a timeout for a single call.
+//
 // Counts are elements. A count of zero is allowed everywhere. Results are reproducible: the same
 // inputs, ranks and algorithm give the same bits, and all ranks of an all_reduce hold the same
 // bits. In ReduceOrder::kRanks every algorithm and transport gives the same bits.

@@ -1,7 +1,7 @@
 #include <chrono>
 #include <map>
 #include <memory>
-#include <span>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <utility>
@@ -11,6 +11,7 @@
 #include "runtime/comm/communicator.h"
 #include "runtime/comm/endpoint_communicator.h"
 #include "runtime/comm/local_address.h"
+#include "runtime/comm/words.h"
 #include "runtime/comm/world_tuning.h"
 #include "runtime/rendezvous/job_store.h"
 #include "transport/mesh/mesh.h"
@@ -35,19 +36,32 @@ Result<std::string> own_address(const JobEnvironment& job, std::uint16_t port) {
   return host + ":" + std::to_string(port);
 }
 
-// Passes texts between the ranks through the store, under keys that begin with `prefix`.
-Exchange exchange_through(Store& store, std::string prefix, int rank, int world_size) {
-  return [&store, prefix = std::move(prefix), rank, world_size](
-             std::string_view round, const std::string& own,
-             Deadline deadline) -> Result<std::vector<std::string>> {
-    const auto key = [&](int of) {
-      return prefix + std::string(round) + " of rank " + std::to_string(of);
-    };
-    DLAUNCH_RETURN_IF_ERROR(store.set(key(rank), own));
+// Says which ranks have not come.
+Status named(const Status& timed_out, Store& store, const std::vector<std::string>& keys,
+             const LaneRequest& request) {
+  auto values = store.try_get(keys);
+  if (!values.ok()) return timed_out;
+  std::vector<int> missing;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (!(*values)[i].has_value()) missing.push_back(request.called[i]);
+  }
+  return timed_out.within("timed out after " + in_seconds(request.timeout) + " waiting for " +
+                          list_of_ranks(missing));
+}
+
+// Passes texts between the ranks through the store. `request` outlives it.
+Exchange exchange_through(Store& store, const LaneRequest& request) {
+  return [&store, &request](std::string_view round, const std::string& own,
+                            Deadline deadline) -> Result<std::vector<std::string>> {
     std::vector<std::string> keys;
-    keys.reserve(static_cast<std::size_t>(world_size));
-    for (int each = 0; each < world_size; ++each) keys.push_back(key(each));
-    return store.get_all(keys, deadline);
+    keys.reserve(request.called.size());
+    for (const int rank : request.called) {
+      keys.push_back(request.name + "/" + std::string(round) + " of rank " + std::to_string(rank));
+    }
+    DLAUNCH_RETURN_IF_ERROR(store.set(keys[static_cast<std::size_t>(request.my_index)], own));
+    auto values = store.get_all(keys, deadline);
+    if (values.status().code() != StatusCode::kTimeout) return values;
+    return named(values.status(), store, keys, request);
   };
 }
 
@@ -65,26 +79,25 @@ std::string describe_transports(const Endpoint& endpoint) {
   return text;
 }
 
-// Connects `size` ranks of the job among themselves, of which this one is number `rank`. `name`
-// begins their keys in the store.
-Result<Lanes> connect_lanes(const JobEnvironment& job, const Logger& logger, Store& store, int rank,
-                            int size, const std::string& name, Deadline deadline) {
+Result<Lanes> connect_lanes(const JobEnvironment& job, const Logger& logger, Store& store,
+                            const LaneRequest& request, Deadline deadline) {
   auto listener =
       TcpListener::open(job.nodes > 1 ? TcpListener::Bind::kAny : TcpListener::Bind::kLoopback);
   if (!listener.ok()) return listener.status();
   auto address = own_address(job, listener->port());
   if (!address.ok()) return address.status();
   MeshOptions options;
-  options.rank = rank;
-  options.world_size = size;
+  options.rank = request.my_index;
+  options.world_size = static_cast<int>(request.members.size());
   options.address = *std::move(address);
-  options.exchange = exchange_through(store, name + "/", rank, size);
+  options.exchange = exchange_through(store, request);
   options.token = job.token;
   options.job_id = job.job_id;
   options.lanes = kCommunicatorLanes;
   options.transport = job.transport;
   options.timeout = deadline.remaining();
   options.wait = WaitPolicy::of_host(job.local_world_size, job.local_cores);
+  options.cores = job.local_cores;
   options.describe = describe_signature;
   options.logger = logger;
   return connect_mesh(*std::move(listener), options);
@@ -92,13 +105,11 @@ Result<Lanes> connect_lanes(const JobEnvironment& job, const Logger& logger, Sto
 
 LaneFactory factory_for(const JobEnvironment& job, const Logger& logger,
                         const std::shared_ptr<Activity>& activity) {
-  return [job, logger, activity](std::span<const int> members, int my_index,
-                                 const std::string& name) -> Result<Lanes> {
-    const Deadline deadline = Deadline::after(job.timeout);
+  return [job, logger, activity](const LaneRequest& request) -> Result<Lanes> {
+    const Deadline deadline = Deadline::after(request.timeout);
     auto store = connect_job_store(job, activity, deadline);
     if (!store.ok()) return store.status();
-    return connect_lanes(job, logger, **store, my_index, static_cast<int>(members.size()), name,
-                         deadline);
+    return connect_lanes(job, logger, **store, request, deadline);
   };
 }
 
@@ -114,10 +125,17 @@ Result<std::unique_ptr<Communicator>> connect_ranks(const JobEnvironment& job, c
   options.name = "world/" + std::to_string(*generation);
   options.activity = activity;
   options.make_lanes = factory_for(job, logger, activity);
-  auto lanes =
-      connect_lanes(job, logger, **store, job.rank, job.world_size, options.name, deadline);
+  std::vector<int> everybody(static_cast<std::size_t>(job.world_size));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  const LaneRequest request{.members = everybody,
+                            .called = everybody,
+                            .my_index = job.rank,
+                            .name = options.name,
+                            .timeout = job.timeout};
+  auto lanes = connect_lanes(job, logger, **store, request, deadline);
   if (!lanes.ok()) return lanes.status();
-  const Exchange exchange = exchange_through(**store, options.name + "/", job.rank, job.world_size);
+  const Exchange exchange = exchange_through(**store, request);
+  // It also sees to it that this returns only once everybody is connected.
   auto tuning =
       agree_on_tuning(*lanes->front(), job.local_cores, job.cost_model, exchange, deadline);
   if (!tuning.ok()) return tuning.status();
@@ -125,8 +143,6 @@ Result<std::unique_ptr<Communicator>> connect_ranks(const JobEnvironment& job, c
   const std::string transports = describe_transports(*lanes->front());
   auto world = make_communicator(*std::move(lanes), options);
   if (!world.ok()) return world.status();
-  // Returns only once everybody is connected.
-  DLAUNCH_RETURN_IF_ERROR((*world)->barrier());
   logger->info("rank {} of {} connected: {}", job.rank, job.world_size, transports);
   return world;
 }

@@ -91,9 +91,9 @@ class CountingCommunicator final : public Communicator {
   }
 
   Communicator& inner_;
-  // By kind; one more for what is none.
-  std::array<std::atomic<std::uint64_t>, std::size(kAllCollectiveKinds) + 1> counts_{};
-  std::array<std::atomic<std::uint64_t>, std::size(kAllCollectiveKinds) + 1> bytes_{};
+  // By kind, of which the numbers begin at 1; the last one is for what is none.
+  std::array<std::atomic<std::uint64_t>, std::size(kAllCollectiveKinds) + 2> counts_{};
+  std::array<std::atomic<std::uint64_t>, std::size(kAllCollectiveKinds) + 2> bytes_{};
   std::atomic<std::uint64_t> sent_{0};
   std::atomic<std::uint64_t> received_{0};
 };

@@ -1,5 +1,7 @@
 #include "runtime/comm/endpoint_communicator.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <string>
@@ -8,7 +10,7 @@
 #include "runtime/collective/signature.h"
 #include "runtime/comm/async_lane.h"
 #include "runtime/comm/blocking_lane.h"
-#include "runtime/comm/caller_threads.h"
+#include "runtime/comm/bystanders.h"
 #include "runtime/comm/shared_heap.h"
 #include "runtime/comm/split.h"
 #include "runtime/comm/validation.h"
@@ -29,21 +31,19 @@ class EndpointCommunicator final : public Communicator {
         options_(options),
         reduce_order_(options.reduce_order),
         heap_(shared_heap(*lanes[0])),
-        announcements_(std::move(lanes[kLaneKinds])),
-        blocking_(std::move(lanes[0]), announcements_, callers_, failure_, options.tuning,
-                  reporter(LaneKind::kBlocking)),
-        async_(LaneKind::kAsync, std::move(lanes[1]), announcements_, callers_, failure_,
-               options.tuning, reporter(LaneKind::kAsync),
-               [this](const Status& why) { fail(why); }),
-        high_(LaneKind::kHighPriority, std::move(lanes[2]), announcements_, callers_, failure_,
-              options.tuning, reporter(LaneKind::kHighPriority),
-              [this](const Status& why) { fail(why); }) {
+        parts_(std::make_unique<Parts>(*this, std::move(lanes))) {
     set_timeout(options.timeout);
   }
   ~EndpointCommunicator() override {
+    if (::getpid() != process_) {
+      // A child that this rank has forked: the endpoints are its parent's, and so are the threads
+      // and whatever they were doing. Nothing of it may be touched, so it stays as it is.
+      (void)parts_.release();
+      return;
+    }
     // Each one's thread may be about to tell the other one of a failure.
-    async_.stop();
-    high_.stop();
+    parts_->async.stop();
+    parts_->high.stop();
     if (heap_ != nullptr) heap_->close();
   }
 
@@ -52,44 +52,39 @@ class EndpointCommunicator final : public Communicator {
 
   Status run(const CollectiveCall& call) override {
     DLAUNCH_RETURN_IF_ERROR(validate(call, rank_, size_));
-    callers_.note();
-    return failed_with(blocking_.run(call, timeout()));
+    return failed_with(parts_->blocking.run(call, timeout()));
   }
 
   Work start(const CollectiveCall& call) override {
     if (Status invalid = validate(call, rank_, size_); !invalid.ok()) {
       return Work::finished(std::move(invalid));
     }
-    callers_.note();
-    return (call.priority == Priority::kHigh ? high_ : async_).start(call, timeout());
+    return (call.priority == Priority::kHigh ? parts_->high : parts_->async).start(call, timeout());
   }
 
   Status send(ConstBuffer data, int peer, std::uint64_t tag) override {
     DLAUNCH_RETURN_IF_ERROR(validate_message(data, peer, size_).within("send"));
-    callers_.note();
-    return failed_with(async_.run(outgoing(data, peer, tag), timeout()));
+    return failed_with(parts_->async.run(outgoing(data, peer, tag), timeout()));
   }
 
   Status recv(Buffer data, int peer, std::uint64_t tag) override {
     DLAUNCH_RETURN_IF_ERROR(validate_message(data, peer, size_).within("recv"));
-    callers_.note();
-    return failed_with(async_.run(MessageCall{.data = data, .peer = peer, .tag = tag}, timeout()));
+    return failed_with(
+        parts_->async.run(MessageCall{.data = data, .peer = peer, .tag = tag}, timeout()));
   }
 
   Work start_send(ConstBuffer data, int peer, std::uint64_t tag) override {
     if (Status invalid = validate_message(data, peer, size_).within("send"); !invalid.ok()) {
       return Work::finished(std::move(invalid));
     }
-    callers_.note();
-    return async_.start(outgoing(data, peer, tag), timeout());
+    return parts_->async.start(outgoing(data, peer, tag), timeout());
   }
 
   Work start_recv(Buffer data, int peer, std::uint64_t tag) override {
     if (Status invalid = validate_message(data, peer, size_).within("recv"); !invalid.ok()) {
       return Work::finished(std::move(invalid));
     }
-    callers_.note();
-    return async_.start(MessageCall{.data = data, .peer = peer, .tag = tag}, timeout());
+    return parts_->async.start(MessageCall{.data = data, .peer = peer, .tag = tag}, timeout());
   }
 
   Result<std::unique_ptr<Communicator>> split(int color, int key) override;
@@ -111,6 +106,14 @@ class EndpointCommunicator final : public Communicator {
   }
 
  private:
+  struct Parts {
+    Parts(EndpointCommunicator& of, Lanes lanes);
+    Announcements announcements;
+    BlockingLane blocking;
+    AsyncLane async;  // these two are destroyed first: their threads refer to the others
+    AsyncLane high;
+  };
+
   std::chrono::nanoseconds timeout() const { return timeout_; }
 
   ActivityReporter reporter(LaneKind lane) const {
@@ -137,10 +140,10 @@ class EndpointCommunicator final : public Communicator {
   // The first failure is everybody's. Not called from inside a lane's lock.
   void fail(const Status& why) {
     if (!failure_.set(why)) return;
-    announcements_.fail(why);
-    async_.fail();
-    high_.fail();
-    blocking_.fail();
+    parts_->announcements.fail(why);
+    parts_->async.fail();
+    parts_->high.fail();
+    parts_->blocking.fail();
   }
 
   const int rank_;
@@ -151,19 +154,28 @@ class EndpointCommunicator final : public Communicator {
   std::atomic<int> splits_{0};
   std::shared_ptr<SharedHeap> heap_;  // nullptr: no memory is shared
   FailureState failure_;
-  CallerThreads callers_;
-  Announcements announcements_;
-  BlockingLane blocking_;
-  AsyncLane async_;  // these two are destroyed first: their threads refer to the others
-  AsyncLane high_;
+  const pid_t process_ = ::getpid();
+  std::unique_ptr<Parts> parts_;  // destroyed first: threads in it refer to the others
 };
+
+EndpointCommunicator::Parts::Parts(EndpointCommunicator& of, Lanes lanes)
+    : announcements(std::move(lanes[kLaneKinds])),
+      blocking(std::move(lanes[0]), announcements, *of.options_.bystanders, of.failure_,
+               of.options_.tuning, of.reporter(LaneKind::kBlocking)),
+      async(LaneKind::kAsync, std::move(lanes[1]), announcements, *of.options_.bystanders,
+            of.failure_, of.options_.tuning, of.reporter(LaneKind::kAsync),
+            [&of](const Status& why) { of.fail(why); }),
+      high(LaneKind::kHighPriority, std::move(lanes[2]), announcements, *of.options_.bystanders,
+           of.failure_, of.options_.tuning, of.reporter(LaneKind::kHighPriority),
+           [&of](const Status& why) { of.fail(why); }) {}
 
 Result<std::unique_ptr<Communicator>> EndpointCommunicator::split(int color, int key) {
   std::vector<ColorAndKey> all(static_cast<std::size_t>(size_));
   const ColorAndKey own{color, key};
-  const ConstBuffer input(&own, 2, DType::kI64);
-  const Buffer output(all.data(), 2 * all.size(), DType::kI64);
-  DLAUNCH_RETURN_IF_ERROR(all_gather(input, output).within("split"));
+  DLAUNCH_RETURN_IF_ERROR(run({.kind = CollectiveKind::kAllGather,
+                               .input = {&own, 2, DType::kI64},
+                               .output = {all.data(), 2 * all.size(), DType::kI64},
+                               .of_split = true}));
   const int number = ++splits_;
   if (color < 0) return std::unique_ptr<Communicator>();
 
@@ -183,7 +195,11 @@ Result<std::unique_ptr<Communicator>> EndpointCommunicator::split(int color, int
     return Status(StatusCode::kUnavailable, "split: this communicator cannot make another one");
   } else {
     const auto index = std::ranges::find(members, rank_) - members.begin();
-    auto made = options.make_lanes(members, static_cast<int>(index), options.name);
+    auto made = options.make_lanes({.members = members,
+                                    .called = members,
+                                    .my_index = static_cast<int>(index),
+                                    .name = options.name,
+                                    .timeout = options.timeout});
     if (!made.ok()) return made.status().within("split into " + options.name);
     lanes = *std::move(made);
   }
@@ -215,8 +231,10 @@ Result<std::unique_ptr<Communicator>> make_communicator(Lanes lanes,
                                                     std::to_string(kCommunicatorLanes) +
                                                     " endpoints of the same rank and world");
   }
+  CommunicatorOptions complete = options;
+  if (complete.bystanders == nullptr) complete.bystanders = std::make_shared<Bystanders>();
   return std::unique_ptr<Communicator>(
-      std::make_unique<EndpointCommunicator>(std::move(lanes), options));
+      std::make_unique<EndpointCommunicator>(std::move(lanes), complete));
 }
 
 }  // namespace dlaunch

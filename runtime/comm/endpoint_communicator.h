@@ -14,6 +14,7 @@
 #include "runtime/base/deadline.h"
 #include "runtime/collective/selection.h"
 #include "runtime/comm/announcements.h"
+#include "runtime/comm/bystanders.h"
 #include "runtime/comm/communicator.h"
 #include "transport/endpoint.h"
 
@@ -24,11 +25,18 @@ inline constexpr int kCommunicatorLanes = static_cast<int>(kLaneKinds) + 1;
 
 using Lanes = std::vector<std::unique_ptr<Endpoint>>;
 
-/// Connects some ranks of the world among themselves: the lanes of a new communicator, in which
-/// this rank is `my_index` and rank i is members[i] of the world. Called by all members with the
-/// same members and name; a name is used once. Any thread.
-using LaneFactory = std::function<Result<Lanes>(std::span<const int> members, int my_index,
-                                                const std::string& name)>;
+/// What connects some ranks of the world among themselves, as a new communicator. All members ask
+/// for the same but for their own index.
+struct LaneRequest {
+  std::span<const int> members;  // rank i of the new communicator is members[i] of the world
+  std::span<const int> called;   // and called[i] in error messages
+  int my_index = 0;              // which of them this rank is
+  std::string name;              // used once
+  std::chrono::nanoseconds timeout = kDefaultTimeout;
+};
+
+/// Makes the lanes. Any thread.
+using LaneFactory = std::function<Result<Lanes>(const LaneRequest& request)>;
 
 struct CommunicatorOptions {
   std::chrono::nanoseconds timeout = kDefaultTimeout;
@@ -36,7 +44,9 @@ struct CommunicatorOptions {
   std::shared_ptr<const Tuning> tuning;  // the same on all ranks; nullptr: see PlanCache
   LaneFactory make_lanes;                // for split(), which without it is kUnavailable
   std::string name = "world";            // begins the names of its parts
-  std::shared_ptr<Activity> activity;    // where it publishes what it is doing; nullptr: nowhere
+  std::shared_ptr<Bystanders>
+      bystanders;                      // of the process; nullptr: the communicator's own threads
+  std::shared_ptr<Activity> activity;  // where it publishes what it is doing; nullptr: nowhere
 };
 
 /// `lanes` has kCommunicatorLanes endpoints of the same rank and world, else kInvalidArgument.

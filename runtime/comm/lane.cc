@@ -1,13 +1,14 @@
 #include "runtime/comm/lane.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <iterator>
+#include <new>
 #include <string>
 #include <utility>
 
 #include "runtime/collective/algorithms.h"
 #include "runtime/comm/call_signature.h"
+#include "runtime/comm/words.h"
 
 namespace dlaunch {
 namespace {
@@ -41,33 +42,20 @@ const SharedGroup* whole_world_group(Endpoint& endpoint) {
   return group != nullptr && group->size() == endpoint.world_size() ? group : nullptr;
 }
 
-// "rank 3", "ranks 1, 4 and 7", "ranks 1, 2, 3, ... (250 in all)".
-std::string list_of(const std::vector<int>& ranks) {
-  constexpr std::size_t kMost = 16;
-  if (ranks.empty()) return "its own work";
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (i == kMost) return text + ", ... (" + std::to_string(ranks.size()) + " in all)";
-    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
-    text += std::to_string(ranks[i]);
-  }
-  return text;
-}
-
-std::string in_seconds(std::chrono::nanoseconds duration) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g s", std::chrono::duration<double>(duration).count());
-  return text;
+Status no_memory() {
+  return Status(StatusCode::kIo, "no memory to carry it out");
 }
 
 }  // namespace
 
 Lane::Lane(LaneKind kind, std::unique_ptr<Endpoint> endpoint, Announcements& announcements,
-           std::shared_ptr<const Tuning> tuning, ActivityReporter reporter)
+           const Bystanders& bystanders, std::shared_ptr<const Tuning> tuning,
+           ActivityReporter reporter)
     : kind_(kind),
       rank_(endpoint->rank()),
       world_(endpoint->world_size()),
       announcements_(announcements),
+      bystanders_(bystanders),
       plans_(rank_, world_, std::move(tuning)),
       shared_calls_(whole_world_group(*endpoint)),
       reporter_(std::move(reporter)),
@@ -95,8 +83,17 @@ void Lane::recycle(std::unique_ptr<Operation> operation) {
   spare_.push_back(std::move(operation));
 }
 
-std::unique_ptr<Operation> Lane::prepare(const CollectiveCall& asked,
-                                         std::chrono::nanoseconds timeout) {
+Result<std::unique_ptr<Operation>> Lane::prepare(const CollectiveCall& asked,
+                                                 std::chrono::nanoseconds timeout) {
+  try {
+    return plan(asked, timeout);
+  } catch (const std::bad_alloc&) {
+    return no_memory().within(std::string(to_string(asked.kind)));
+  }
+}
+
+std::unique_ptr<Operation> Lane::plan(const CollectiveCall& asked,
+                                      std::chrono::nanoseconds timeout) {
   std::unique_ptr<Operation> operation = new_operation();
   operation->begin_anew(timeout);
   CollectiveCall call = asked;
@@ -111,6 +108,7 @@ std::unique_ptr<Operation> Lane::prepare(const CollectiveCall& asked,
     operation->plan = std::move(planned.plan);
   }
   operation->sequence = next_sequence_++;
+  announcements_.called(kind_, operation->sequence);
   operation->assignment = {.plan = operation->plan.get(),
                            .input = static_cast<const std::byte*>(call.input.data),
                            .output = static_cast<std::byte*>(call.output.data),
@@ -181,7 +179,11 @@ void Lane::start(Operation& operation) {
   const Status clash =
       announcements_.entered(kind_, operation.sequence, operation.assignment.signature);
   if (!clash.ok()) endpoint_->fail(clash);
-  operation.begin();
+  try {
+    operation.begin();
+  } catch (const std::bad_alloc&) {
+    give_up(operation, no_memory());
+  }
 }
 
 void Lane::show(const Operation* operation) {
@@ -192,30 +194,34 @@ void Lane::show(const Operation* operation) {
   if (operation->waiting) reporter_.waits(operation->waiting_since, operation->moved_at);
 }
 
-bool Lane::drive(Operation& operation, bool alone) {
+bool Lane::drive(Operation& operation, pid_t waiter) {
   if (!operation.is_collective()) {
-    if (!operation.message.done()) watch(operation, alone);
+    if (!operation.message.done()) watch(operation, waiter);
     if (!operation.message.done()) return false;
     if (!operation.outgoing && operation.message.status().ok()) {
       announcements_.received(operation.message.peer);
     }
     return true;
   }
-  do {
-    if (operation.advance()) operation.moved = true;
-  } while (kind_ == LaneKind::kBlocking && operation.linger());
+  try {
+    do {
+      if (operation.advance()) operation.moved = true;
+    } while (kind_ == LaneKind::kBlocking && operation.linger());
+  } catch (const std::bad_alloc&) {
+    give_up(operation, no_memory());
+  }
   if (!operation.ended()) {
     // Transfers end with their endpoint; what waits for a peer's memory does not.
     if (const Status failure = endpoint_->failure(); !failure.ok()) operation.cancel(failure);
   }
-  if (!operation.ended()) watch(operation, alone);
+  if (!operation.ended()) watch(operation, waiter);
   if (!operation.ended()) return false;
   if (operation.copy.used() && operation.status().ok()) operation.copy.store();
   return true;
 }
 
 // Looks after an operation that waits.
-void Lane::watch(Operation& operation, bool alone) {
+void Lane::watch(Operation& operation, pid_t waiter) {
   const auto now = Deadline::Clock::now();
   if (!operation.waiting || operation.moved) {
     if (!operation.waiting) {
@@ -237,7 +243,7 @@ void Lane::watch(Operation& operation, bool alone) {
                    Status::about_peer(StatusCode::kPeerLeft, *gone, "has closed its endpoint"));
   }
   if (operation.deadline.when() <= now) return give_up(operation, timed_out(operation));
-  if (operation.look_around.when() <= now) look_around(operation, alone);
+  if (operation.look_around.when() <= now) look_around(operation, waiter);
 }
 
 // A rank that the operation waits for in shared memory, and that has left.
@@ -250,17 +256,22 @@ std::optional<int> Lane::departed_one(const Operation& operation) const {
   return std::nullopt;
 }
 
-void Lane::look_around(Operation& operation, bool alone) {
+Announcements::Wait Lane::wait_of(const Operation& operation) const {
+  Announcements::Wait wait{
+      .lane = kind_, .sequence = operation.sequence, .waiting_for = operation.waiting_for()};
+  if (!operation.is_collective()) wait.message = operation.message_end();
+  return wait;
+}
+
+void Lane::look_around(Operation& operation, pid_t waiter) {
+  const bool alone = bystanders_.nobody_but(waiter);
   const bool news = !operation.announced || (alone && !operation.announced_alone);
   operation.announced = true;
   operation.announced_alone = operation.announced_alone || alone;
   operation.look_around = Deadline::after(operation.look_again);
   operation.look_again = std::min(2 * operation.look_again, kLookAgainAtMost);
-  Announcements::Wait wait{.lane = kind_,
-                           .sequence = operation.sequence,
-                           .waiting_for = operation.waiting_for(),
-                           .alone = alone};
-  if (!operation.is_collective()) wait.message = operation.message_end();
+  Announcements::Wait wait = wait_of(operation);
+  wait.alone = alone;
   const Status clash = announcements_.look_around(wait, news);
   if (!clash.ok()) give_up(operation, clash);
 }
@@ -294,7 +305,10 @@ Status Lane::timed_out(const Operation& operation) const {
     }
   }
   std::string text =
-      "timed out after " + in_seconds(operation.timeout) + " waiting for " + list_of(missing);
+      "timed out after " + in_seconds(operation.timeout) + " waiting for " + list_of_ranks(missing);
+  if (const std::string opposed = announcements_.opposed(wait_of(operation)); !opposed.empty()) {
+    return Status(StatusCode::kTimeout, text + ": " + opposed);
+  }
   for (const int rank : missing) {
     const std::string trail = announcements_.trail(rank, operation.waiting_since);
     if (trail.empty()) continue;

@@ -14,6 +14,7 @@
 #include "runtime/base/activity.h"
 #include "runtime/collective/signature.h"
 #include "runtime/comm/announcements.h"
+#include "runtime/comm/bystanders.h"
 #include "runtime/comm/collective_call.h"
 #include "runtime/comm/operation.h"
 #include "runtime/comm/plan_cache.h"
@@ -24,18 +25,21 @@ namespace dlaunch {
 
 class Lane {
  public:
-  /// `announcements` outlives the lane. `tuning`: see PlanCache. `reporter`: publishes what the
-  /// lane is doing.
+  /// `announcements` and `bystanders` outlive the lane. `tuning`: see PlanCache. `reporter`:
+  /// publishes what the lane is doing.
   Lane(LaneKind kind, std::unique_ptr<Endpoint> endpoint, Announcements& announcements,
-       std::shared_ptr<const Tuning> tuning, ActivityReporter reporter);
+       const Bystanders& bystanders, std::shared_ptr<const Tuning> tuning,
+       ActivityReporter reporter);
 
   Endpoint& endpoint() { return *endpoint_; }
   /// Destroys the endpoint, after which nothing refers to operations or buffers any more. The lane
   /// is not used again.
   void close() { endpoint_.reset(); }
 
-  /// Gives a valid call its sequence number and plan. Sends nothing yet.
-  std::unique_ptr<Operation> prepare(const CollectiveCall& call, std::chrono::nanoseconds timeout);
+  /// Gives a valid call its sequence number and plan. Sends nothing yet. kIo without memory, after
+  /// which the communicator has to fail.
+  Result<std::unique_ptr<Operation>> prepare(const CollectiveCall& call,
+                                             std::chrono::nanoseconds timeout);
   std::unique_ptr<Operation> prepare(const MessageCall& call, std::chrono::nanoseconds timeout);
   /// An operation to be prepared again and again, for messages one after the other. By the thread
   /// that drives the endpoint.
@@ -53,9 +57,8 @@ class Lane {
   /// Publishes `operation` as what the lane is doing; nullptr: nothing.
   void show(const Operation* operation);
   /// Does what can be done without waiting; true once the operation has ended. If it ended badly,
-  /// the endpoint has failed too. `alone`: its caller waits for it, and no other thread uses the
-  /// communicator.
-  bool drive(Operation& operation, bool alone);
+  /// the endpoint has failed too. `waiter`: the thread that does nothing but wait for it, if any.
+  bool drive(Operation& operation, pid_t waiter);
   /// How it ended, with the operation's name in front. After a mismatch this may listen to the
   /// other ranks for a moment, to find out which calls differed.
   Status result(const Operation& operation);
@@ -64,10 +67,12 @@ class Lane {
 
  private:
   std::unique_ptr<Operation> new_operation();
+  std::unique_ptr<Operation> plan(const CollectiveCall& call, std::chrono::nanoseconds timeout);
   void take_working_copy(Operation& operation, const CollectiveCall& call);
-  void watch(Operation& operation, bool alone);
+  void watch(Operation& operation, pid_t waiter);
+  Announcements::Wait wait_of(const Operation& operation) const;
   std::optional<int> departed_one(const Operation& operation) const;
-  void look_around(Operation& operation, bool alone);
+  void look_around(Operation& operation, pid_t waiter);
   void give_up(Operation& operation, const Status& why);
   Status timed_out(const Operation& operation) const;
   Status clarified(const Operation& operation, const Status& status);
@@ -76,6 +81,7 @@ class Lane {
   const int rank_;
   const int world_;
   Announcements& announcements_;
+  const Bystanders& bystanders_;
   std::uint64_t next_sequence_ = 1;
   CallHistory history_;
   PlanCache plans_;

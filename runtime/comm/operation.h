@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -68,8 +69,14 @@ struct Operation {
 
   std::uint64_t sequence = 0;  // of a collective; 0: a message
 
+  /// Finds its way back to its operation.
+  struct Message : Transfer {
+    explicit Message(Operation& of) : operation(of) {}
+    Operation& operation;
+  };
   bool outgoing = false;
-  Transfer message;
+  Message message{*this};
+  std::list<std::unique_ptr<Operation>>::iterator place;  // among those in flight, of a message
 
   std::shared_ptr<const Plan> plan;
   Assignment assignment;

@@ -2,13 +2,15 @@
 // Any thread may call any member; set() is called once.
 #pragma once
 
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <utility>
 
-#include "runtime/comm/caller_threads.h"
+#include "runtime/comm/bystanders.h"
 #include "runtime/comm/work.h"
 
 namespace dlaunch {
@@ -39,7 +41,7 @@ class Outcome final : public Work::State {
     std::unique_lock lock(mutex_);
     const auto is_done = [this] { return done_; };
     if (timeout == std::chrono::nanoseconds::max()) {  // as a point in time it would overflow
-      waiter_ = CallerThreads::current();
+      if (!done_) waiter_ = ::gettid();
       changed_.wait(lock, is_done);
     } else if (!changed_.wait_for(lock, timeout, is_done)) {
       return Status(StatusCode::kTimeout, "the operation is still in progress");
@@ -47,9 +49,9 @@ class Outcome final : public Work::State {
     return status_;
   }
 
-  /// A thread that waits without a timeout of its own: until the operation has ended. nullptr if
-  /// there is none.
-  const void* waiter() const { return waiter_; }
+  /// A thread that waits without a timeout of its own: until the operation has ended. kNoThread
+  /// if there is none.
+  pid_t waiter() const { return waiter_; }
 
  private:
   mutable std::mutex mutex_;
@@ -57,7 +59,7 @@ class Outcome final : public Work::State {
   bool done_ = false;
   std::chrono::steady_clock::time_point ended_;
   Status status_;
-  std::atomic<const void*> waiter_{nullptr};
+  std::atomic<pid_t> waiter_{kNoThread};
 };
 
 }  // namespace dlaunch

@@ -17,14 +17,15 @@ std::vector<int> ranks_of_color(std::span<const ColorAndKey> all, std::int64_t c
 }
 
 LaneFactory within_part(LaneFactory of_world, std::vector<int> part) {
-  return [of_world = std::move(of_world), part = std::move(part)](
-             std::span<const int> members, int my_index, const std::string& name) {
+  return [of_world = std::move(of_world), part = std::move(part)](const LaneRequest& request) {
     std::vector<int> of_the_world;
-    of_the_world.reserve(members.size());
-    for (const int member : members) {
+    of_the_world.reserve(request.members.size());
+    for (const int member : request.members) {
       of_the_world.push_back(part[static_cast<std::size_t>(member)]);
     }
-    return of_world(of_the_world, my_index, name);
+    LaneRequest translated = request;
+    translated.members = of_the_world;
+    return of_world(translated);
   };
 }
 

@@ -221,7 +221,10 @@ Status check_record(const CollectiveCall& call) {
 Status check_record_parts(const CollectiveCall& call, int rank, int size) {
   DLAUNCH_RETURN_IF_ERROR(check_counts("counts", call.counts, size));
   std::vector<std::size_t> bytes(call.counts.begin(), call.counts.end());
-  for (std::size_t& count : bytes) count *= call.record->bytes;
+  for (std::size_t& count : bytes) {
+    if (count > kMostBytes / 8 / call.record->bytes) return invalid("an impossible count");
+    count *= call.record->bytes;
+  }
   CollectiveCall in_bytes = call;
   in_bytes.counts = bytes;
   in_bytes.record = nullptr;

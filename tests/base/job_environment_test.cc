@@ -26,7 +26,10 @@ const char* const kVariables[] = {"RANK",
                                   "DLAUNCH_STORE_PREFIX",
                                   "DLAUNCH_NODES",
                                   "DLAUNCH_TIMEOUT",
-                                  "DLAUNCH_TRANSPORT"};
+                                  "DLAUNCH_TRANSPORT",
+                                  "OMPI_COMM_WORLD_SIZE",
+                                  "PMI_SIZE",
+                                  "SLURM_STEP_NUM_TASKS"};
 
 // Reads an environment that holds these variables and no others of dlaunch's.
 Result<JobEnvironment> read(const std::map<std::string, std::string>& variables) {
@@ -58,6 +61,21 @@ TEST(JobEnvironment, IsAWorldOfOneWithoutDlaunch) {
   EXPECT_EQ(job->rank, 0);
   EXPECT_EQ(job->world_size, 1);
   EXPECT_EQ(job->timeout, kDefaultTimeout);
+}
+
+TEST(JobEnvironment, OfSeveralRanksThatAnotherLauncherStartedIsRefused) {
+  for (const char* name :
+       {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) {
+    const Status status = read({{name, "2"}}).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << name;
+    EXPECT_NE(status.to_string().find(std::string("variable ") + name), std::string::npos)
+        << status.to_string();
+    EXPECT_NE(status.to_string().find("start them with it (dlaunch --nproc)"), std::string::npos);
+    EXPECT_TRUE(read({{name, "1"}}).ok()) << name;
+    auto launched = complete();
+    launched.emplace(name, "9");
+    EXPECT_TRUE(read(launched).ok()) << name << " beside dlaunch's own";
+  }
 }
 
 TEST(JobEnvironment, HoldsWhatDlaunchSet) {

@@ -21,7 +21,8 @@ TEST(CountingCommunicator, CountsEveryCallByKindAndForwardsIt) {
     EXPECT_EQ(data, std::vector<float>(3, 4.0F));
     const int peer = 1 - comm.rank();
     Work recv = comm.start_recv(data, peer, 0);
-    ASSERT_TRUE(comm.start_send(std::vector<float>(3), peer, 0).wait().ok());
+    const std::vector<float> sent(3);
+    ASSERT_TRUE(comm.start_send(sent, peer, 0).wait().ok());
     ASSERT_TRUE(recv.wait().ok());
 
     EXPECT_EQ(comm.count(CollectiveKind::kAllReduce), 2U);
@@ -31,6 +32,8 @@ TEST(CountingCommunicator, CountsEveryCallByKindAndForwardsIt) {
     EXPECT_EQ(comm.collective_bytes(), 24U);
     EXPECT_EQ(comm.messages_sent(), 1U);
     EXPECT_EQ(comm.messages_received(), 1U);
+    EXPECT_FALSE(comm.run({.kind = static_cast<CollectiveKind>(77)}).ok());
+    EXPECT_EQ(comm.count(CollectiveKind::kAllToAll), 0U);
     comm.reset();
     EXPECT_EQ(comm.collectives() + comm.messages_sent() + comm.messages_received(), 0U);
   });

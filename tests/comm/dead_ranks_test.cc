@@ -1,7 +1,13 @@
-// A rank that is killed or stopped while the others wait for it in calls of every kind.
+// A rank that is killed or stopped while the others wait for it in calls of every kind; and what a
+// rank forks, which is none.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <csignal>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -92,6 +98,66 @@ TEST_P(DeadRanks, StoppedAreNamedAtTheDeadline) {
   for (int rank = 0; rank < kWorld; ++rank) {
     if (rank == kVictim) continue;
     EXPECT_EQ(ranks[rank].read_line(Deadline::after(20s)), "as expected") << "rank " << rank;
+  }
+}
+
+// The victim tells its color and comes no further: rank 1 of the part, but rank 2 for who called.
+TEST_P(DeadRanks, ThatDoNotComeToASplitAreNamedAtItsDeadline) {
+  ForkedRanks ranks(options(), [](Communicator& world, LineChannel& test) -> std::string {
+    std::vector<std::int64_t> color{0, 0};
+    std::vector<std::int64_t> colors(2 * kWorld);
+    if (world.rank() == kVictim) {
+      const CollectiveCall told{
+          .kind = CollectiveKind::kAllGather, .input = color, .output = colors, .of_split = true};
+      if (const Status status = world.run(told); !status.ok()) return status.to_string();
+      return wait_for_the_end(test);
+    }
+    world.set_timeout(1500ms);
+    const auto begin = Clock::now();
+    const auto part = world.split(world.rank() == 0 ? 1 : 0, 0);
+    if (world.rank() == 0) return part.ok() ? "as expected" : part.status().to_string();
+    const std::string words = part.status().to_string();
+    const bool right = part.status().code() == StatusCode::kTimeout &&
+                       words.find("timed out after 1.5 s waiting for rank 2") != words.npos;
+    return right && Clock::now() - begin < kPromptly ? "as expected" : words;
+  });
+  for (int rank = 0; rank < kWorld; ++rank) {
+    if (rank == kVictim) continue;
+    EXPECT_EQ(ranks[rank].read_line(Deadline::after(30s)), "as expected") << "rank " << rank;
+  }
+}
+
+// The child destroys its copies of everything, threads and locks included.
+std::string fork_in_the_middle(Communicator& /*world*/, LineChannel& /*test*/) {
+  auto world = connect_world().value_or_throw();
+  SharedMemory memory = world->allocate(100'000).value_or_throw();
+  std::ranges::fill(memory.as<int>(), 7);
+  std::vector<int> late(5, 1);
+  Work pending = world->rank() == 0 ? Work::finished(Status()) : world->start_all_reduce(late);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(10);
+    memory = SharedMemory();
+    world.reset();
+    ::_exit(0);
+  }
+  int ended = -1;
+  ::waitpid(child, &ended, 0);
+  if (ended != 0) return "the child ended with " + std::to_string(ended);
+  const Status met = world->barrier();
+  if (!met.ok()) return met.to_string();
+  if (world->rank() == 0) pending = world->start_all_reduce(late);
+  const Status reduced = pending.wait();
+  if (!reduced.ok()) return reduced.to_string();
+  if (late != std::vector<int>(5, kWorld)) return "wrong sums";
+  const bool kept = std::ranges::count(memory.as<int>(), 7) == std::ssize(memory.as<int>());
+  return kept ? "as expected" : "the memory has lost what was in it";
+}
+
+TEST_P(DeadRanks, ChildrenOfRanksDisturbNobodyWhenTheyEnd) {
+  ForkedRanks ranks(options(), fork_in_the_middle);
+  for (int rank = 0; rank < kWorld; ++rank) {
+    EXPECT_EQ(ranks[rank].read_line(Deadline::after(30s)), "as expected") << "rank " << rank;
   }
 }
 

@@ -1,5 +1,6 @@
 // Parts of a world that progress, fail and end on their own, with threads as ranks.
 #include <chrono>
+#include <cstdint>
 #include <latch>
 #include <memory>
 #include <string>
@@ -17,6 +18,7 @@ namespace dlaunch::testing {
 namespace {
 
 using namespace std::chrono_literals;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -85,12 +87,23 @@ TEST(SplitParts, FailWithTheWholeWhenARankDies) {
   });
 }
 
+// Colors and keys are gathered like anything else, but are not taken for it.
+TEST(SplitWhereAnotherRankGathers, IsAMismatch) {
+  run_threads_as_ranks(2, [](Communicator& comm) {
+    std::vector<std::int64_t> pair(2);
+    std::vector<std::int64_t> all(4);
+    const Status status = comm.rank() == 0 ? comm.split(0, 0).status() : comm.all_gather(pair, all);
+    EXPECT_EQ(status.code(), StatusCode::kMismatch) << status.to_string();
+    EXPECT_THAT(status.to_string(), AllOf(HasSubstr("split"), HasSubstr("all_gather i64[4]")));
+  });
+}
+
 TEST(SplitOfAFailedCommunicator, SaysWhyItFailed) {
   run_threads_as_ranks(2, [](Communicator& comm) {
     comm.abort(Status(StatusCode::kIo, "the disk is full"));
     const auto part = comm.split(0, 0);
     EXPECT_EQ(part.status().code(), StatusCode::kIo);
-    EXPECT_THAT(part.status().to_string(), HasSubstr("split: "));
+    EXPECT_THAT(part.status().to_string(), HasSubstr("failed earlier: the disk is full"));
   });
 }
 

@@ -1,8 +1,12 @@
 // Ranks that wait for each other in calls of different kinds, and ranks that only look as if they
 // did; with threads as ranks.
+#include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <latch>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -27,7 +31,8 @@ Status receive(Communicator& comm, int peer, std::uint64_t tag = 0) {
   return comm.recv(data, peer, tag);
 }
 Status send(Communicator& comm, int peer, std::uint64_t tag = 0) {
-  return comm.send(std::vector<float>(3), peer, tag);
+  const std::vector<float> data(3);
+  return comm.send(data, peer, tag);
 }
 Status reduce_ten(Communicator& comm) {
   std::vector<float> data(10);
@@ -61,7 +66,8 @@ std::vector<Standstill> standstills() {
       {"recv_and_gather_of_the_root", [](Communicator& c) { return receive(c, 0); },
        [](Communicator& c) {
          std::vector<float> output(c.rank() == 0 ? 6 : 0);
-         const Status status = c.gather(std::vector<float>(2), output, 0);
+         const std::vector<float> input(2);
+         const Status status = c.gather(input, output, 0);
          return status.ok() ? c.barrier() : status;  // who only sent goes on
        },
        "recv f32[3] from rank 0", "gather f32[6] root 0"},
@@ -127,27 +133,78 @@ TEST(WaitInARow, IsNoMistake) {
   });
 }
 
+// The other thread has made no call before.
 TEST(WaitOfTwoThreads, IsNoMistakeWhileTheOtherOneMayStillSend) {
   run_threads_as_ranks(2, [](Communicator& comm) {
-    ASSERT_TRUE(comm.barrier().ok());
-    std::latch both(2);
     std::thread other([&] {
-      if (comm.rank() == 0) {
-        (void)comm.start_send(std::vector<float>(), 0).wait();  // to be known as another thread
-        both.arrive_and_wait();
-        std::this_thread::sleep_for(kLate);
-        EXPECT_TRUE(send(comm, 1).ok());
-      } else {
-        both.arrive_and_wait();
-      }
+      if (comm.rank() == 1) return;
+      std::this_thread::sleep_for(kLate);
+      EXPECT_TRUE(send(comm, 1).ok());
     });
-    both.arrive_and_wait();
     if (comm.rank() == 1) {
       EXPECT_TRUE(receive(comm, 0).ok());
     }
     const Status status = comm.barrier();
     EXPECT_TRUE(status.ok()) << status.to_string();
     other.join();
+  });
+}
+
+TEST(WaitOfTwoThreads, IsNoMistakeWhileTheOtherOneMayStillStartACollective) {
+  run_threads_as_ranks(2, [](Communicator& comm) {
+    const auto start_and_wait = [&] {
+      const Status status = comm.start_barrier().wait();
+      EXPECT_TRUE(status.ok()) << status.to_string();
+    };
+    std::thread other([&] {
+      if (comm.rank() == 1) return;
+      std::this_thread::sleep_for(kLate);
+      start_and_wait();
+    });
+    if (comm.rank() == 1) start_and_wait();
+    const Status status = comm.barrier();
+    EXPECT_TRUE(status.ok()) << status.to_string();
+    other.join();
+  });
+}
+
+struct Indexed {
+  std::int64_t index;
+  std::int64_t value;
+};
+std::atomic<bool> adding_first{false};
+
+// Rank 0 adds the first record, and takes its time.
+struct AddSlowly {
+  void operator()(Indexed& a, const Indexed& b) const {
+    a.value += b.value;
+    if (a.index > 0) return;
+    adding_first = true;
+    std::this_thread::sleep_for(kLate);
+  }
+};
+
+// A call is made when start_...() returns, also while the progress thread is busy with another one.
+TEST(WaitForARankBusyWithItsOwnReduction, IsNoMistake) {
+  adding_first = false;
+  run_threads_as_ranks(2, [&](Communicator& comm) {
+    std::vector<Indexed> input(16'384);
+    for (std::size_t i = 0; i < input.size(); ++i) input[i] = {static_cast<std::int64_t>(i), 1};
+    std::vector<Indexed> output(input.size());
+    Work reduction = comm.start_reduce_records(std::span<const Indexed>(input),
+                                               std::span<Indexed>(output), AddSlowly(), 0);
+    while (!adding_first) std::this_thread::yield();
+    Work asynchronous = comm.start_barrier();
+    const auto check = [&](const Status& status) {
+      EXPECT_TRUE(status.ok()) << "rank " << comm.rank() << ": " << status.to_string();
+    };
+    if (comm.rank() == 1) check(asynchronous.wait());
+    check(comm.barrier());
+    check(asynchronous.wait());
+    check(reduction.wait());
+    if (comm.rank() == 0) {
+      EXPECT_TRUE(std::ranges::all_of(output, [](const Indexed& sum) { return sum.value == 2; }));
+    }
   });
 }
 
@@ -178,7 +235,8 @@ TEST(TimeoutOfARankAhead, TellsForWhomTheRankThatItWaitsForWaits) {
     if (comm.rank() == 2) return done.arrive_and_wait();
     comm.set_timeout(comm.rank() == 0 ? 1200ms : 5s);
     std::vector<float> gathered(comm.rank() == 1 ? 6 : 0);
-    Status status = comm.gather(std::vector<float>(2), gathered, 1);
+    const std::vector<float> input(2);
+    Status status = comm.gather(input, gathered, 1);
     if (status.ok()) status = comm.broadcast(gathered, 1);
     EXPECT_EQ(status.code(), StatusCode::kTimeout);
     if (share_memory()) {  // there rank 0 stays in the gather, too
@@ -189,6 +247,25 @@ TEST(TimeoutOfARankAhead, TellsForWhomTheRankThatItWaitsForWaits) {
                                             HasSubstr("for rank 2")));
     }
     done.arrive_and_wait();
+  });
+}
+
+// Another thread might still send, so nobody can be sure before.
+TEST(TimeoutOfRanksThatWaitForEachOther, NamesBothCalls) {
+  std::latch done(2);
+  run_threads_as_ranks(2, [&](Communicator& comm) {
+    std::thread thread([&] { done.wait(); });
+    comm.set_timeout(1500ms);
+    const auto begin = Clock::now();
+    const Status status = comm.rank() == 1 ? receive(comm, 0) : comm.barrier();
+    EXPECT_GE(Clock::now() - begin, 1s);
+    EXPECT_EQ(status.code(), StatusCode::kTimeout);
+    EXPECT_THAT(status.to_string(),
+                AllOf(HasSubstr("timed out after 1.5 s waiting for rank"),
+                      HasSubstr("waits in recv f32[3] from rank 0"), HasSubstr("blocking barrier")))
+        << "rank " << comm.rank();
+    done.count_down();
+    thread.join();
   });
 }
 

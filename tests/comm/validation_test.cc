@@ -1,7 +1,11 @@
 // Bad arguments are refused before anything is sent, and fail nothing.
+#include <array>
+#include <cstdint>
 #include <functional>
 #include <limits>
+#include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -14,6 +18,16 @@ namespace dlaunch::testing {
 namespace {
 
 using ::testing::HasSubstr;
+
+// Whatever is only there until the end of the expression.
+static_assert(std::is_constructible_v<ConstBuffer, const std::vector<float>&>);
+static_assert(std::is_constructible_v<ConstBuffer, std::span<const float>>);
+static_assert(std::is_constructible_v<Buffer, std::array<std::int64_t, 3>&>);
+static_assert(std::is_constructible_v<Buffer, std::span<double>>);
+static_assert(!std::is_constructible_v<ConstBuffer, std::vector<float>>);
+static_assert(!std::is_constructible_v<ConstBuffer, const std::array<float, 3>>);
+static_assert(!std::is_constructible_v<Buffer, std::vector<float>>);
+static_assert(!std::is_constructible_v<Buffer, const std::vector<float>&>);
 
 class Validation : public ::testing::Test {
  protected:

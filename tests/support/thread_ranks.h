@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <exception>
 #include <functional>
+#include <latch>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "runtime/collective/signature.h"
+#include "runtime/comm/bystanders.h"
 #include "runtime/comm/endpoint_communicator.h"
 #include "transport/loopback/loopback.h"
 
@@ -47,14 +49,16 @@ class ThreadWorld {
   }
   /// Once per rank; to be used by one thread per rank.
   std::unique_ptr<Communicator> communicator(int rank, const ThreadRankOptions& options = {}) {
-    const auto make_lanes = [parts = parts_](std::span<const int> members, int my_index,
-                                             const std::string& name) -> Result<Lanes> {
-      return parts->lanes(name, members, my_index);
+    const auto make_lanes = [parts = parts_](const LaneRequest& request) -> Result<Lanes> {
+      return parts->lanes(request.name, request.members, request.my_index);
     };
-    return make_communicator(parts_->lanes("", {}, rank),
-                             {.timeout = options.timeout, .make_lanes = make_lanes})
+    return make_communicator(
+               parts_->lanes("", {}, rank),
+               {.timeout = options.timeout, .make_lanes = make_lanes, .bystanders = bystanders_})
         .value_or_throw();
   }
+  /// Threads that make no calls but those of a rank's thread: the ranks' own, the test's.
+  Bystanders& bystanders() { return *bystanders_; }
   /// Makes a rank look as if its process had died. Any thread.
   void kill(int rank) { parts_->kill(rank); }
 
@@ -100,6 +104,7 @@ class ThreadWorld {
   };
 
   std::shared_ptr<Parts> parts_;
+  std::shared_ptr<Bystanders> bystanders_ = std::make_shared<Bystanders>();
 };
 
 /// Runs `body` on `world` threads, each with the communicator of one rank, and waits for all. A
@@ -115,7 +120,9 @@ inline void run_threads_as_ranks(ThreadWorld& network, int world,
   }
   std::mutex mutex;
   std::exception_ptr first;
+  std::latch known(world + 1);
   const auto run = [&](std::unique_ptr<Communicator> communicator) {
+    known.arrive_and_wait();
     try {
       body(*communicator);
     } catch (...) {
@@ -126,6 +133,9 @@ inline void run_threads_as_ranks(ThreadWorld& network, int world,
   std::vector<std::thread> threads;
   threads.reserve(communicators.size());
   for (auto& communicator : communicators) threads.emplace_back(run, std::move(communicator));
+  // No rank's thread makes another one's calls; threads that a body makes may.
+  for (const pid_t thread : threads_of_process()) network.bystanders().add(thread);
+  known.arrive_and_wait();
   for (std::thread& thread : threads) thread.join();
   if (first != nullptr) std::rethrow_exception(first);
 }

@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,7 @@ std::string variable(const char* name) {
 template <typename T>
 std::vector<T> gather_values(Communicator& world, T value) {
   std::vector<T> all(static_cast<std::size_t>(world.size()));
-  throw_if_error(world.all_gather(std::vector<T>{value}, all));
+  throw_if_error(world.all_gather(std::span<const T>(&value, 1), all));
   return all;
 }
 

@@ -1,6 +1,8 @@
 // How ranks of a host come to share memory (transport/shm/bootstrap.h), and who does not.
 #include "transport/shm/bootstrap.h"
 
+#include <sys/resource.h>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -68,6 +70,50 @@ TEST_F(Bootstrap, LetsInNobodyWhoDoesNotBelong) {
   EXPECT_OK(join(identity(4)).status());
   EXPECT_FALSE(join(identity(4)).ok());  // a second one
   EXPECT_OK(join(identity(7)).status());
+}
+
+// Lets files grow to this many bytes while it lives.
+class FileLimit {
+ public:
+  explicit FileLimit(std::size_t bytes) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{.rlim_cur = bytes, .rlim_max = before_.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+  }
+  ~FileLimit() { ::setrlimit(RLIMIT_FSIZE, &before_); }
+  FileLimit(const FileLimit&) = delete;
+  FileLimit& operator=(const FileLimit&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+// Beyond the limit the system would end the process.
+TEST_F(Bootstrap, KeepsToTheLimitOfFileSizes) {
+  GroupIdentity few_lanes = identity(1);
+  few_lanes.lanes = 2;
+  const auto start = [&] {
+    return GroupLeader::start(LocalSocket::listen().value_or_throw(), few_lanes, probe_);
+  };
+  const SegmentLayout bare = SegmentLayout::of(3, 2, 0);
+  {
+    const FileLimit limit(bare.total_bytes + 3 * kHugePage + 4096);
+    auto leader = start();
+    ASSERT_OK(leader.status());
+    const HostGroup group = std::move(**leader).finish();
+    EXPECT_EQ(group.layout.heap_bytes, kHugePage);
+    group.at<std::uint64_t>(group.layout.total_bytes - 8) = 77;  // all of it can be used
+  }
+  {
+    const FileLimit limit(bare.total_bytes);
+    auto leader = start();
+    ASSERT_OK(leader.status());
+    EXPECT_EQ(std::move(**leader).finish().layout.heap_bytes, 0U);
+  }
+  const FileLimit limit(bare.total_bytes - 1);
+  const Status refused = start().status();
+  EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(refused.to_string(), HasSubstr("ulimit -f"));
 }
 
 TEST_F(Bootstrap, IsNotHeldUpByStrangers) {

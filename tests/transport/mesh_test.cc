@@ -3,8 +3,14 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
+#include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <thread>
 
@@ -27,6 +33,10 @@ using Lanes = Result<std::vector<std::unique_ptr<Endpoint>>>;
 struct RankOptions {
   std::string host = "one host";
   TransportChoice transport = TransportChoice::kAuto;
+  WaitPolicy wait;
+  int cores = 1;
+  /// Called by the rank's thread before it connects.
+  std::function<void()> prepare;
   /// Changes what the rank hears from others.
   std::function<void(std::string_view round, std::vector<std::string>& texts)> tamper;
 };
@@ -41,6 +51,7 @@ std::vector<Lanes> connect(const std::vector<RankOptions>& ranks, int lanes = 1)
   for (int rank = 0; rank < world_size; ++rank) {
     threads.emplace_back([&, rank] {
       const RankOptions& own = ranks[static_cast<std::size_t>(rank)];
+      if (own.prepare) own.prepare();
       TcpListener listener = TcpListener::open(TcpListener::Bind::kLoopback).value_or_throw();
       const std::string address = "127.0.0.1:" + std::to_string(listener.port());
       const Exchange tampered = [&, all = exchange.of(rank)](
@@ -61,7 +72,8 @@ std::vector<Lanes> connect(const std::vector<RankOptions>& ranks, int lanes = 1)
                                              .transport = own.transport,
                                              .host = own.host,
                                              .timeout = kTestTimeout,
-                                             .wait = {},
+                                             .wait = own.wait,
+                                             .cores = own.cores,
                                              .describe = describe_for_tests,
                                              .logger = {}});
     });
@@ -108,6 +120,26 @@ TEST(Mesh, SharesMemoryWithinHostsAndNowhereElse) {
   }
 }
 
+TEST(Mesh, AgreesOnWhetherEveryRankOfAHostHasACoreOfItsOwn) {
+  const auto agreed = [](const std::vector<RankOptions>& ranks) {
+    auto world = connect(ranks);
+    Fabric fabric = lane_of(world, 0);
+    const bool first = fabric[0].shared_group()->core_each();
+    for (int rank = 1; rank < fabric.world_size(); ++rank) {
+      EXPECT_EQ(fabric[rank].shared_group()->core_each(), first) << "rank " << rank;
+    }
+    expect_messages_pass(fabric);
+    return first;
+  };
+  const RankOptions alone{.wait = WaitPolicy::of_host(1, 3), .cores = 3};
+  const RankOptions among_three{.wait = WaitPolicy::of_host(3, 3), .cores = 3};
+  const RankOptions crowded{.wait = WaitPolicy::of_host(2, 1), .cores = 1};
+  EXPECT_TRUE(agreed({alone, alone, alone}));
+  EXPECT_FALSE(agreed({alone, among_three, among_three, among_three}));
+  EXPECT_FALSE(agreed({alone, crowded, crowded}));
+  EXPECT_FALSE(agreed({crowded, alone}));
+}
+
 TEST(Mesh, OfOneRankNeedsNobody) {
   TcpListener listener = TcpListener::open(TcpListener::Bind::kLoopback).value_or_throw();
   const auto lanes = connect_mesh(std::move(listener), {.lanes = 2});
@@ -144,6 +176,33 @@ TEST(Mesh, FallsBackToTcpForARankThatCannotMapTheSegment) {
   }
   EXPECT_STREQ(fabric[0].transport_name(3), "shm");
   expect_messages_pass(fabric);
+}
+
+// Lets pidfd_open fail, on the calling thread, as some sandboxes do.
+void forbid_watching_processes() {
+  sock_filter program[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                           BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_open, 0, 1),
+                           BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+                           BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog filter{.len = std::size(program), .filter = program};
+  ASSERT_EQ(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+  ASSERT_EQ(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter), 0);
+}
+
+TEST(Mesh, FallsBackToTcpForARankThatCannotWatchProcesses) {
+  std::vector<RankOptions> ranks(3);
+  ranks[1].prepare = forbid_watching_processes;
+  auto world = connect(ranks);
+  Fabric fabric = lane_of(world, 0);
+  EXPECT_STREQ(fabric[0].transport_name(1), "tcp");
+  EXPECT_STREQ(fabric[1].transport_name(2), "tcp");
+  EXPECT_STREQ(fabric[0].transport_name(2), "shm");
+  expect_messages_pass(fabric);
+
+  for (RankOptions& rank : ranks) rank.transport = TransportChoice::kSharedMemory;
+  for (const Lanes& lanes : connect(ranks)) {
+    EXPECT_THAT(lanes.status().to_string(), HasSubstr("rank 1: pidfd_open"));
+  }
 }
 
 TEST(Mesh, NamesThePairAndTheReasonWhereDemandedSharingIsImpossible) {

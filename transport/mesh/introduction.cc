@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <charconv>
 #include <fstream>
 #include <utility>
 #include <vector>
@@ -21,6 +22,12 @@ std::string join(const std::vector<std::string>& fields) {
   return text;
 }
 
+Status not_understood() {
+  return Status(StatusCode::kProtocol,
+                "a rank introduces itself in a way that is not understood "
+                "(different builds in one job?)");
+}
+
 Result<std::vector<std::string>> split(std::string_view text, std::size_t fields) {
   std::vector<std::string> found;
   while (true) {
@@ -30,9 +37,7 @@ Result<std::vector<std::string>> split(std::string_view text, std::size_t fields
     text.remove_prefix(end + 1);
   }
   if (found.size() == fields) return found;
-  return Status(StatusCode::kProtocol,
-                "a rank introduces itself in a way that is not understood "
-                "(different builds in one job?)");
+  return not_understood();
 }
 
 const char* flag(bool value) {
@@ -42,18 +47,24 @@ const char* flag(bool value) {
 }  // namespace
 
 std::string Introduction::encode() const {
-  return join({"introduction", address, host, socket, obstacle, flag(demands_sharing)});
+  return join({"introduction", address, host, socket, obstacle, flag(demands_sharing),
+               std::to_string(cores)});
 }
 
 Result<Introduction> Introduction::decode(std::string_view text) {
-  auto fields = split(text, 6);
+  auto fields = split(text, 7);
   if (!fields.ok()) return fields.status();
   std::vector<std::string>& field = *fields;
+  int cores = 0;
+  const char* const end = field[6].data() + field[6].size();
+  const auto [stopped, error] = std::from_chars(field[6].data(), end, cores);
+  if (error != std::errc() || stopped != end) return not_understood();
   return Introduction{.address = std::move(field[1]),
                       .host = std::move(field[2]),
                       .socket = std::move(field[3]),
                       .obstacle = std::move(field[4]),
-                      .demands_sharing = field[5] == "yes"};
+                      .demands_sharing = field[5] == "yes",
+                      .cores = cores};
 }
 
 std::string SharingOutcome::encode() const {

@@ -17,6 +17,7 @@ struct Introduction {
   std::string socket;    // where it awaits the others if it is to lead them; or
   std::string obstacle;  // why it does not share memory
   bool demands_sharing = false;
+  int cores = 0;  // among how many ranks of its host each may keep one busy while it waits
 
   std::string encode() const;
   static Result<Introduction> decode(std::string_view text);

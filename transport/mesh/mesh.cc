@@ -1,7 +1,11 @@
 #include "transport/mesh/mesh.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "runtime/base/token.h"
@@ -51,6 +55,8 @@ class Mesh {
   SharingOutcome join_or_lead();
   SharingOutcome not_joined(const Status& why) const;
   void complete_group(const std::vector<SharingOutcome>& outcomes);
+  bool core_each(std::span<const int> ranks) const;
+  WaitPolicy wait_policy() const;
   bool shares(int a, int b) const;
   Status check_demands() const;
   const Introduction& of(int rank) const { return introductions_[static_cast<std::size_t>(rank)]; }
@@ -86,13 +92,18 @@ Status Mesh::exchange(std::string_view round, const Value& own, std::vector<Valu
 
 Introduction Mesh::introduction() {
   Introduction own{.address = options_.address,
-                   .demands_sharing = options_.transport == TransportChoice::kSharedMemory};
+                   .demands_sharing = options_.transport == TransportChoice::kSharedMemory,
+                   .cores = options_.wait.core_each() ? options_.cores : 0};
   if (options_.transport == TransportChoice::kTcp) {
     own.obstacle = "it uses TCP only (DLAUNCH_TRANSPORT)";
     return own;
   }
   Result<std::string> host =
       options_.host.empty() ? host_identity() : Result<std::string>(options_.host);
+  if (!open_process(::getpid()).is_open()) {  // forbidden in some sandboxes
+    own.obstacle = Status::from_errno("pidfd_open", errno).to_string();
+    return own;
+  }
   Result<LocalSocket> listener = LocalSocket::listen();
   Result<std::string> socket = listener.ok() ? listener->name() : listener.status();
   if (!host.ok() || !socket.ok()) {
@@ -179,6 +190,7 @@ void Mesh::complete_group(const std::vector<SharingOutcome>& outcomes) {
     leader_.reset();
   }
   const std::vector<int> candidates = ranks_of_host(of(options_.rank).host);
+  group_->core_each = core_each(candidates);
   group_->members_readable = true;
   for (std::size_t slot = 0; slot < candidates.size(); ++slot) {
     const int rank = candidates[slot];
@@ -193,6 +205,18 @@ void Mesh::complete_group(const std::vector<SharingOutcome>& outcomes) {
     group_->members.push_back(
         {.rank = rank, .slot = static_cast<int>(slot), .pid = 0, .pidfd = {}});
   }
+}
+
+// Ranks of one host may see different cores, or not know of each other (two launchers). What they
+// do in their memory depends on it, so they must agree: by what they all have told.
+bool Mesh::core_each(std::span<const int> ranks) const {
+  return std::ranges::all_of(
+      ranks, [&](int rank) { return static_cast<std::size_t>(of(rank).cores) >= ranks.size(); });
+}
+
+WaitPolicy Mesh::wait_policy() const {
+  const bool crowded = group_ != nullptr && !group_->core_each && options_.wait.core_each();
+  return crowded ? WaitPolicy::without_cores() : options_.wait;
 }
 
 bool Mesh::shares(int a, int b) const {
@@ -244,7 +268,7 @@ Result<Endpoints> Mesh::connect(TcpListener listener) {
   Endpoints endpoints;
   for (int lane = 0; lane < options_.lanes; ++lane) {
     auto endpoint =
-        MeshEndpoint::make(options_.rank, options_.world_size, options_.wait, options_.describe);
+        MeshEndpoint::make(options_.rank, options_.world_size, wait_policy(), options_.describe);
     if (!endpoint.ok()) return endpoint.status();
     std::vector<Descriptor>& connections = (*sockets)[static_cast<std::size_t>(lane)];
     for (int rank = 0; rank < options_.world_size; ++rank) {

@@ -12,6 +12,7 @@
 
 #include <chrono>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -44,9 +45,12 @@ struct MeshOptions {
   /// Ranks that say the same are taken to be on one host. Empty: the system is asked.
   std::string host;
   std::chrono::nanoseconds timeout = kDefaultTimeout;
+  /// How this rank waits. Where ranks of one host do not all have a core each, none of those that
+  /// share memory spins.
   WaitPolicy wait;
-  SignaturePrinter describe = nullptr;  // words for error messages
-  Logger logger;                        // nullptr: silence
+  int cores = std::numeric_limits<int>::max();  // that all ranks of this host may use together
+  SignaturePrinter describe = nullptr;          // words for error messages
+  Logger logger;                                // nullptr: silence
 };
 
 /// The endpoints of all lanes. kTimeout names the ranks that did not come and why, as far as is

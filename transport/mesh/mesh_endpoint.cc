@@ -78,7 +78,7 @@ Status MeshEndpoint::add_connection(int rank, Descriptor socket) {
 Status MeshEndpoint::add_group(std::shared_ptr<const HostGroup> host_group, int lane) {
   lane_.emplace(std::move(host_group), lane);
   const HostGroup& group = lane_->group();
-  group_.emplace(lane_->make_shared_group(wait_.core_each()));
+  group_.emplace(lane_->make_shared_group());
   DLAUNCH_RETURN_IF_ERROR(
       events_.add(lane_->own_doorbell(), EPOLLIN | EPOLLET, {.kind = kDoorbell}));
   for (int member = 0; member < group_->size(); ++member) {

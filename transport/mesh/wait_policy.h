@@ -18,8 +18,10 @@ struct WaitPolicy {
   /// For a host with `ranks` ranks and `cores` cores.
   static WaitPolicy of_host(int ranks, int cores) {
     if (ranks <= cores) return {.spin = std::chrono::microseconds(100), .yields = 0};
-    return {.spin = std::chrono::nanoseconds(0), .yields = 100};
+    return without_cores();
   }
+  /// For a host with fewer cores than ranks.
+  static WaitPolicy without_cores() { return {.spin = std::chrono::nanoseconds(0), .yields = 100}; }
   /// True where every rank has a core of its own.
   bool core_each() const { return spin > std::chrono::nanoseconds(0); }
 };

@@ -4,12 +4,15 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "transport/shm/bootstrap_packets.h"
@@ -33,6 +36,25 @@ Result<Descriptor> make_file(std::size_t bytes) {
     return Status::from_errno("F_ADD_SEALS", errno);
   }
   return file;
+}
+
+// A file that grows beyond this ends the process (SIGXFSZ).
+std::size_t largest_file() {
+  rlimit limit{};
+  const bool limited = ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  return limited ? limit.rlim_cur : std::numeric_limits<std::size_t>::max();
+}
+
+Result<SegmentLayout> layout_within(std::size_t most, int members, int lanes) {
+  const SegmentLayout bare = SegmentLayout::of(members, lanes, 0);
+  if (bare.total_bytes > most) {
+    return Status(StatusCode::kUnavailable,
+                  "the segment takes " + std::to_string(bare.total_bytes) +
+                      " bytes, but a file may have " + std::to_string(most) + " only (ulimit -f)");
+  }
+  const std::size_t room = (most - bare.total_bytes) / static_cast<std::size_t>(members);
+  const std::size_t heap = std::min(default_heap_bytes(members), room / kHugePage * kHugePage);
+  return SegmentLayout::of(members, lanes, heap);
 }
 
 Status make_doorbells(std::size_t count, std::vector<Descriptor>& into) {
@@ -59,7 +81,9 @@ Result<std::unique_ptr<GroupLeader>> GroupLeader::start(LocalSocket listener,
                                                         const MemoryProbe& probe) {
   const int members = static_cast<int>(identity.candidates.size());
   HostGroup group;
-  group.layout = SegmentLayout::of(members, identity.lanes, default_heap_bytes(members));
+  Result<SegmentLayout> layout = layout_within(largest_file(), members, identity.lanes);
+  if (!layout.ok()) return layout.status();
+  group.layout = *layout;
   Result<Descriptor> file = make_file(group.layout.total_bytes);
   if (!file.ok()) return file.status();
   Result<Mapping> memory = Mapping::of_file(file->get(), group.layout.total_bytes);

@@ -12,12 +12,16 @@
 
 namespace dlaunch {
 
+Descriptor open_process(pid_t pid) {
+  return Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+}
+
 Status HostGroup::watch_members() {
   for (std::size_t i = 0; i < members.size(); ++i) {
     Member& member = members[i];
     member.pid = record(member.slot).pid.load(std::memory_order_acquire);
     if (i == static_cast<std::size_t>(own)) continue;
-    member.pidfd = Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, member.pid, 0)));
+    member.pidfd = open_process(member.pid);
     if (!member.pidfd.is_open()) {
       const int error = errno;
       const std::string why = Status::from_errno("pidfd_open", error).to_string();
@@ -46,7 +50,7 @@ void LaneMemory::ring(int member) {
   [[maybe_unused]] const ssize_t written = ::write(doorbell(member), &one, sizeof one);
 }
 
-SharedGroup LaneMemory::make_shared_group(bool core_each) {
+SharedGroup LaneMemory::make_shared_group() {
   const SegmentLayout& layout = group_->layout;
   std::byte* const base = group_->memory.data();
   SharedGroup::Options options{.index = group_->own,
@@ -54,7 +58,7 @@ SharedGroup LaneMemory::make_shared_group(bool core_each) {
                                .heaps = base + layout.heaps_at,
                                .heap_bytes = layout.heap_bytes,
                                .members_readable = group_->members_readable,
-                               .core_each = core_each,
+                               .core_each = group_->core_each,
                                .doorbells = this};
   for (const HostGroup::Member& member : group_->members) {
     options.members.push_back({.rank = member.rank, .pid = member.pid});

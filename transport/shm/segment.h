@@ -23,6 +23,9 @@
 
 namespace dlaunch {
 
+/// A descriptor that tells of a process's end (pidfd). Not open, with errno set, if there is none.
+Descriptor open_process(pid_t pid);
+
 struct HostGroup {
   struct Member {
     int rank = 0;
@@ -38,6 +41,7 @@ struct HostGroup {
   std::vector<Member> members;        // ascending by rank
   int own = 0;                        // which of the members this rank is
   bool members_readable = false;
+  bool core_each = false;  // as all members agree
 
   template <typename T>
   T& at(std::size_t offset) const {
@@ -62,7 +66,7 @@ class LaneMemory final : public Doorbells {
   void ring(int member) override;
 
   /// The group as collectives see it. This object outlives it.
-  SharedGroup make_shared_group(bool core_each);
+  SharedGroup make_shared_group();
   RingMemory ring_to(int member) const { return ring(group_->own, member); }
   RingMemory ring_from(int member) const { return ring(member, group_->own); }
 

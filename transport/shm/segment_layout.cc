@@ -11,8 +11,6 @@
 namespace dlaunch {
 namespace {
 
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
-
 std::size_t count(int number) {
   return static_cast<std::size_t>(number);
 }

@@ -16,6 +16,9 @@
 
 namespace dlaunch {
 
+/// Heaps are whole multiples of this.
+inline constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
 struct SegmentLayout {
   int members = 0;
   int lanes = 0;

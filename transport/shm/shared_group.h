@@ -30,7 +30,9 @@ namespace dlaunch {
 struct SharedLocation {
   enum class Place : std::uint64_t { kSlot = 0, kHeap = 1, kPrivate = 2 };
   Place place;
-  std::uint64_t where;  // kHeap: offset in the heap; kPrivate: address, for read_member()
+  /// kSlot: the unit in which its owner uses it (see SharedGroup::slot); kHeap: offset in the heap;
+  /// kPrivate: address, for read_member().
+  std::uint64_t where;
 };
 
 /// The cache line pair of one member: what it announces. 128 bytes, because CPUs fetch lines in

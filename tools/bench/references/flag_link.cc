@@ -44,7 +44,8 @@ void* open_of_peer(Communicator& world, std::size_t bytes) {
   if (file < 0) fail(path.c_str());
   void* memory = map(file, bytes);
   close(file);
-  throw_if_error(world.send(std::array<std::uint8_t, 1>{}, 0));
+  const std::array<std::uint8_t, 1> mapped{};
+  throw_if_error(world.send(mapped, 0));
   return memory;
 }
 
