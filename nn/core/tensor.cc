@@ -119,12 +119,24 @@ void* Tensor::raw(DType dtype, bool write) const {
   return static_cast<std::byte*>(self.storage->memory) + self.offset;
 }
 
+/// The one place where a backend without kernels for f16 is found out: all kernels get their
+/// activations from here.
+void Tensor::require_kernels() const {
+  if (dtype() == DType::kF16 && !backend().computes_in(DType::kF16))
+    throw Error("the backend \"" + std::string(backend().name()) +
+                "\" has no kernels for f16; use bf16");
+}
+
 ConstArrayRef Tensor::read() const {
+  require_kernels();
+  if (dtype() == DType::kF16) return {data<const Float16>(), DType::kF16};
   if (dtype() == DType::kBF16) return {data<const BFloat16>(), DType::kBF16};
   return {data<const float>(), DType::kF32};
 }
 
 ArrayRef Tensor::write() const {
+  require_kernels();
+  if (dtype() == DType::kF16) return {data<Float16>(), DType::kF16};
   if (dtype() == DType::kBF16) return {data<BFloat16>(), DType::kBF16};
   return {data<float>(), DType::kF32};
 }

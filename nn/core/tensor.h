@@ -54,7 +54,8 @@ class Tensor {
   /// float>() is for reading. So take a pointer for writing when you write, and do not keep it.
   template <typename T>
   T* data() const;
-  /// The same for activations, which are f32 or bf16 (Error).
+  /// The same for activations, which are f32, bf16 or, where the backend computes in it, f16
+  /// (Error).
   ConstArrayRef read() const;
   ArrayRef write() const;
   /// The same as a span; only where the backend's memory is host_accessible() (Error).
@@ -109,6 +110,7 @@ class Tensor {
   static Tensor from_host(Backend& backend, const Shape& shape, DType dtype, const void* values,
                           std::size_t count);
   void* raw(DType dtype, bool write) const;
+  void require_kernels() const;
   const Impl& impl() const;
 
   explicit Tensor(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
