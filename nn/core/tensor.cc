@@ -215,6 +215,12 @@ void copy_values(const Tensor& from, const Tensor& to) {
                       bytes_of(from.shape(), DType::kF32));
 }
 
+Tensor copy_of(const Tensor& from) {
+  Tensor to = Tensor::empty(from.backend(), from.shape(), from.dtype());
+  from.backend().copy(to.write().data, from.read().data, bytes_of(from.shape(), from.dtype()));
+  return to;
+}
+
 Tensor result_like(Tensor& x) {
   return x.sole_owner() ? x.detach() : Tensor::empty(x.backend(), x.shape(), x.dtype());
 }

@@ -121,6 +121,9 @@ class Tensor {
 /// Makes `to` hold the values of `from`: f32, as many, on the same backend (Error).
 void copy_values(const Tensor& from, const Tensor& to);
 
+/// The same values, activations or f32, in memory of their own; without history.
+Tensor copy_of(const Tensor& from);
+
 /// A tensor of x's shape and type for the result of an operation on it: in x's own memory if nobody
 /// else can see that.
 Tensor result_like(Tensor& x);

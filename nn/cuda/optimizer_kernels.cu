@@ -11,9 +11,14 @@ namespace {
 
 enum class Momentum { kNone, kPlain, kNesterov };
 
+__device__ bool is_set(const float* skip_or_null) {
+  return skip_or_null != nullptr && *skip_or_null != 0;
+}
+
 template <int kWidth, Momentum kMomentum>
-__global__ void sgd_all(std::int64_t packs, const SgdFactors* factors, const float* gradients,
-                        float* velocities, float* parameters) {
+__global__ void sgd_all(std::int64_t packs, const SgdFactors* factors, const float* skip_or_null,
+                        const float* gradients, float* velocities, float* parameters) {
+  if (is_set(skip_or_null)) return;
   const SgdFactors f = *factors;
   for (std::int64_t i = global_thread(); i < packs; i += all_threads()) {
     float g[kWidth];
@@ -38,8 +43,9 @@ __global__ void sgd_all(std::int64_t packs, const SgdFactors* factors, const flo
 }
 
 template <int kWidth>
-__global__ void adam_all(std::int64_t packs, const AdamFactors* factors, const float* gradients,
-                         float* means, float* squares, float* parameters) {
+__global__ void adam_all(std::int64_t packs, const AdamFactors* factors, const float* skip_or_null,
+                         const float* gradients, float* means, float* squares, float* parameters) {
+  if (is_set(skip_or_null)) return;
   const AdamFactors f = *factors;
   for (std::int64_t i = global_thread(); i < packs; i += all_threads()) {
     float g[kWidth];
