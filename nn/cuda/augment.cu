@@ -2,7 +2,6 @@
 // turn. The formulas are those of the CPU (nn/data/augmentation.h).
 #include "nn/data/augmentation.h"
 
-#include "nn/cuda/check.h"
 #include "nn/cuda/kernels.h"
 #include "nn/cuda/launch.cuh"
 
@@ -89,9 +88,8 @@ void augment(Device& device, const AugmentedBatch& batch, ArrayRef y) {
   constexpr std::int64_t kMostBlocks = 65535;
   const auto blocks = static_cast<unsigned>(std::min(batch.n, kMostBlocks));
   visit_activation(y.dtype, [&]<typename T>() {
-    augment_images<<<blocks, kAugmentThreads, 0, device.stream()>>>(batch, as<T>(y));
+    launch(device, "augment", augment_images<T>, blocks, kAugmentThreads, batch, as<T>(y));
   });
-  check_launch("augment");
 }
 
 }  // namespace dlaunch::nn::cuda

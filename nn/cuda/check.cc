@@ -25,8 +25,4 @@ void check(cudnnStatus_t status, const std::string& what) {
   if (status != CUDNN_STATUS_SUCCESS) fail(what, "cuDNN", cudnnGetErrorString(status));
 }
 
-void check_launch(const char* kernel) {
-  check(cudaGetLastError(), kernel);
-}
-
 }  // namespace dlaunch::nn::cuda

@@ -13,8 +13,6 @@ namespace dlaunch::nn::cuda {
 void check(cudaError_t status, const char* what);
 void check(cublasStatus_t status, const char* what);
 void check(cudnnStatus_t status, const std::string& what);
-/// After a kernel was started: whether it could be.
-void check_launch(const char* kernel);
 
 /// For destructors, in which nothing can be done about a failure: the process is about to end, or
 /// the failure has been or will be reported by a call that is checked.

@@ -2,7 +2,6 @@
 // warp to each row; the rows' losses are added up by one block, always in the same order.
 #include <cmath>
 
-#include "nn/cuda/check.h"
 #include "nn/cuda/kernels.h"
 #include "nn/cuda/launch.cuh"
 
@@ -82,14 +81,11 @@ void cross_entropy(Device& device, std::int64_t n, std::int64_t classes, const f
   const double on_each = static_cast<double>(smoothing) / static_cast<double>(classes);
   const ScratchMemory losses(device.memory(), static_cast<std::size_t>(n) * sizeof(double));
   auto* const of_rows = static_cast<double*>(losses.get());
-  if (n > 0) {
-    rows_of_cross_entropy<<<static_cast<unsigned>(divide_up(n, kRowsPerBlock)), kThreads, 0,
-                            device.stream()>>>(n, classes, logits, labels, on_label, on_each,
-                                               of_rows, gradient, device.fault());
-    check_launch("cross_entropy");
-  }
-  add_losses<<<1, kThreads, 0, device.stream()>>>(n, of_rows, loss);
-  check_launch("cross_entropy");
+  if (n > 0)
+    launch(device, "cross_entropy", rows_of_cross_entropy,
+           static_cast<unsigned>(divide_up(n, kRowsPerBlock)), kThreads, n, classes, logits, labels,
+           on_label, on_each, of_rows, gradient, device.fault());
+  launch(device, "cross_entropy", add_losses, 1, kThreads, n, of_rows, loss);
 }
 
 }  // namespace dlaunch::nn::cuda

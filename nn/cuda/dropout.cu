@@ -1,5 +1,4 @@
 #include "nn/core/dropout_mask.h"
-#include "nn/cuda/check.h"
 #include "nn/cuda/kernels.h"
 #include "nn/cuda/launch.cuh"
 
@@ -30,10 +29,9 @@ void dropout(Device& device, std::int64_t count, double probability, const Rando
   if (count == 0) return;
   const DropoutMask mask = dropout_mask(probability, random);
   visit_activation(y.dtype, [&]<typename T>() {
-    dropout_all<<<blocks_for(device, divide_up(count, 4)), kThreads, 0, device.stream()>>>(
-        count, mask, device.random_shift(), as<T>(x), as<T>(y));
+    launch(device, "dropout", dropout_all<T>, blocks_for(device, divide_up(count, 4)), kThreads,
+           count, mask, device.random_shift(), as<T>(x), as<T>(y));
   });
-  check_launch("dropout");
 }
 
 }  // namespace dlaunch::nn::cuda

@@ -1,7 +1,6 @@
 // One thread per pack of elements, in loops through the whole grid. A thread has read all it needs
 // before it writes, so results may lie where the arguments do.
 #include "nn/core/smooth_activations.h"
-#include "nn/cuda/check.h"
 #include "nn/cuda/kernels.h"
 #include "nn/cuda/launch.cuh"
 
@@ -44,16 +43,13 @@ void start_one(Device& device, const char* name, std::int64_t count, Operation o
                const A* a, Y* y) {
   constexpr int kWidth = kWidthOf<A, Y>;
   const std::int64_t packs = aligned(a, y) ? count / kWidth : 0;
-  if (packs > 0) {
-    map_one<kWidth>
-        <<<blocks_for(device, packs), kThreads, 0, device.stream()>>>(packs, operation, a, y);
-    check_launch(name);
-  }
+  if (packs > 0)
+    launch(device, name, map_one<kWidth, A, Y, Operation>, blocks_for(device, packs), kThreads,
+           packs, operation, a, y);
   const std::int64_t begin = packs * kWidth;
   if (begin == count) return;
-  map_one<1><<<blocks_for(device, count - begin), kThreads, 0, device.stream()>>>(
-      count - begin, operation, a + begin, y + begin);
-  check_launch(name);
+  launch(device, name, map_one<1, A, Y, Operation>, blocks_for(device, count - begin), kThreads,
+         count - begin, operation, a + begin, y + begin);
 }
 
 template <typename A, typename B, typename Y, typename Operation>
@@ -61,16 +57,13 @@ void start_two(Device& device, const char* name, std::int64_t count, Operation o
                const A* a, const B* b, Y* y) {
   constexpr int kWidth = kWidthOf<A, B, Y>;
   const std::int64_t packs = aligned(a, b, y) ? count / kWidth : 0;
-  if (packs > 0) {
-    map_two<kWidth>
-        <<<blocks_for(device, packs), kThreads, 0, device.stream()>>>(packs, operation, a, b, y);
-    check_launch(name);
-  }
+  if (packs > 0)
+    launch(device, name, map_two<kWidth, A, B, Y, Operation>, blocks_for(device, packs), kThreads,
+           packs, operation, a, b, y);
   const std::int64_t begin = packs * kWidth;
   if (begin == count) return;
-  map_two<1><<<blocks_for(device, count - begin), kThreads, 0, device.stream()>>>(
-      count - begin, operation, a + begin, b + begin, y + begin);
-  check_launch(name);
+  launch(device, name, map_two<1, A, B, Y, Operation>, blocks_for(device, count - begin), kThreads,
+         count - begin, operation, a + begin, b + begin, y + begin);
 }
 
 __global__ void fill_all(std::int64_t count, float value, float* y) {
@@ -132,8 +125,7 @@ struct CeluBackward {
 
 void fill(Device& device, std::int64_t count, float value, float* y) {
   if (count == 0) return;
-  fill_all<<<blocks_for(device, count), kThreads, 0, device.stream()>>>(count, value, y);
-  check_launch("fill");
+  launch(device, "fill", fill_all, blocks_for(device, count), kThreads, count, value, y);
 }
 
 void convert(Device& device, std::int64_t count, ConstArrayRef from, ArrayRef to) {

@@ -1,20 +1,34 @@
-// What kernels have in common: activations of any type as floats, packs of elements that are
-// loaded at once, and the size of grids.
+// What kernels have in common: how they are launched, activations of any type as floats, packs
+// of elements that are loaded at once, and the size of grids.
 #pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_runtime.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "nn/core/backend.h"
+#include "nn/cuda/check.h"
 #include "nn/cuda/device.h"
 
 namespace dlaunch::nn::cuda {
 
 constexpr int kThreads = 256;  // of a block
 constexpr int kPackBytes = 16;
+
+/// Starts a kernel on the device's stream. Throws Error, about `name`, if that cannot be.
+template <typename... Parameters, typename... Arguments>
+void launch(const Device& device, const char* name, void (*kernel)(Parameters...), dim3 grid,
+            dim3 block, Arguments&&... arguments) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.stream = device.stream();
+  check(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...), name);
+}
 
 __device__ inline float load(float value) {
   return value;

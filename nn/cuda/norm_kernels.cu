@@ -166,17 +166,15 @@ class CudaNormKernels final : public NormKernels {
 
   bool finish_statistics(std::int64_t channels, double eps, double momentum,
                          RunningStatistics running, double* statistics) override {
-    finish_all<<<blocks_for(device_, channels), kThreads, 0, device_.stream()>>>(
-        channels, eps, momentum, running, statistics, device_.fault());
-    check_launch("finish statistics");
+    launch(device_, "finish statistics", finish_all, blocks_for(device_, channels), kThreads,
+           channels, eps, momentum, running, statistics, device_.fault());
     return true;
   }
 
   void statistics_from_running(std::int64_t channels, double eps, const float* running_mean,
                                const float* running_variance, double* statistics) override {
-    finish_from_running<<<blocks_for(device_, channels), kThreads, 0, device_.stream()>>>(
-        channels, eps, running_mean, running_variance, statistics);
-    check_launch("running statistics");
+    launch(device_, "running statistics", finish_from_running, blocks_for(device_, channels),
+           kThreads, channels, eps, running_mean, running_variance, statistics);
   }
 
   void normalise(NormExtent extent, ConstArrayRef x, const double* statistics, const float* gamma,
@@ -207,9 +205,8 @@ class CudaNormKernels final : public NormKernels {
   void accumulate_affine_gradients(std::int64_t channels, const double* sums, float* dgamma,
                                    float* dbeta) override {
     if (dgamma == nullptr && dbeta == nullptr) return;
-    accumulate_affine<<<blocks_for(device_, channels), kThreads, 0, device_.stream()>>>(
-        channels, sums, dgamma, dbeta);
-    check_launch("affine gradients");
+    launch(device_, "affine gradients", accumulate_affine, blocks_for(device_, channels), kThreads,
+           channels, sums, dgamma, dbeta);
   }
 
   void backward_data(NormExtent extent, ConstArrayRef dy, ConstArrayRef x, const double* statistics,

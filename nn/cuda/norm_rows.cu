@@ -1,7 +1,6 @@
 #include "nn/cuda/norm_rows.h"
 
 #include "nn/core/norm_coefficients.h"
-#include "nn/cuda/check.h"
 #include "nn/cuda/row_tiles.cuh"
 
 namespace dlaunch::nn::cuda {
@@ -85,27 +84,23 @@ template <int kWidth, typename T>
 void start_normalise(Device& device, NormExtent extent, const T* x, const Affine& affine,
                      const T* residual, bool relu, T* y) {
   const auto [grid, block] = row_tiles(extent.rows, divide_up(extent.channels, kWidth));
-  const cudaStream_t stream = device.stream();
+  auto* kernel = normalise_rows<kWidth, false, false, T>;
   if (residual != nullptr && relu) {
-    normalise_rows<kWidth, true, true><<<grid, block, 0, stream>>>(extent, x, affine, residual, y);
+    kernel = normalise_rows<kWidth, true, true, T>;
   } else if (residual != nullptr) {
-    normalise_rows<kWidth, true, false><<<grid, block, 0, stream>>>(extent, x, affine, residual, y);
+    kernel = normalise_rows<kWidth, true, false, T>;
   } else if (relu) {
-    normalise_rows<kWidth, false, true><<<grid, block, 0, stream>>>(extent, x, affine, residual, y);
-  } else {
-    normalise_rows<kWidth, false, false>
-        <<<grid, block, 0, stream>>>(extent, x, affine, residual, y);
+    kernel = normalise_rows<kWidth, false, true, T>;
   }
-  check_launch("normalise");
+  launch(device, "normalise", kernel, grid, block, extent, x, affine, residual, y);
 }
 
 template <int kWidth, typename T>
 void start_backward(Device& device, NormExtent extent, const T* dy, const T* x,
                     const Affine& affine, const double* count, const double* sums, T* dx) {
   const auto [grid, block] = row_tiles(extent.rows, divide_up(extent.channels, kWidth));
-  backward_rows<kWidth>
-      <<<grid, block, 0, device.stream()>>>(extent, dy, x, affine, count, sums, dx);
-  check_launch("batch norm backward");
+  launch(device, "batch norm backward", backward_rows<kWidth, T>, grid, block, extent, dy, x,
+         affine, count, sums, dx);
 }
 
 }  // namespace

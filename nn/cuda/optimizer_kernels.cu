@@ -2,8 +2,8 @@
 #include <cmath>
 
 #include "nn/core/optimizer_formulas.h"
-#include "nn/cuda/check.h"
 #include "nn/cuda/kernel_groups.h"
+#include "nn/cuda/kernels.h"
 #include "nn/cuda/launch.cuh"
 
 namespace dlaunch::nn::cuda {
@@ -131,37 +131,49 @@ class CudaOptimizerKernels final : public OptimizerKernels {
  public:
   CudaOptimizerKernels(Device& device, Staging& staging) : device_(device), staging_(staging) {}
 
-  void sgd_step(std::int64_t count, const SgdFactors* factors, bool nesterov,
-                const float* gradients, float* velocities, float* parameters) override {
+  void sgd_step(std::int64_t count, const SgdFactors* factors, const float* skip_or_null,
+                bool nesterov, const float* gradients, float* velocities,
+                float* parameters) override {
     in_packs(count, aligned(gradients, velocities, parameters),
              [&]<int kSize>(std::int64_t begin, std::int64_t packs) {
                const float* g = gradients + begin;
                float* v = velocities == nullptr ? nullptr : velocities + begin;
                float* p = parameters + begin;
-               const unsigned blocks = blocks_for(device_, packs);
+               auto* kernel = sgd_all<kSize, Momentum::kPlain>;
                if (velocities == nullptr) {
-                 sgd_all<kSize, Momentum::kNone>
-                     <<<blocks, kThreads, 0, device_.stream()>>>(packs, factors, g, v, p);
+                 kernel = sgd_all<kSize, Momentum::kNone>;
                } else if (nesterov) {
-                 sgd_all<kSize, Momentum::kNesterov>
-                     <<<blocks, kThreads, 0, device_.stream()>>>(packs, factors, g, v, p);
-               } else {
-                 sgd_all<kSize, Momentum::kPlain>
-                     <<<blocks, kThreads, 0, device_.stream()>>>(packs, factors, g, v, p);
+                 kernel = sgd_all<kSize, Momentum::kNesterov>;
                }
-               check_launch("sgd");
+               launch(device_, "sgd", kernel, blocks_for(device_, packs), kThreads, packs, factors,
+                      skip_or_null, g, v, p);
              });
   }
 
-  void adam_step(std::int64_t count, const AdamFactors* factors, const float* gradients,
-                 float* means, float* squares, float* parameters) override {
+  void adam_step(std::int64_t count, const AdamFactors* factors, const float* skip_or_null,
+                 const float* gradients, float* means, float* squares, float* parameters) override {
     in_packs(count, aligned(gradients, means, squares, parameters),
              [&]<int kSize>(std::int64_t begin, std::int64_t packs) {
-               adam_all<kSize><<<blocks_for(device_, packs), kThreads, 0, device_.stream()>>>(
-                   packs, factors, gradients + begin, means + begin, squares + begin,
-                   parameters + begin);
-               check_launch("adam");
+               launch(device_, "adam", adam_all<kSize>, blocks_for(device_, packs), kThreads, packs,
+                      factors, skip_or_null, gradients + begin, means + begin, squares + begin,
+                      parameters + begin);
              });
+  }
+
+  void restore(std::int64_t count, const float* skip, const float* saved, float* values) override {
+    cuda::restore(device_, count, skip, saved, values);
+  }
+  void begin_scaled_step(const LossScaleState* state, const LossScaleStep* step, float* gradient,
+                         float* not_finite) override {
+    cuda::begin_scaled_step(device_, state, step, gradient, not_finite);
+  }
+  void unscale(std::int64_t count, const LossScaleState* state, const LossScaleStep* step,
+               float* gradients, float* not_finite) override {
+    cuda::unscale(device_, count, state, step, gradients, not_finite);
+  }
+  void move_loss_scale(const LossScaleRule& rule, const float* not_finite,
+                       LossScaleState* state) override {
+    cuda::move_loss_scale(device_, rule, not_finite, state);
   }
 
   void move_averages(std::span<const AveragedValues> averages, double decay) override {
@@ -171,8 +183,7 @@ class CudaOptimizerKernels final : public OptimizerKernels {
       std::copy_n(averages.begin(), list.count, list.averages);
       averages = averages.subspan(static_cast<std::size_t>(list.count));
       const dim3 blocks(kBlocksPerAverage, static_cast<unsigned>(list.count));
-      move_all<<<blocks, kThreads, 0, device_.stream()>>>(list, static_cast<float>(decay));
-      check_launch("averages");
+      launch(device_, "averages", move_all, blocks, kThreads, list, static_cast<float>(decay));
     }
   }
 
@@ -198,10 +209,8 @@ class CudaOptimizerKernels final : public OptimizerKernels {
         static_cast<unsigned>(std::clamp<std::int64_t>(divide_up(count, 16 * kThreads), 1, 1024));
     const ScratchMemory scratch(device_.memory(), blocks * sizeof(double));
     auto* const sums = static_cast<double*>(scratch.get());
-    sum_squares<<<blocks, kThreads, 0, device_.stream()>>>(count, values, sums);
-    check_launch("sum of squares");
-    sum_blocks<<<1, kThreads, 0, device_.stream()>>>(blocks, sums, write);
-    check_launch("sum of squares");
+    launch(device_, "sum of squares", sum_squares, blocks, kThreads, count, values, sums);
+    launch(device_, "sum of squares", sum_blocks<Write>, 1, kThreads, blocks, sums, write);
   }
 
   // Calls function.operator()<elements at once>(first element, packs) for what can be read in packs

@@ -2,7 +2,6 @@
 // it lies in, always in the same order, so nothing is cleared and nothing is added at random.
 #include <cmath>
 
-#include "nn/cuda/check.h"
 #include "nn/cuda/kernels.h"
 #include "nn/cuda/row_tiles.cuh"
 
@@ -126,9 +125,8 @@ void window(Device& device, const WindowGeometry& geometry, ConstArrayRef x, Arr
   if (pixels * geometry.channels == 0) return;
   const auto [grid, block] = row_tiles(pixels, geometry.channels);
   visit_activation(y.dtype, [&, grid = grid, block = block]<typename T>() {
-    window_of_images<<<grid, block, 0, device.stream()>>>(geometry, as<T>(x), as<T>(y));
+    launch(device, "pad2d", window_of_images<T>, grid, block, geometry, as<T>(x), as<T>(y));
   });
-  check_launch("pad2d");
 }
 
 void max_pool2d(Device& device, const PoolGeometry& geometry, ConstArrayRef x, ArrayRef y,
@@ -138,10 +136,9 @@ void max_pool2d(Device& device, const PoolGeometry& geometry, ConstArrayRef x, A
   if (geometry.n * height * width * geometry.channels == 0) return;
   const auto [grid, block] = row_tiles(geometry.n * height * width, geometry.channels);
   visit_activation(y.dtype, [&, grid = grid, block = block]<typename T>() {
-    max_pool<<<grid, block, 0, device.stream()>>>(geometry, height, width, as<T>(x), as<T>(y),
-                                                  argmax);
+    launch(device, "max_pool2d", max_pool<T>, grid, block, geometry, height, width, as<T>(x),
+           as<T>(y), argmax);
   });
-  check_launch("max_pool2d");
 }
 
 void max_pool2d_backward(Device& device, const PoolGeometry& geometry, ConstArrayRef dy,
@@ -150,10 +147,9 @@ void max_pool2d_backward(Device& device, const PoolGeometry& geometry, ConstArra
   if (pixels * geometry.channels == 0) return;
   const auto [grid, block] = row_tiles(pixels, geometry.channels);
   visit_activation(dx.dtype, [&, grid = grid, block = block]<typename T>() {
-    max_pool_backward<<<grid, block, 0, device.stream()>>>(
-        geometry, geometry.out_height(), geometry.out_width(), as<T>(dy), argmax, as<T>(dx));
+    launch(device, "max_pool2d backward", max_pool_backward<T>, grid, block, geometry,
+           geometry.out_height(), geometry.out_width(), as<T>(dy), argmax, as<T>(dx));
   });
-  check_launch("max_pool2d backward");
 }
 
 void global_avg_pool(Device& device, std::int64_t n, std::int64_t pixels, std::int64_t channels,
@@ -161,9 +157,9 @@ void global_avg_pool(Device& device, std::int64_t n, std::int64_t pixels, std::i
   if (n * channels == 0) return;
   const auto [grid, block] = row_tiles(n, channels);
   visit_activation(x.dtype, [&, grid = grid, block = block]<typename T>() {
-    mean_of_images<<<grid, block, 0, device.stream()>>>(n, pixels, channels, as<T>(x), y);
+    launch(device, "global_avg_pool", mean_of_images<T>, grid, block, n, pixels, channels, as<T>(x),
+           y);
   });
-  check_launch("global_avg_pool");
 }
 
 void global_avg_pool_backward(Device& device, std::int64_t n, std::int64_t pixels,
@@ -171,10 +167,9 @@ void global_avg_pool_backward(Device& device, std::int64_t n, std::int64_t pixel
   if (n * pixels * channels == 0) return;
   const auto [grid, block] = row_tiles(n * pixels, channels);
   visit_activation(dx.dtype, [&, grid = grid, block = block]<typename T>() {
-    mean_of_images_backward<<<grid, block, 0, device.stream()>>>(n, pixels, channels, dy,
-                                                                 as<T>(dx));
+    launch(device, "global_avg_pool backward", mean_of_images_backward<T>, grid, block, n, pixels,
+           channels, dy, as<T>(dx));
   });
-  check_launch("global_avg_pool backward");
 }
 
 }  // namespace dlaunch::nn::cuda

@@ -9,7 +9,6 @@
 // The finished sums of all threads add up to the result.
 #pragma once
 
-#include "nn/cuda/check.h"
 #include "nn/cuda/row_tiles.cuh"
 
 namespace dlaunch::nn::cuda {
@@ -114,13 +113,10 @@ void start_row_sums(Device& device, const char* name, std::int64_t rows, std::in
   const ScratchMemory scratch(device.memory(),
                               static_cast<std::size_t>(parts * width) * sizeof(double));
   auto* const sums = static_cast<double*>(scratch.get());
-  sum_rows<kWidth>
-      <<<dim3(static_cast<unsigned>(across), parts), dim3(lanes, down), 0, device.stream()>>>(
-          rows, channels, terms, sums);
-  check_launch(name);
-  sum_parts<<<static_cast<unsigned>(divide_up(width, 32)), dim3(32, kPartThreads), 0,
-              device.stream()>>>(static_cast<int>(parts), width, sums, write);
-  check_launch(name);
+  launch(device, name, sum_rows<kWidth, Terms>, dim3(static_cast<unsigned>(across), parts),
+         dim3(lanes, down), rows, channels, terms, sums);
+  launch(device, name, sum_parts<Write>, static_cast<unsigned>(divide_up(width, 32)),
+         dim3(32, kPartThreads), static_cast<int>(parts), width, sums, write);
 }
 
 }  // namespace dlaunch::nn::cuda

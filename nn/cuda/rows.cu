@@ -54,8 +54,7 @@ void broadcast_rows(Device& device, std::int64_t rows, std::int64_t columns, con
                     float* y) {
   if (rows == 0 || columns == 0) return;
   const auto [grid, block] = row_tiles(rows, columns);
-  broadcast_row<<<grid, block, 0, device.stream()>>>(rows, columns, row, y);
-  check_launch("broadcast_rows");
+  launch(device, "broadcast_rows", broadcast_row, grid, block, rows, columns, row, y);
 }
 
 void add_to_rows(Device& device, std::int64_t rows, std::int64_t columns, const float* row,
@@ -63,9 +62,8 @@ void add_to_rows(Device& device, std::int64_t rows, std::int64_t columns, const 
   if (rows == 0 || columns == 0) return;
   const auto [grid, block] = row_tiles(rows, columns);
   visit_activation(y.dtype, [&, grid = grid, block = block]<typename T>() {
-    add_row<<<grid, block, 0, device.stream()>>>(rows, columns, row, as<T>(y));
+    launch(device, "add_to_rows", add_row<T>, grid, block, rows, columns, row, as<T>(y));
   });
-  check_launch("add_to_rows");
 }
 
 void accumulate_column_sums(Device& device, std::int64_t rows, std::int64_t columns,

@@ -1,5 +1,6 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_runtime.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -89,13 +90,16 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <ReduceOp kOp, typename T>
-void launch(T* into, const Operands& operands, std::size_t packs, std::size_t count, int divisor,
-            cudaStream_t stream) {
+cudaError_t launch(T* into, const Operands& operands, std::size_t packs, std::size_t count,
+                   int divisor, cudaStream_t stream) {
   const std::size_t items = std::max(packs, count - packs * (kPackBytes / sizeof(T)));
   const std::size_t blocks =
       std::clamp<std::size_t>((items + kThreads - 1) / kThreads, 1, kMostBlocks);
-  reduce_kernel<kOp, T><<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(
-      into, operands, packs, count, divisor);
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(kThreads);
+  config.stream = stream;
+  return cudaLaunchKernelEx(&config, reduce_kernel<kOp, T>, into, operands, packs, count, divisor);
 }
 
 bool aligned(const void* memory) {
@@ -116,7 +120,7 @@ Status queue_reduction(ReduceOp op, DType dtype, void* into, std::span<const voi
   const bool wide = aligned(into) && std::ranges::all_of(operands, aligned);
   const std::size_t packs = wide ? count * size_of(dtype) / kPackBytes : 0;
   if (op != ReduceOp::kAvg) divisor = 1;
-  visit_dtype(dtype, [&]<typename T>() {
+  const cudaError_t launched = visit_dtype(dtype, [&]<typename T>() {
     auto* const to = static_cast<T*>(into);
     switch (op) {
       case ReduceOp::kSum:
@@ -131,10 +135,11 @@ Status queue_reduction(ReduceOp op, DType dtype, void* into, std::span<const voi
       case ReduceOp::kMin:
         return launch<ReduceOp::kMin>(to, all, packs, count, divisor, stream);
       case ReduceOp::kMax:
-        return launch<ReduceOp::kMax>(to, all, packs, count, divisor, stream);
+        break;
     }
+    return launch<ReduceOp::kMax>(to, all, packs, count, divisor, stream);
   });
-  return cuda_status(cudaGetLastError(), "reduction kernel");
+  return cuda_status(launched, "reduction kernel");
 }
 
 }  // namespace dlaunch
