@@ -144,15 +144,15 @@ TEST_F(LossScaleKernels, RestoreIfAskedTo) {
 }
 
 /// Two matrices, the second of which Muon treats as a classifier, and a bias.
-class Network : public Module {
+class SkippingNetwork : public Module {
  public:
-  explicit Network(Backend& backend) {
+  explicit SkippingNetwork(Backend& backend) {
     add_parameter("weight", Tensor::zeros(backend, {5, 7}), ParameterKind::kWeight);
     add_parameter("bias", Tensor::zeros(backend, {5}), ParameterKind::kBias);
     add_parameter("fc", Tensor::zeros(backend, {3, 5}), ParameterKind::kWeight);
   }
   Tensor forward(Tensor input) override { return input; }
-  std::string kind() const override { return "Network"; }
+  std::string kind() const override { return "SkippingNetwork"; }
   Shape output_shape(const Shape& input) const override { return input; }
 };
 
@@ -176,7 +176,7 @@ class SkippedSteps : public ::testing::TestWithParam<OptimizerOptions> {
   std::mt19937_64 random_{std::random_device{}()};
   std::normal_distribution<float> normal_;
   std::unique_ptr<Backend> backend_ = make_test_backend();
-  Network network_{*backend_};
+  SkippingNetwork network_{*backend_};
   FlatParameters flat_ = flatten_parameters(network_);
   Tensor word_ = Tensor::zeros(*backend_, {1});
 };

@@ -96,9 +96,10 @@ class DeviceTraining : public ::testing::Test {
     return outcome;
   }
 
-  std::vector<nlohmann::json> metrics() const {
+  std::vector<nlohmann::json> metrics() const { return metrics(directory_); }
+  static std::vector<nlohmann::json> metrics(const std::string& folder) {
     std::vector<nlohmann::json> lines;
-    std::ifstream file(directory_ + "/metrics.jsonl");
+    std::ifstream file(folder + "/metrics.jsonl");
     for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
     return lines;
   }
