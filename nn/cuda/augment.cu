@@ -57,7 +57,7 @@ template <typename T>
 __global__ void __launch_bounds__(kAugmentThreads) augment_images(AugmentedBatch batch, T* out) {
   __shared__ unsigned long long sums[kAugmentThreads];
   // Bytes, because what is shared must not have a constructor.
-  __shared__ alignas(Source) unsigned char sources[2 * sizeof(Source)];
+  alignas(Source) __shared__ unsigned char sources[2 * sizeof(Source)];
   Source& own = reinterpret_cast<Source*>(sources)[0];
   Source& partner = reinterpret_cast<Source*>(sources)[1];
   const AugmentationPlan& plan = batch.plan;

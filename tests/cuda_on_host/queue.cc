@@ -1,0 +1,39 @@
+#include "tests/cuda_on_host/queue.h"
+
+#include <utility>
+
+#include "tests/cuda_on_host/grid.h"
+
+namespace dlaunch::cuda_on_host {
+
+void Queue::add(cudaStream_t stream, Work work) {
+  (capturing() && stream == captured_stream_ ? captured_ : queued_).push_back(std::move(work));
+}
+
+cudaError_t Queue::drain() {
+  const std::vector<Work> all = std::exchange(queued_, {});
+  try {
+    for (const Work& work : all) work();
+  } catch (const KernelFault& fault) {
+    fault_ = fault.what();
+    return cudaErrorLaunchFailure;
+  }
+  return cudaSuccess;
+}
+
+void Queue::begin_capture(cudaStream_t stream) {
+  captured_stream_ = stream;
+  captured_.clear();
+}
+
+std::vector<Work> Queue::end_capture() {
+  captured_stream_ = nullptr;
+  return std::exchange(captured_, {});
+}
+
+Queue& queue() {
+  static Queue the_one;
+  return the_one;
+}
+
+}  // namespace dlaunch::cuda_on_host
