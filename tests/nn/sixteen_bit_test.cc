@@ -129,7 +129,9 @@ TEST_P(SixteenBits, AConvolutionOfManyChannelsOntoFewPixelsHasTheReferencesWeigh
   }
   Array expected = reference::conv2d_weights(x, dy, 2);
   for (double& value : expected.values) value *= 2;
-  reference::expect_close(weights.grad(), expected, 1e-5, "weights' gradient");
+  // cuDNN rounds what it adds.
+  const double tolerance = backend_->host_accessible() ? 1e-5 : kTolerance;
+  reference::expect_close(weights.grad(), expected, tolerance, "weights' gradient");
 }
 
 TEST_P(SixteenBits, OtherOperationsEqualTheirReferences) {
@@ -295,7 +297,7 @@ TEST_P(SixteenBits, MixedTypesAreRefused) {
 /// A little ResNet on a batch that it learns by heart.
 class SixteenBitTraining : public SixteenBits {
  protected:
-  /// The losses of `steps` steps of gradient descent.
+  /// The losses of `steps` steps of gradient descent; the peak of memory is theirs.
   std::vector<float> train(DType compute_type, int steps, std::uint64_t* allocations = nullptr) {
     Generator generator(7);
     const auto model = make_model(
@@ -307,6 +309,7 @@ class SixteenBitTraining : public SixteenBits {
     const Tensor images = Tensor::from<float>(*backend_, {8, 8, 8, 3}, pixels);
     const std::vector<std::int32_t> labels{0, 1, 2, 3, 3, 2, 1, 0};
     std::vector<float> losses;
+    backend_->reset_peak();
     for (int step = 0; step < steps; ++step) {
       flat.zero_gradients();
       const Tensor loss =
@@ -339,10 +342,8 @@ TEST_P(SixteenBitTraining, AStepThatRepeatsAllocatesNothing) {
 }
 
 TEST_P(SixteenBitTraining, HoldsHalfOfTheActivations) {
-  backend_->reset_peak();
   train(DType::kF32, 1);
   const std::size_t exact = backend_->memory().peak;
-  backend_->reset_peak();
   train(type(), 1);
   EXPECT_LT(backend_->memory().peak, exact);
 }
