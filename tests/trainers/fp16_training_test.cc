@@ -75,20 +75,20 @@ class Fp16Training : public ::testing::Test {
   std::string directory_;
 };
 
-TEST_F(Fp16Training, LearnsAsInF32) {
-  const Outcome exact = train({});
+TEST_F(Fp16Training, HasTheLossesAndGradientsOfF32) {
+  const Outcome exact = train(nlohmann::json::object());
   const Outcome rounded = train(fp16());
   ASSERT_EQ(rounded.steps.size(), 10U);
-  for (std::size_t i = 0; i < 10; ++i) {
-    const double loss = exact.steps[i].at("loss");
-    EXPECT_NEAR(rounded.steps[i].at("loss").get<double>(), loss, 0.03 * loss) << i;
-  }
-  // The first step is from the same parameters.
-  ASSERT_FALSE(rounded.steps[0].at("gradient_norm").is_null());
-  const double norm = exact.steps[0].at("gradient_norm");
-  EXPECT_NEAR(rounded.steps[0].at("gradient_norm").get<double>(), norm, 0.02 * norm);
+  // The first step is from the same parameters; then roundings add up.
+  const std::vector<double> tolerances{0.003, 0.06, 0.06, 0.15};
+  for (std::size_t i = 0; i < tolerances.size(); ++i)
+    for (const char* key : {"loss", "gradient_norm"}) {
+      const double value = exact.steps[i].at(key);
+      EXPECT_NEAR(rounded.steps[i].at(key).get<double>(), value, tolerances[i] * value)
+          << key << " of step " << i + 1;
+    }
   EXPECT_EQ(rounded.steps.back().at("loss_scale"), 65536);
-  EXPECT_LT(rounded.steps.back().at("loss"), rounded.steps.front().at("loss"));
+  EXPECT_EQ(rounded.steps.back().at("skipped_steps"), 0);
   EXPECT_NEAR(rounded.validation_loss, exact.validation_loss, 0.1 * exact.validation_loss);
 }
 
