@@ -1,10 +1,11 @@
-// The device's memory as nn/cuda/device_memory.cc has it, but of what is handed out every byte is
-// 0xff, a NaN in every floating type, so that kernels which read what nobody has written show; and
-// AddressSanitizer knows what is handed out.
+// The device's memory as nn/cuda/device_memory.cc has it, but what is handed out begins with bytes
+// of 0xff, NaNs in every floating type, so that kernels which read what nobody has written show;
+// and AddressSanitizer knows what is handed out.
 #include "nn/cuda/device_memory.h"
 
 #include <sanitizer/asan_interface.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -39,7 +40,7 @@ class MarkedMemory final : public MemorySource {
   void mark_used(void* memory, std::size_t bytes) override {
     add([=] {
       ASAN_UNPOISON_MEMORY_REGION(memory, bytes);
-      std::memset(memory, kUninitialised, bytes);
+      std::memset(memory, kUninitialised, std::min(bytes, kMostFilled));
     });
   }
   void mark_free(void* memory, std::size_t bytes) noexcept override {
@@ -48,6 +49,7 @@ class MarkedMemory final : public MemorySource {
 
  private:
   static constexpr int kUninitialised = 0xff;
+  static constexpr std::size_t kMostFilled = std::size_t{1} << 20;  // of a workspace of 32 MiB
 
   // In the order of the kernels that use the memory. A graph's memory is handed out each time that
   // the graph runs.

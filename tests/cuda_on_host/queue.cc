@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "tests/cuda_on_host/grid.h"
+#include "tests/cuda_on_host/host_pages.h"
 
 namespace dlaunch::cuda_on_host {
 
@@ -12,13 +13,17 @@ void Queue::add(cudaStream_t stream, Work work) {
 
 cudaError_t Queue::drain() {
   const std::vector<Work> all = std::exchange(queued_, {});
+  if (all.empty()) return cudaSuccess;
+  device_pages().set_accessible(true);
+  cudaError_t status = cudaSuccess;
   try {
     for (const Work& work : all) work();
   } catch (const KernelFault& fault) {
     fault_ = fault.what();
-    return cudaErrorLaunchFailure;
+    status = cudaErrorLaunchFailure;
   }
-  return cudaSuccess;
+  device_pages().set_accessible(false);
+  return status;
 }
 
 void Queue::begin_capture(cudaStream_t stream) {

@@ -8,6 +8,7 @@
 
 #include "cuda_runtime_api.h"
 #include "tests/cuda_on_host/grid.h"
+#include "tests/cuda_on_host/host_pages.h"
 #include "tests/cuda_on_host/queue.h"
 
 // NOLINTBEGIN(readability-identifier-naming): the names are CUDA's
@@ -24,6 +25,7 @@ struct CUgraphExec_st {
   std::shared_ptr<const std::vector<dlaunch::cuda_on_host::Work>> work;
 };
 
+using dlaunch::cuda_on_host::device_pages;
 using dlaunch::cuda_on_host::queue;
 
 namespace dlaunch::cuda_on_host {
@@ -96,14 +98,13 @@ cudaError_t cudaDriverGetVersion(int* version) {
 }
 
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
-  constexpr std::size_t kAlignment = 256;
-  *memory = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+  *memory = device_pages().allocate(bytes);
   return *memory == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
 
 cudaError_t cudaFree(void* memory) {
   const cudaError_t status = queue().drain();
-  std::free(memory);
+  device_pages().release(memory);
   return status;
 }
 

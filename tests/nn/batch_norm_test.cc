@@ -299,8 +299,8 @@ TEST_F(BatchNormTest, AnEmptyBatchRunsBothWaysAndChangesNothing) {
 TEST_F(BatchNormTest, OneValuePerChannelIsRefusedInTrainingOnly) {
   BatchNorm layer(*backend_, 4);
   const std::vector<float> x = normal(4);
-  EXPECT_THROW(layer.forward(tensor({1, 4}, x)), Error);
-  EXPECT_THROW(layer.forward(tensor({1, 1, 1, 4}, x)), Error);
+  EXPECT_THROW(values(layer.forward(tensor({1, 4}, x))), Error);  // on a device, once it is there
+  EXPECT_THROW(values(layer.forward(tensor({1, 1, 1, 4}, x))), Error);
   for (std::size_t c = 0; c < 4; ++c) {
     EXPECT_EQ(values(named(layer, "running_mean"))[c], 0.0F);
     EXPECT_EQ(values(named(layer, "running_var"))[c], 1.0F);

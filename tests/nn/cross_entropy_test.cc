@@ -70,7 +70,7 @@ TEST_F(CrossEntropyTest, ALabelOutOfRangeIsNamed) {
   const Tensor logits = Tensor::zeros(*backend_, {3, 10});
   const auto message = [&](const auto& labels) -> std::string {
     try {
-      cross_entropy(logits, labels);
+      (void)cross_entropy(logits, labels).item();
     } catch (const Error& error) {
       return error.what();
     }
@@ -84,7 +84,8 @@ TEST_F(CrossEntropyTest, ALabelOutOfRangeIsNamed) {
             "cross_entropy: label 2 is 4294967296, but there are 10 classes");
   EXPECT_EQ(
       message(Tensor::from<std::int32_t>(*backend_, {3}, std::vector<std::int32_t>{0, 99, 0})),
-      "cross_entropy: label 1 is 99, but there are 10 classes");
+      backend_->host_accessible() ? "cross_entropy: label 1 is 99, but there are 10 classes"
+                                  : "cross_entropy: a label is out of range");
   EXPECT_THAT(message(std::vector<std::int32_t>{0, 0}), testing::HasSubstr("2 labels"));
   EXPECT_THROW(cross_entropy(logits, std::vector<std::int32_t>{0, 0, 0}, {1.5}), Error);
 }

@@ -1,7 +1,6 @@
 #include "nn/core/tensor.h"
 
 #include <cstdint>
-#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -35,7 +34,7 @@ TEST_F(TensorTest, HoldsTheValuesItWasMadeFrom) {
   const std::vector<float> values{1, 2, 3, 4, 5, 6};
   const Tensor tensor = Tensor::from<float>(*backend_, {2, 3}, values);
   EXPECT_EQ(tensor.shape(), (Shape{2, 3}));
-  EXPECT_EQ(std::memcmp(tensor.data<const float>(), values.data(), sizeof(float) * 6), 0);
+  EXPECT_EQ(tensor.host_values<float>(), values);
   EXPECT_EQ(Tensor::from<std::int64_t>(*backend_, {1}, std::vector<std::int64_t>{7}).dtype(),
             DType::kI64);
   EXPECT_THROW(Tensor::from<float>(*backend_, {7}, values), Error);
