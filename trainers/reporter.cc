@@ -125,7 +125,7 @@ void Reporter::write_step(const StepReport& report) {
                                  {"hidden_communication_seconds", hidden}};
   if (report.loss_scale)
     line.update({{"loss_scale", report.loss_scale->scale},
-                 {"skipped_steps", report.loss_scale->skipped_steps}});
+                 {"skipped_steps", static_cast<std::uint64_t>(report.loss_scale->skipped_steps)}});
   metrics_.write(line);
   if (report.loss_scale)
     events_.write(summary_.steps,
