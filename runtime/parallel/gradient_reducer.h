@@ -97,7 +97,7 @@ class GradientReducer {
   Status finish_repeated();
 
   /// The parts of the flat arrays that `update` is called with, on this rank: everything, or with
-  /// kShard its share. Final from the first call of `update` on.
+  /// kShard its share. Final from the first call of `summed` or `update` on.
   std::vector<FlatSpan> updated_here() const;
   /// The order in which ranges become ready; empty before the first step of several ranks.
   const std::vector<std::size_t>& order() const { return order_; }

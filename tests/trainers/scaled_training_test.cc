@@ -4,17 +4,15 @@
 #include <cmath>
 #include <utility>
 
-#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
-#include "nn/core/flat_parameters.h"
+#include "nn/checkpoint/named_tensors.h"
 #include "nn/models/model.h"
 #include "runtime/base/json_reader.h"
 #include "tests/trainers/device_training.h"
 
 namespace dlaunch::testing {
 namespace {
-
-using ::testing::HasSubstr;
 
 constexpr double kTooLarge = 0x1p126;
 
