@@ -219,6 +219,22 @@ void read_schedule(JsonObject& object, ScheduleConfig& schedule) {
     object.refuse("point_epochs", "a piecewise_linear schedule needs points");
 }
 
+void read_precision(JsonObject& object, TrainConfig& config) {
+  const std::string compute =
+      object.choice("compute_type", "fp32", {"fp32", "bf16", "fp16", "auto"});
+  config.compute_type = compute == "fp32"   ? ComputeType::kF32
+                        : compute == "bf16" ? ComputeType::kBF16
+                        : compute == "fp16" ? ComputeType::kF16
+                                            : ComputeType::kAuto;
+  const std::string scaling =
+      object.choice("loss_scaling", "auto", {"auto", "none", "dynamic", "fixed"});
+  LossScaling& loss = config.loss_scaling;
+  loss.enabled = scaling == "auto" ? config.compute_type == ComputeType::kF16 : scaling != "none";
+  loss.fixed = scaling == "fixed";
+  loss.scale = object.number("loss_scale", 65536, {.min = 1, .max = 1e38});
+  loss.growth_steps = read_size(object, "loss_scale_growth_steps", 2000, {1, 1 << 24});
+}
+
 void read_train(JsonObject& object, TrainConfig& config) {
   config.epochs = read_size(object, "epochs", 20, kPositive);
   config.global_batch_size = read_size(object, "global_batch_size", 0, kNotNegative);
@@ -243,10 +259,7 @@ void read_train(JsonObject& object, TrainConfig& config) {
   config.max_seconds = object.number("max_seconds", 0, {.min = 0});
   config.validate_every = read_size(object, "validate_every", 1, kNotNegative);
   config.validation_batch_size = read_size(object, "validation_batch_size", 250, {1, 100000});
-  const std::string compute = object.choice("compute_type", "fp32", {"fp32", "bf16", "auto"});
-  config.compute_type = compute == "fp32"   ? ComputeType::kF32
-                        : compute == "bf16" ? ComputeType::kBF16
-                                            : ComputeType::kAuto;
+  read_precision(object, config);
   config.winograd = object.boolean("winograd", false);
   config.tf32 = object.boolean("tf32", false);
   config.cuda_graphs = object.boolean("cuda_graphs", true);
@@ -326,40 +339,6 @@ void read_output(JsonObject& object, const std::string& source, TrainConfig& con
 }
 
 }  // namespace
-
-std::size_t TrainConfig::samples_per_step(std::size_t ranks) const {
-  const std::size_t parts = ranks * accumulation_steps;
-  if (global_batch_size == 0) return batch_size_per_rank * parts;
-  if (global_batch_size < parts)
-    throw ConfigError(
-        fmt::format("train.global_batch_size: {} is less than {} ranks with {} "
-                    "accumulation steps need; allowed: at least {}",
-                    global_batch_size, ranks, accumulation_steps, parts));
-  return global_batch_size;
-}
-
-nn::Schedule TrainConfig::learning_rate() const {
-  const double rate = schedule.learning_rate;
-  nn::Schedule result = nn::constant_schedule(rate);
-  if (schedule.name == "multi_step")
-    result = nn::multi_step_schedule(rate, schedule.milestones, schedule.gamma);
-  if (schedule.name == "cosine")
-    result = nn::cosine_schedule(rate, static_cast<double>(epochs), rate * schedule.final_factor);
-  if (schedule.name == "piecewise_linear") {
-    std::vector<nn::SchedulePoint> points;
-    for (std::size_t i = 0; i < schedule.point_epochs.size(); ++i)
-      points.push_back({schedule.point_epochs[i], rate * schedule.point_factors[i]});
-    result = nn::piecewise_linear_schedule(std::move(points));
-  }
-  if (schedule.warmup_epochs > 0)
-    result = nn::with_linear_warmup(std::move(result), schedule.warmup_epochs);
-  return result;
-}
-
-nn::Schedule TrainConfig::stem_learning_rate() const {
-  if (schedule.stem_epochs == 0) return learning_rate();
-  return nn::piecewise_linear_schedule({{0, schedule.learning_rate}, {schedule.stem_epochs, 0}});
-}
 
 TrainConfig read_train_config(const nlohmann::json& json, const std::string& source) {
   TrainConfig config;

@@ -73,7 +73,15 @@ struct CheckpointConfig {
 enum class DeviceKind { kCpu, kCuda };
 
 /// Of activations and convolutions; auto: bf16 where the device multiplies in it.
-enum class ComputeType { kF32, kBF16, kAuto };
+enum class ComputeType { kF32, kBF16, kF16, kAuto };
+
+/// Of the loss, so that gradients fit into f16 (trainers/loss_scaler.h).
+struct LossScaling {
+  bool enabled = false;
+  bool fixed = false;            // the scale stays as it is; else it moves
+  double scale = 0;              // in the first step
+  std::size_t growth_steps = 0;  // good ones in a row before it grows
+};
 
 /// What a test image's scores are the mean of.
 enum class ValidationViews {
@@ -113,8 +121,9 @@ struct TrainConfig {
   bool sync_batch_norm = true;
   DeviceKind device = DeviceKind::kCpu;
   ComputeType compute_type = ComputeType::kF32;
-  bool winograd = false;    // for 3x3 convolutions on CPU
-  bool tf32 = false;        // for f32 convolutions and products on GPU
+  bool winograd = false;  // for 3x3 convolutions on CPU
+  bool tf32 = false;      // for f32 convolutions and products on GPU
+  LossScaling loss_scaling;
   bool cuda_graphs = true;  // record steps on GPU and repeat them whole, where that can be
   double label_smoothing = 0;
   ValidationViews validation_views = ValidationViews::kSingle;

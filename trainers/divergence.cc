@@ -22,6 +22,9 @@ bool is_finite(float value) {
 bool is_finite(BFloat16 value) {
   return std::isfinite(static_cast<float>(value));
 }
+bool is_finite(Float16 value) {
+  return std::isfinite(static_cast<float>(value));
+}
 
 template <typename T>
 std::size_t count_not_finite(const nn::Tensor& tensor) {
@@ -31,6 +34,7 @@ std::size_t count_not_finite(const nn::Tensor& tensor) {
 }
 
 std::size_t count_not_finite(const nn::Tensor& tensor) {
+  if (tensor.dtype() == DType::kF16) return count_not_finite<Float16>(tensor);
   return tensor.dtype() == DType::kBF16 ? count_not_finite<BFloat16>(tensor)
                                         : count_not_finite<float>(tensor);
 }

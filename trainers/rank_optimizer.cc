@@ -47,6 +47,11 @@ void RankOptimizer::begin_step_of(nn::Optimizer& optimizer) const {
   optimizer.begin_step(learning_rate_);
 }
 
+void RankOptimizer::skip_when(nn::Tensor word) {
+  skip_ = std::move(word);
+  if (optimizer_) optimizer_->skip_when(skip_);
+}
+
 void RankOptimizer::update(FlatSpan span, const GradientReducer& reducer) {
   if (!optimizer_ && !parts_) make_parts(reducer);
   nn::Optimizer& optimizer = optimizer_ ? *optimizer_ : *parts_;
@@ -60,6 +65,7 @@ void RankOptimizer::make_parts(const GradientReducer& reducer) {
   parts_ = std::make_unique<nn::ShardedOptimizer>(
       parameters_, parts,
       [&](const nn::FlatParameters& part) { return make_optimizer(part, options_); });
+  parts_->skip_when(skip_);
   if (restored_) scatter(spans_of(reducer));
   forget_whole();
   begin_step_of(*parts_);

@@ -27,6 +27,8 @@ class RankOptimizer {
 
   /// `stem_rate` is the learning rate of ParameterKind::kStem.
   void begin_step(double learning_rate, double stem_rate);
+  /// As nn::Optimizer's. Before the first step.
+  void skip_when(nn::Tensor word);
   /// Updates a part that `reducer` hands out. The first one is collective where it is sharded.
   void update(FlatSpan span, const GradientReducer& reducer);
   /// Bytes of state on this rank.
@@ -54,6 +56,7 @@ class RankOptimizer {
   Communicator& world_;
   double learning_rate_ = 0;
   double stem_factor_ = 1;
+  nn::Tensor skip_;
   std::unique_ptr<nn::Optimizer> optimizer_;     // not sharded
   std::unique_ptr<nn::ShardedOptimizer> parts_;  // sharded, from the first step on
   std::unique_ptr<nn::Optimizer> whole_;         // rank 0, sharded: for a moment

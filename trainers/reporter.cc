@@ -114,15 +114,23 @@ void Reporter::write_step(const StepReport& report) {
   const auto steps = static_cast<double>(interval.steps);
   const double exposed = interval.times[StepPhase::kCommunication] / steps;
   const double hidden = interval.times.hidden_communication / steps;
-  metrics_.write({{"event", "step"},
-                  {"epoch", report.epoch + 1},
-                  {"step", summary_.steps},
-                  {"loss", interval.mean_loss()},
-                  {"learning_rate", report.learning_rate},
-                  {"images_per_second", interval.images_per_second()},
-                  {"gradient_norm", report.gradient_norm},
-                  {"exposed_communication_seconds", exposed},
-                  {"hidden_communication_seconds", hidden}});
+  nlohmann::ordered_json line = {{"event", "step"},
+                                 {"epoch", report.epoch + 1},
+                                 {"step", summary_.steps},
+                                 {"loss", interval.mean_loss()},
+                                 {"learning_rate", report.learning_rate},
+                                 {"images_per_second", interval.images_per_second()},
+                                 {"gradient_norm", report.gradient_norm},
+                                 {"exposed_communication_seconds", exposed},
+                                 {"hidden_communication_seconds", hidden}};
+  if (report.loss_scale)
+    line.update({{"loss_scale", report.loss_scale->scale},
+                 {"skipped_steps", static_cast<std::uint64_t>(report.loss_scale->skipped_steps)}});
+  metrics_.write(line);
+  if (report.loss_scale)
+    events_.write(summary_.steps,
+                  std::array{Scalar{"train/loss_scale", report.loss_scale->scale},
+                             Scalar{"train/skipped_steps", report.loss_scale->skipped_steps}});
   events_.write(summary_.steps,
                 std::array{Scalar{"train/loss", interval.mean_loss()},
                            Scalar{"train/learning_rate", report.learning_rate},

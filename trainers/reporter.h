@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "nn/core/loss_scaling.h"
 #include "runtime/parallel/gradient_reducer.h"
 #include "trainers/config.h"
 #include "trainers/event_file.h"
@@ -44,6 +45,7 @@ struct StepReport {
   double learning_rate = 0;
   StepTimes times;           // of this rank
   double gradient_norm = 0;  // of the means over all samples; only if the step is a line
+  std::optional<nn::LossScaleState> loss_scale;  // if losses are scaled; as of a line's step
 };
 
 class Reporter {

@@ -52,14 +52,16 @@ Trainer::Trainer(const TrainConfig& config, const TrainingPlace& place, const Sc
       resident_images_(make_resident_images(config, backend_, *train_set_, plan_)),
       losses_(backend_, world_),
       step_scale_(nn::Tensor::zeros(backend_, {1})),
+      loss_scaler_(make_loss_scaler(config, backend_, world_)),
       batches_(backend_, resident_images_ ? &*resident_images_ : nullptr,
                resident_images_ ? compute_type_of(config, backend_) : DType::kF32),
       checkpointing_(
-          config, world_, *train_set_, common_state(*model_, optimizer_),
+          config, world_, *train_set_, common_state(*model_, optimizer_, loss_scaler_),
           [this](const nn::SafetensorsFile* source) { return leader_state(source); }, generator_),
       reporter_(config, screen, world_.rank() == 0, checkpointing_.resumes()) {
   for (std::size_t i = 0; i < parameters_.views.size(); ++i)
     parameter_at_[parameters_.views[i].parameter.data<const float>()] = i;
+  if (loss_scaler_) optimizer_.skip_when(loss_scaler_->skip());
   if (world_.rank() == 0 && !checkpointing_.resumes()) initialise_from_files();
   if (ema_ && !checkpointing_.resumes()) ema_->reset();
   reporter_.warn(warn_of_threads(machine));
@@ -211,7 +213,8 @@ RunPosition Trainer::train_epoch(const RunPosition& from) {
                     .loss_known = loss_known,
                     .learning_rate = learning_rate_(progress),
                     .times = observation_.end_step(),
-                    .gradient_norm = norm});
+                    .gradient_norm = norm,
+                    .loss_scale = loss_scale_});
     stop_ = is_last(reporter_.summary().steps) || totals.stop_votes > 0;
     position = next;
   }
@@ -317,12 +320,8 @@ void Trainer::update(FlatSpan span, double scale) {
   const auto end = static_cast<std::int64_t>(span.end);
   const Observation::Section section(observation_, StepPhase::kOptimizer);
   float* const gradients = parameters_.gradients.data<float>() + begin;
-  if (on_device_) {  // where the step's scale is
-    backend_.scale(end - begin, 1, step_scale_.data<const float>(), gradients, gradients);
-  } else {
-    backend_.scale(end - begin, static_cast<float>(scale), nullptr, gradients, gradients);
-  }
-  if (measures_gradients_ && !on_device_)
+  backend_.scale(end - begin, static_cast<float>(scale), nullptr, gradients, gradients);
+  if (measures_gradients_)
     gradient_squares_ += backend_.optimizer().sum_of_squares(end - begin, gradients);
   optimizer_.update(span, *reducer_);
 }
@@ -375,11 +374,13 @@ void Trainer::run_micro_batch(const nn::MicroBatch& batch, bool last) {
   run_backward(loss);
 }
 
-void Trainer::run_backward(const nn::Tensor& loss) {
+/// `gradient` is the loss's, 1 if it is undefined.
+void Trainer::run_backward(const nn::Tensor& loss, const nn::Tensor& gradient) {
   nn::backward(loss, {.on_gradient_ready =
                           [&](const nn::Tensor& leaf) {
                             reducer_->mark_ready(parameter_at_.at(leaf.data<const float>()));
                           },
+                      .gradient = gradient,
                       .observer = observation_.backward_observer()});
 }
 

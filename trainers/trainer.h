@@ -23,6 +23,7 @@
 #include "trainers/compression_memory.h"
 #include "trainers/config.h"
 #include "trainers/device_batches.h"
+#include "trainers/loss_scaler.h"
 #include "trainers/machine.h"
 #include "trainers/memory_account.h"
 #include "trainers/observation.h"
@@ -78,6 +79,7 @@ class Trainer {
   bool is_last(std::size_t steps) const;
   bool losses_are_due(const RunPosition& next, const StepTotals& totals);
   void take_losses(StepTotals& totals, std::size_t epoch, std::size_t step);
+  void read_loss_scale(std::size_t epoch, std::size_t step);
   RunPosition train_epoch(const RunPosition& begin);
   void save(const RunPosition& position);
   void share_statistics();
@@ -86,14 +88,16 @@ class Trainer {
   StepTotals train_step(std::size_t micro_batches, double progress);
   StepTotals train_step_on_device(std::size_t micro_batches, double progress);
   void work_on_device(const std::vector<DeviceBatch>& batches);
+  void settle_gradients();
   void update(FlatSpan span, double scale);
+  void update_on_device(FlatSpan span);
   std::vector<nn::NamedTensor> leader_state(const nn::SafetensorsFile* source);
   void report_unused();
   const nn::MicroBatch& next_batch();
   nn::Tensor images_of(const nn::MicroBatch& batch) const;
   void run_micro_batch(const nn::MicroBatch& batch, bool last);
   nn::Tensor loss_of(const DeviceBatch& batch);
-  void run_backward(const nn::Tensor& loss);
+  void run_backward(const nn::Tensor& loss, const nn::Tensor& gradient = {});
   std::string why_no_graphs(const TrainingPlace& place) const;
   void finish_epoch(std::size_t epoch);
   Summary finish();
@@ -128,7 +132,9 @@ class Trainer {
   ValidationShard shard_;
   // On a device only:
   StepLosses losses_;
-  nn::Tensor step_scale_;  // [1]: from sums of gradients to means
+  nn::Tensor step_scale_;                         // [1]: from sums of gradients to means
+  std::optional<LossScaler> loss_scaler_;         // does that then
+  std::optional<nn::LossScaleState> loss_scale_;  // as it was read last
   DeviceBatches batches_;
   std::optional<StepGraphs> graphs_;
   Checkpointing checkpointing_;

@@ -36,6 +36,18 @@ void Trainer::take_losses(StepTotals& totals, std::size_t epoch, std::size_t ste
           epoch + 1, step + 2 + i - losses.size(), plan_.steps(), std::abs(losses[i])));
     totals.loss += losses[i];
   }
+  if (loss_scaler_) read_loss_scale(epoch, step);
+}
+
+/// On all ranks the same. Ends a run none of whose gradients fit into f16 any more.
+void Trainer::read_loss_scale(std::size_t epoch, std::size_t step) {
+  loss_scale_ = loss_scaler_->read();
+  if (loss_scale_->scale >= 1) return;
+  throw Divergence(
+      fmt::format("epoch {}, step {} of {}: gradients are not finite though the loss scale has "
+                  "fallen to {:g}; lower optimizer.learning_rate, warm up or use "
+                  "train.compute_type \"bf16\"",
+                  epoch + 1, step + 1, plan_.steps(), loss_scale_->scale));
 }
 
 /// The host waits for no work of the device. Totals are exchanged first, so that all that kernels
@@ -50,6 +62,7 @@ StepTotals Trainer::train_step_on_device(std::size_t micro_batches, double progr
   optimizer_.begin_step(learning_rate_(progress), stem_learning_rate_(progress));
   step_scale_.set_values<float>(
       std::array{totals.samples > 0 ? static_cast<float>(1 / totals.samples) : 0.0F});
+  if (loss_scaler_) loss_scaler_->prepare(totals.samples, micro_batches);
   // As if written to already: repeated kernels tell nobody who has kept something of the values,
   // and those that are recorded must not rely on it.
   (void)parameters_.values.data<float>();
@@ -69,15 +82,41 @@ StepTotals Trainer::train_step_on_device(std::size_t micro_batches, double progr
 void Trainer::work_on_device(const std::vector<DeviceBatch>& batches) {
   parameters_.zero_gradients();
   losses_.begin_step();
+  const nn::Tensor loss_gradient = loss_scaler_ ? loss_scaler_->begin_step() : nn::Tensor();
   for (std::size_t i = 0; i < batches.size(); ++i) {
     std::optional<Observation::Section> section(std::in_place, observation_, StepPhase::kForward);
     const nn::Tensor loss = loss_of(batches[i]);
     losses_.add(loss);
     reducer_->begin(i + 1 == batches.size(), {});
     section.emplace(observation_, StepPhase::kBackward);
-    run_backward(loss);
+    run_backward(loss, loss_gradient);
   }
-  throw_if_error(reducer_->finish([this](FlatSpan span, double scale) { update(span, scale); }));
+  // Whether a scaled step counts is known only when all gradients are there.
+  const auto update = [this](FlatSpan span, double /*scale*/) { update_on_device(span); };
+  if (loss_scaler_) {
+    throw_if_error(reducer_->finish(update, [this] { settle_gradients(); }));
+  } else {
+    throw_if_error(reducer_->finish(update));
+  }
+}
+
+/// From scaled sums of gradients to means, in all parts at once.
+void Trainer::settle_gradients() {
+  const Observation::Section section(observation_, StepPhase::kOptimizer);
+  for (const FlatSpan span : reducer_->updated_here())
+    loss_scaler_->unscale(static_cast<std::int64_t>(span.size()),
+                          parameters_.gradients.data<float>() + span.begin);
+  loss_scaler_->decide();
+}
+
+/// From sums of gradients, or from means if losses are scaled, to new parameters, in one part.
+void Trainer::update_on_device(FlatSpan span) {
+  const Observation::Section section(observation_, StepPhase::kOptimizer);
+  float* const gradients = parameters_.gradients.data<float>() + span.begin;
+  if (!loss_scaler_)
+    backend_.scale(static_cast<std::int64_t>(span.size()), 1, step_scale_.data<const float>(),
+                   gradients, gradients);
+  optimizer_.update(span, *reducer_);
 }
 
 nn::Tensor Trainer::loss_of(const DeviceBatch& batch) {

@@ -33,6 +33,11 @@ void check_sizes(const TrainConfig& config, const nn::Module& network,
 }  // namespace
 
 DType compute_type_of(const TrainConfig& config, const nn::Backend& backend) {
+  if (config.compute_type == ComputeType::kF16) {
+    if (backend.computes_in(DType::kF16)) return DType::kF16;
+    throw ConfigError(
+        "train.compute_type: \"fp16\" is for train.device \"cuda\"; use \"bf16\" or \"auto\" here");
+  }
   const bool bf16 = backend.computes_in(DType::kBF16);
   if (config.compute_type == ComputeType::kBF16 && !bf16)
     throw ConfigError(
@@ -97,10 +102,22 @@ std::vector<GradientRange> gradient_ranges(const nn::FlatParameters& parameters)
   return ranges;
 }
 
-std::vector<nn::NamedTensor> common_state(const nn::Module& model, const RankOptimizer& optimizer) {
+std::vector<nn::NamedTensor> common_state(const nn::Module& model, const RankOptimizer& optimizer,
+                                          const std::optional<LossScaler>& loss_scaler) {
   std::vector<nn::NamedTensor> state = nn::state_of(model);
   std::ranges::move(optimizer.common_state(), std::back_inserter(state));
+  if (loss_scaler) std::ranges::move(loss_scaler->state(), std::back_inserter(state));
   return state;
+}
+
+std::optional<LossScaler> make_loss_scaler(const TrainConfig& config, nn::Backend& backend,
+                                           Communicator& world) {
+  if (!config.loss_scaling.enabled) return std::nullopt;
+  if (backend.host_accessible())
+    throw ConfigError(
+        "train.loss_scaling: only losses on GPUs are scaled (train.device \"cuda\"); use \"auto\"");
+  return LossScaler(backend, world, config.loss_scaling,
+                    config.parallel.gradients == GradientExchange::kShard);
 }
 
 std::optional<nn::Ema> make_ema(const TrainConfig& config, const nn::Module& model,

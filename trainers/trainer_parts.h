@@ -16,6 +16,7 @@
 #include "runtime/comm/communicator.h"
 #include "runtime/parallel/gradient_reducer.h"
 #include "trainers/config.h"
+#include "trainers/loss_scaler.h"
 #include "trainers/machine.h"
 #include "trainers/rank_optimizer.h"
 
@@ -44,7 +45,12 @@ std::unique_ptr<nn::Module> build_model(const TrainConfig& config, const nn::Dat
 std::vector<GradientRange> gradient_ranges(const nn::FlatParameters& parameters);
 
 /// What a checkpoint holds that all ranks have.
-std::vector<nn::NamedTensor> common_state(const nn::Module& model, const RankOptimizer& optimizer);
+std::vector<nn::NamedTensor> common_state(const nn::Module& model, const RankOptimizer& optimizer,
+                                          const std::optional<LossScaler>& loss_scaler);
+
+/// If the configuration wants one. Throws ConfigError if it wants one for the CPU.
+std::optional<LossScaler> make_loss_scaler(const TrainConfig& config, nn::Backend& backend,
+                                           Communicator& world);
 
 /// Rank 0's, if the configuration wants one.
 std::optional<nn::Ema> make_ema(const TrainConfig& config, const nn::Module& model,

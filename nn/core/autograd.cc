@@ -41,13 +41,6 @@ class EdgesContext : public BackwardContext {
   const std::vector<Node::Edge>& edges_;
 };
 
-Tensor copy_of(const Tensor& from) {
-  Tensor to = Tensor::empty(from.backend(), from.shape(), from.dtype());
-  from.backend().copy(to.write().data, from.read().data,
-                      static_cast<std::size_t>(from.size()) * size_of(from.dtype()));
-  return to;
-}
-
 void add_to(const Tensor& sum, const Tensor& gradient) {
   sum.backend().add(sum.size(), sum.read(), gradient.read(), sum.write());
 }

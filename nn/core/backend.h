@@ -1,7 +1,8 @@
 // Backend: the seam between tensors and a device. It owns the device's memory and runs kernels on
 // it: one virtual function per kernel, never per element. Pointers are device memory, images are
 // NHWC, f32 unless said otherwise; `count` is a number of elements and may be 0. Activations are
-// ArrayRefs: f32 or bf16, all of a call the same unless said otherwise; arithmetic is in f32.
+// ArrayRefs: f32, bf16 or, where computes_in() says so, f16, all of a call the same unless said
+// otherwise; arithmetic is in f32.
 // Kernels may return before they are done (a GPU's stream keeps their order); outputs may be inputs
 // only where a comment says "in place". Arguments have been checked by nn/core/ops.cc; kernels
 // check nothing.
@@ -76,7 +77,7 @@ enum class Activation : std::uint8_t {
   kSilu,  // x / (1 + exp(-x)) (Elfwing, Uchibe & Doya 2017)
 };
 
-/// Activations, or gradients of activations: f32 or bf16.
+/// Activations, or gradients of activations: f32, bf16 or f16.
 struct ConstArrayRef {
   const void* data = nullptr;
   DType dtype = DType::kF32;
@@ -113,7 +114,7 @@ struct WeightsRef {
 };
 
 /// C = op(A) op(B), or C += op(A) op(B); row-major and dense, op(A) is [m, k], op(B) is [k, n], C
-/// is [m, n]. A and B are both f32 or both bf16, C is f32 or as they are; sums are taken in f32.
+/// is [m, n]. A and B are both f32, bf16 or f16, C is f32 or as they are; sums are taken in f32.
 struct MatmulArguments {
   bool transpose_a = false, transpose_b = false;
   bool accumulate = false;  // else C need not be initialised
@@ -164,7 +165,7 @@ class Backend {
   }
 
   /// Whether activations of this type are worth using: f32 always, bf16 where the device multiplies
-  /// in it.
+  /// in it, f16 where there are kernels for it at all.
   virtual bool computes_in(DType dtype) const = 0;
 
   // --- elementwise ---

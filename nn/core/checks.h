@@ -24,11 +24,12 @@ inline void require_f32(std::string_view operation, std::string_view what, const
   }
 }
 
-/// Activations: f32 or bf16.
+/// Activations: f32, bf16 or f16.
 inline void require_activation(std::string_view operation, const Tensor& tensor) {
-  if (tensor.dtype() != DType::kF32 && tensor.dtype() != DType::kBF16) {
-    throw Error(std::string(operation) + ": input is " + std::string(to_string(tensor.dtype())) +
-                ", neither f32 nor bf16");
+  const DType dtype = tensor.dtype();
+  if (dtype != DType::kF32 && dtype != DType::kBF16 && dtype != DType::kF16) {
+    throw Error(std::string(operation) + ": input is " + std::string(to_string(dtype)) +
+                ", none of f32, bf16, f16");
   }
 }
 

@@ -1,9 +1,9 @@
 // NormKernels: the part of a Backend that batch normalisation runs on. The rules of backend.h hold:
 // device memory, one thread at a time, kernels may return before they are done, nothing is checked.
 //
-// A batch is `rows` rows of `channels` activations (f32 or bf16, all of a call the same), channels
-// innermost: [N, C] features, or an NHWC batch of images with rows = N H W. There may be no rows at
-// all, and any number of channels. gamma and beta are null for a layer without affine.
+// A batch is `rows` rows of `channels` activations (f32, bf16 or f16, all of a call the same),
+// channels innermost: [N, C] features, or an NHWC batch of images with rows = N H W. There may be
+// no rows at all, and any number of channels. gamma and beta are null for a layer without affine.
 //
 // What follows a normalisation in most networks is fused into it: adding a residual, and ReLU.
 //

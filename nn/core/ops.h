@@ -1,7 +1,7 @@
 // Operations on tensors. Each checks shapes (Error), runs kernels of the tensors' Backend and,
 // where gradients are recorded, joins the graph. Arguments are passed by value: give a tensor away
 // (std::move) if you no longer need it, and its memory is reused where that is possible.
-// Activations are f32 or bf16 where a comment does not say which, results have the same type.
+// Activations are f32, bf16 or f16 where a comment does not say which, results have the same type.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 namespace dlaunch::nn {
 
 Tensor add(Tensor a, Tensor b);  // of equal shapes and types
-/// The same values as f32 or bf16 (rounded to nearest even); x itself if that is its type.
+/// The same values as f32, bf16 or f16 (rounded to nearest even); x itself if that is its type.
 Tensor convert(Tensor x, DType dtype);
 Tensor relu(Tensor x);
 /// The same values in another shape of the same size.
@@ -27,7 +27,7 @@ struct Conv2dOptions {
   std::int64_t padding = 0;  // zeros on all four sides
 };
 /// x [N, H, W, in], weights [out, kh, kw, in], bias [out] or undefined -> [N, H', W', out].
-/// Weights, bias and their gradients are f32; with x in bf16 the weights are rounded for
+/// Weights, bias and their gradients are f32; with x in 16 bits the weights are rounded for
 /// multiplying.
 Tensor conv2d(const Tensor& x, const Tensor& weights, const Tensor& bias,
               Conv2dOptions options = {});

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <span>
 
+#include "nn/core/loss_scaling.h"
+
 namespace dlaunch::nn {
 
 struct SgdArguments {
@@ -49,6 +51,7 @@ struct AveragedValues {
 
 /// Factors change from step to step, so they lie in the backend's memory: a step that was recorded
 /// (Backend::record) reads those of the day. optimizer_formulas.h makes them.
+/// So does the word `skip` (null: never): if it is not 0, steps leave parameters and state alone.
 class OptimizerKernels {
  public:
   virtual ~OptimizerKernels() = default;
@@ -57,8 +60,9 @@ class OptimizerKernels {
   /// gradients g and velocities v (zeros before the first step; null without momentum):
   ///   d = g + weight_decay p;  v = momentum v + d;  d = nesterov ? d + momentum v : v
   ///   p = p - learning_rate d
-  virtual void sgd_step(std::int64_t count, const SgdFactors* factors, bool nesterov,
-                        const float* gradients, float* velocities, float* parameters) = 0;
+  virtual void sgd_step(std::int64_t count, const SgdFactors* factors, const float* skip_or_null,
+                        bool nesterov, const float* gradients, float* velocities,
+                        float* parameters) = 0;
 
   /// One step of Adam as PyTorch defines it, for parameters p with gradients g, means m and squares
   /// s (both zeros before the first step):
@@ -66,8 +70,24 @@ class OptimizerKernels {
   ///   d = decoupled_decay ? g : g + weight_decay p
   ///   m = beta1 m + (1 - beta1) d;  s = beta2 s + (1 - beta2) d^2
   ///   p = p - learning_rate / correction1 * m / (sqrt(s / correction2) + eps)
-  virtual void adam_step(std::int64_t count, const AdamFactors* factors, const float* gradients,
-                         float* means, float* squares, float* parameters) = 0;
+  virtual void adam_step(std::int64_t count, const AdamFactors* factors, const float* skip_or_null,
+                         const float* gradients, float* means, float* squares,
+                         float* parameters) = 0;
+  /// values = saved if *skip is not 0: for optimizers that are made of several kernels.
+  virtual void restore(std::int64_t count, const float* skip, const float* saved,
+                       float* values) = 0;
+
+  // --- loss scaling; state and step lie in the backend's memory, formulas in loss_scaling.h ---
+  /// gradient[0] = scaled_loss_gradient(*state, *step), not_finite[0] = 0.
+  virtual void begin_scaled_step(const LossScaleState* state, const LossScaleStep* step,
+                                 float* gradient, float* not_finite) = 0;
+  /// Multiplies gradients by unscaling_factor(*state, *step); not_finite[0] = 1 if one of the
+  /// results is not finite.
+  virtual void unscale(std::int64_t count, const LossScaleState* state, const LossScaleStep* step,
+                       float* gradients, float* not_finite) = 0;
+  /// *state = next_loss_scale(rule, *not_finite == 0, *state).
+  virtual void move_loss_scale(const LossScaleRule& rule, const float* not_finite,
+                               LossScaleState* state) = 0;
 
   /// average = decay average + (1 - decay) values, for all of them at once.
   virtual void move_averages(std::span<const AveragedValues> averages, double decay) = 0;

@@ -119,12 +119,24 @@ void* Tensor::raw(DType dtype, bool write) const {
   return static_cast<std::byte*>(self.storage->memory) + self.offset;
 }
 
+/// The one place where a backend without kernels for f16 is found out: all kernels get their
+/// activations from here.
+void Tensor::require_kernels() const {
+  if (dtype() == DType::kF16 && !backend().computes_in(DType::kF16))
+    throw Error("the backend \"" + std::string(backend().name()) +
+                "\" has no kernels for f16; use bf16");
+}
+
 ConstArrayRef Tensor::read() const {
+  require_kernels();
+  if (dtype() == DType::kF16) return {data<const Float16>(), DType::kF16};
   if (dtype() == DType::kBF16) return {data<const BFloat16>(), DType::kBF16};
   return {data<const float>(), DType::kF32};
 }
 
 ArrayRef Tensor::write() const {
+  require_kernels();
+  if (dtype() == DType::kF16) return {data<Float16>(), DType::kF16};
   if (dtype() == DType::kBF16) return {data<BFloat16>(), DType::kBF16};
   return {data<float>(), DType::kF32};
 }
@@ -202,6 +214,12 @@ void copy_values(const Tensor& from, const Tensor& to) {
   visit_dtype(from.dtype(), [&]<typename T>() {
     from.backend().copy(to.data<T>(), from.data<const T>(), bytes_of(from.shape(), from.dtype()));
   });
+}
+
+Tensor copy_of(const Tensor& from) {
+  Tensor to = Tensor::empty(from.backend(), from.shape(), from.dtype());
+  from.backend().copy(to.write().data, from.read().data, bytes_of(from.shape(), from.dtype()));
+  return to;
 }
 
 Tensor result_like(Tensor& x) {

@@ -54,7 +54,8 @@ class Tensor {
   /// float>() is for reading. So take a pointer for writing when you write, and do not keep it.
   template <typename T>
   T* data() const;
-  /// The same for activations, which are f32 or bf16 (Error).
+  /// The same for activations, which are f32, bf16 or, where the backend computes in it, f16
+  /// (Error).
   ConstArrayRef read() const;
   ArrayRef write() const;
   /// The same as a span; only where the backend's memory is host_accessible() (Error).
@@ -109,6 +110,7 @@ class Tensor {
   static Tensor from_host(Backend& backend, const Shape& shape, DType dtype, const void* values,
                           std::size_t count);
   void* raw(DType dtype, bool write) const;
+  void require_kernels() const;
   const Impl& impl() const;
 
   explicit Tensor(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -118,6 +120,9 @@ class Tensor {
 
 /// Makes `to` hold the values of `from`: as many, of the same type, on the same backend (Error).
 void copy_values(const Tensor& from, const Tensor& to);
+
+/// The same values, activations or f32, in memory of their own; without history.
+Tensor copy_of(const Tensor& from);
 
 /// A tensor of x's shape and type for the result of an operation on it: in x's own memory if nobody
 /// else can see that.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <memory>
@@ -17,17 +18,38 @@ constexpr std::int64_t kGrain = 1 << 16;
 
 class CpuOptimizerKernels final : public OptimizerKernels {
  public:
-  void sgd_step(std::int64_t count, const SgdFactors* factors, bool nesterov,
-                const float* gradients, float* velocities, float* parameters) override;
-  void adam_step(std::int64_t count, const AdamFactors* factors, const float* gradients,
-                 float* means, float* squares, float* parameters) override;
+  void sgd_step(std::int64_t count, const SgdFactors* factors, const float* skip_or_null,
+                bool nesterov, const float* gradients, float* velocities,
+                float* parameters) override;
+  void adam_step(std::int64_t count, const AdamFactors* factors, const float* skip_or_null,
+                 const float* gradients, float* means, float* squares, float* parameters) override;
+  void restore(std::int64_t count, const float* skip, const float* saved, float* values) override {
+    if (*skip != 0) std::copy_n(saved, count, values);
+  }
+  void begin_scaled_step(const LossScaleState* state, const LossScaleStep* step, float* gradient,
+                         float* not_finite) override {
+    *gradient = scaled_loss_gradient(*state, *step);
+    *not_finite = 0;
+  }
+  void unscale(std::int64_t count, const LossScaleState* state, const LossScaleStep* step,
+               float* gradients, float* not_finite) override;
+  void move_loss_scale(const LossScaleRule& rule, const float* not_finite,
+                       LossScaleState* state) override {
+    *state = next_loss_scale(rule, *not_finite == 0, *state);
+  }
   void move_averages(std::span<const AveragedValues> averages, double decay) override;
   void inverse_norm(std::int64_t count, const float* values, double eps, float* result) override;
   double sum_of_squares(std::int64_t count, const float* values) override;
 };
 
-void CpuOptimizerKernels::sgd_step(std::int64_t count, const SgdFactors* factors, bool nesterov,
-                                   const float* gradients, float* velocities, float* parameters) {
+bool is_set(const float* skip_or_null) {
+  return skip_or_null != nullptr && *skip_or_null != 0;
+}
+
+void CpuOptimizerKernels::sgd_step(std::int64_t count, const SgdFactors* factors,
+                                   const float* skip_or_null, bool nesterov, const float* gradients,
+                                   float* velocities, float* parameters) {
+  if (is_set(skip_or_null)) return;
   cpu::parallel_ranges(count, kGrain, [&](std::int64_t first, std::int64_t end) {
     const std::int64_t size = end - first;
     const float* g = gradients + first;
@@ -43,12 +65,23 @@ void CpuOptimizerKernels::sgd_step(std::int64_t count, const SgdFactors* factors
 }
 
 void CpuOptimizerKernels::adam_step(std::int64_t count, const AdamFactors* factors,
-                                    const float* gradients, float* means, float* squares,
-                                    float* parameters) {
+                                    const float* skip_or_null, const float* gradients, float* means,
+                                    float* squares, float* parameters) {
+  if (is_set(skip_or_null)) return;
   cpu::parallel_ranges(count, kGrain, [&](std::int64_t first, std::int64_t end) {
     cpu::adam(end - first, *factors, gradients + first, means + first, squares + first,
               parameters + first);
   });
+}
+
+void CpuOptimizerKernels::unscale(std::int64_t count, const LossScaleState* state,
+                                  const LossScaleStep* step, float* gradients, float* not_finite) {
+  const float factor = unscaling_factor(*state, *step);
+  std::atomic<bool> all_finite = true;
+  cpu::parallel_ranges(count, kGrain, [&](std::int64_t first, std::int64_t end) {
+    if (!cpu::scale_and_check(end - first, factor, gradients + first)) all_finite = false;
+  });
+  if (!all_finite) *not_finite = 1;
 }
 
 void CpuOptimizerKernels::move_averages(std::span<const AveragedValues> averages, double decay) {

@@ -54,6 +54,16 @@ DLAUNCH_MULTIVERSION void move_average(std::int64_t count, float kept, const flo
   for (std::int64_t i = 0; i < count; ++i) a[i] = moved_average(kept, a[i], x[i]);
 }
 
+DLAUNCH_MULTIVERSION bool scale_and_check(std::int64_t count, float factor, float* __restrict x) {
+  int bad = 0;
+#pragma omp simd reduction(| : bad)
+  for (std::int64_t i = 0; i < count; ++i) {
+    x[i] *= factor;
+    bad |= is_finite(x[i]) ? 0 : 1;
+  }
+  return bad == 0;
+}
+
 DLAUNCH_MULTIVERSION double sum_of_squares(std::int64_t count, const float* __restrict x) {
   // Sixteen sums that do not wait for each other; the compiler may not reorder one.
   constexpr std::int64_t kLanes = 16;

@@ -23,6 +23,9 @@ void adam(std::int64_t count, const AdamFactors& factors, const float* g, float*
 /// a = kept a + (1 - kept) x.
 void move_average(std::int64_t count, float kept, const float* x, float* a);
 
+/// x *= factor; whether all results are finite.
+bool scale_and_check(std::int64_t count, float factor, float* x);
+
 double sum_of_squares(std::int64_t count, const float* x);
 
 }  // namespace dlaunch::nn::cpu

@@ -1,8 +1,9 @@
-// Convolutions through cuDNN, in f32 or, with activations in bf16, in bf16 with f32 accumulation;
-// images and filters stay in NHWC. Algorithms are chosen by cuDNN's heuristics among those that
-// give the same bits every time, once per geometry, and kept. With activations in bf16 the weights
-// are converted once per change of the weights, and gradients of weights are rounded to bf16 before
-// they are added up in f32, as cuDNN's interface for single convolutions has it.
+// Convolutions through cuDNN, in f32 or, with activations in 16 bits (bf16, f16), in that type with
+// f32 accumulation; images and filters stay in NHWC. Algorithms are chosen by cuDNN's heuristics
+// among those that give the same bits every time, once per geometry, and kept. With activations in
+// 16 bits the weights are converted once per change of the weights, and gradients of weights are
+// rounded to 16 bits before they are added up in f32, as cuDNN's interface for single convolutions
+// has it.
 #pragma once
 
 #include <cudnn.h>

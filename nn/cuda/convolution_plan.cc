@@ -14,6 +14,7 @@ constexpr const char* kBackwardData = "conv2d backward";
 constexpr const char* kBackwardWeights = "conv2d backward of the weights";
 
 cudnnDataType_t type_of(DType dtype) {
+  if (dtype == DType::kF16) return CUDNN_DATA_HALF;
   return dtype == DType::kBF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
 }
 

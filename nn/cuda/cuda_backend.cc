@@ -28,7 +28,7 @@ class Cuda final : public CudaBackend {
   std::string_view name() const override { return "cuda"; }
   bool host_accessible() const override { return false; }
   bool computes_in(DType dtype) const override {
-    return dtype == DType::kF32 ||
+    return dtype == DType::kF32 || dtype == DType::kF16 ||
            (dtype == DType::kBF16 && device_.capability() >= kFirstWithBF16);
   }
   void synchronize() override { device_.synchronize(); }

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "nn/core/backend.h"
+#include "nn/core/loss_scaling.h"
 #include "nn/cuda/device.h"
 
 namespace dlaunch::nn::cuda {
@@ -59,5 +60,15 @@ void window(Device& device, const WindowGeometry& geometry, ConstArrayRef x, Arr
 // cross_entropy.cu
 void cross_entropy(Device& device, std::int64_t n, std::int64_t classes, const float* logits,
                    const std::int32_t* labels, float smoothing, float* loss, float* gradient);
+
+// loss_scaling.cu: as OptimizerKernels has them
+void restore(Device& device, std::int64_t count, const float* skip, const float* saved,
+             float* values);
+void begin_scaled_step(Device& device, const LossScaleState* state, const LossScaleStep* step,
+                       float* gradient, float* not_finite);
+void unscale(Device& device, std::int64_t count, const LossScaleState* state,
+             const LossScaleStep* step, float* gradients, float* not_finite);
+void move_loss_scale(Device& device, const LossScaleRule& rule, const float* not_finite,
+                     LossScaleState* state);
 
 }  // namespace dlaunch::nn::cuda

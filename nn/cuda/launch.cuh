@@ -1,8 +1,9 @@
-// What kernels have in common: how they are launched, activations of either type as floats, packs
+// What kernels have in common: how they are launched, activations of any type as floats, packs
 // of elements that are loaded at once, and the size of grids.
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -35,11 +36,17 @@ __device__ inline float load(float value) {
 __device__ inline float load(__nv_bfloat16 value) {
   return __bfloat162float(value);
 }
+__device__ inline float load(__half value) {
+  return __half2float(value);
+}
 __device__ inline void store(float& to, float value) {
   to = value;
 }
 __device__ inline void store(__nv_bfloat16& to, float value) {
   to = __float2bfloat16_rn(value);
+}
+__device__ inline void store(__half& to, float value) {
+  to = __float2half_rn(value);
 }
 
 template <typename T, int kWidth>
@@ -73,6 +80,8 @@ template <typename Function>
 void visit_activation(DType dtype, const Function& function) {
   if (dtype == DType::kBF16) {
     function.template operator()<__nv_bfloat16>();
+  } else if (dtype == DType::kF16) {
+    function.template operator()<__half>();
   } else {
     function.template operator()<float>();
   }

@@ -9,6 +9,7 @@ namespace {
 constexpr std::size_t kWorkspace = std::size_t{32} << 20;  // what cuBLAS asks for on Hopper
 
 cudaDataType_t type_of(DType dtype) {
+  if (dtype == DType::kF16) return CUDA_R_16F;
   return dtype == DType::kBF16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 

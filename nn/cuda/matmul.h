@@ -1,4 +1,4 @@
-// Matrix products through cuBLAS, in f32 (or TF32 where that is asked for) or bf16.
+// Matrix products through cuBLAS, in f32 (or TF32 where that is asked for), bf16 or f16.
 #pragma once
 
 #include <cublas_v2.h>

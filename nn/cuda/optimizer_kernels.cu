@@ -3,6 +3,7 @@
 
 #include "nn/core/optimizer_formulas.h"
 #include "nn/cuda/kernel_groups.h"
+#include "nn/cuda/kernels.h"
 #include "nn/cuda/launch.cuh"
 
 namespace dlaunch::nn::cuda {
@@ -10,9 +11,14 @@ namespace {
 
 enum class Momentum { kNone, kPlain, kNesterov };
 
+__device__ bool is_set(const float* skip_or_null) {
+  return skip_or_null != nullptr && *skip_or_null != 0;
+}
+
 template <int kWidth, Momentum kMomentum>
-__global__ void sgd_all(std::int64_t packs, const SgdFactors* factors, const float* gradients,
-                        float* velocities, float* parameters) {
+__global__ void sgd_all(std::int64_t packs, const SgdFactors* factors, const float* skip_or_null,
+                        const float* gradients, float* velocities, float* parameters) {
+  if (is_set(skip_or_null)) return;
   const SgdFactors f = *factors;
   for (std::int64_t i = global_thread(); i < packs; i += all_threads()) {
     float g[kWidth];
@@ -37,8 +43,9 @@ __global__ void sgd_all(std::int64_t packs, const SgdFactors* factors, const flo
 }
 
 template <int kWidth>
-__global__ void adam_all(std::int64_t packs, const AdamFactors* factors, const float* gradients,
-                         float* means, float* squares, float* parameters) {
+__global__ void adam_all(std::int64_t packs, const AdamFactors* factors, const float* skip_or_null,
+                         const float* gradients, float* means, float* squares, float* parameters) {
+  if (is_set(skip_or_null)) return;
   const AdamFactors f = *factors;
   for (std::int64_t i = global_thread(); i < packs; i += all_threads()) {
     float g[kWidth];
@@ -124,8 +131,9 @@ class CudaOptimizerKernels final : public OptimizerKernels {
  public:
   CudaOptimizerKernels(Device& device, Staging& staging) : device_(device), staging_(staging) {}
 
-  void sgd_step(std::int64_t count, const SgdFactors* factors, bool nesterov,
-                const float* gradients, float* velocities, float* parameters) override {
+  void sgd_step(std::int64_t count, const SgdFactors* factors, const float* skip_or_null,
+                bool nesterov, const float* gradients, float* velocities,
+                float* parameters) override {
     in_packs(count, aligned(gradients, velocities, parameters),
              [&]<int kSize>(std::int64_t begin, std::int64_t packs) {
                const float* g = gradients + begin;
@@ -138,18 +146,34 @@ class CudaOptimizerKernels final : public OptimizerKernels {
                  kernel = sgd_all<kSize, Momentum::kNesterov>;
                }
                launch(device_, "sgd", kernel, blocks_for(device_, packs), kThreads, packs, factors,
-                      g, v, p);
+                      skip_or_null, g, v, p);
              });
   }
 
-  void adam_step(std::int64_t count, const AdamFactors* factors, const float* gradients,
-                 float* means, float* squares, float* parameters) override {
+  void adam_step(std::int64_t count, const AdamFactors* factors, const float* skip_or_null,
+                 const float* gradients, float* means, float* squares, float* parameters) override {
     in_packs(count, aligned(gradients, means, squares, parameters),
              [&]<int kSize>(std::int64_t begin, std::int64_t packs) {
                launch(device_, "adam", adam_all<kSize>, blocks_for(device_, packs), kThreads, packs,
-                      factors, gradients + begin, means + begin, squares + begin,
+                      factors, skip_or_null, gradients + begin, means + begin, squares + begin,
                       parameters + begin);
              });
+  }
+
+  void restore(std::int64_t count, const float* skip, const float* saved, float* values) override {
+    cuda::restore(device_, count, skip, saved, values);
+  }
+  void begin_scaled_step(const LossScaleState* state, const LossScaleStep* step, float* gradient,
+                         float* not_finite) override {
+    cuda::begin_scaled_step(device_, state, step, gradient, not_finite);
+  }
+  void unscale(std::int64_t count, const LossScaleState* state, const LossScaleStep* step,
+               float* gradients, float* not_finite) override {
+    cuda::unscale(device_, count, state, step, gradients, not_finite);
+  }
+  void move_loss_scale(const LossScaleRule& rule, const float* not_finite,
+                       LossScaleState* state) override {
+    cuda::move_loss_scale(device_, rule, not_finite, state);
   }
 
   void move_averages(std::span<const AveragedValues> averages, double decay) override {

@@ -18,7 +18,7 @@ class ResidentImages {
   ResidentImages(Backend& backend, const Dataset& dataset, const ImageTransform& transform,
                  std::uint64_t seed, std::size_t samples);
 
-  /// Makes the micro-batch's images: [size, H, W, C], f32 or bf16.
+  /// Makes the micro-batch's images: [size, H, W, C], f32, bf16 or f16.
   void make(const MicroBatch& batch, const Tensor& images) const;
 
  private:

@@ -29,8 +29,8 @@ struct BatchNormOptions {
 /// unbiased). A batch with a single value per channel is an Error; an empty one changes nothing. In
 /// evaluation the running statistics are used; without them, those of the local batch.
 ///
-/// Input and result are f32 or bf16; statistics and parameters are not. For backward it keeps the
-/// input, 2 C + 1 doubles and, with ReLU, the result.
+/// Input and result are f32, bf16 or f16; statistics and parameters are not. For backward it keeps
+/// the input, 2 C + 1 doubles and, with ReLU, the result.
 class BatchNorm : public Module {
  public:
   BatchNorm(Backend& backend, std::int64_t channels, BatchNormOptions options = {});

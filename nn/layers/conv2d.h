@@ -11,7 +11,7 @@ struct Conv2dLayerOptions {
   std::int64_t padding = 0;
   bool bias = true;
   Initialisation initialisation = Initialisation::kUniform;
-  /// The input is converted to this type, f32 or bf16, and the result has it.
+  /// The input is converted to this type, f32, bf16 or f16, and the result has it.
   DType compute_type = DType::kF32;
 };
 

@@ -30,7 +30,7 @@ struct ModelOptions {
   std::int64_t channels = 3;
   /// Batch norm over the global batch (needs a communicator) instead of each rank's own.
   bool sync_batch_norm = false;
-  /// Of activations up to the last pooling: f32 or bf16. Parameters are f32 either way.
+  /// Of activations up to the last pooling: f32, bf16 or f16. Parameters are f32 either way.
   DType compute_type = DType::kF32;
   /// Whether small_cnn has its two dropout layers.
   bool dropout = true;

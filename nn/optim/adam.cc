@@ -65,8 +65,8 @@ void Adam::update(std::int64_t begin, std::int64_t end) {
   for_each_part(ranges_, begin, end,
                 [&](const OptimizerRange& range, std::int64_t first, std::int64_t count) {
                   const auto index = static_cast<std::size_t>(&range - ranges_.data());
-                  kernels.adam_step(count, factors_.at(index), gradients + first, means + first,
-                                    squares + first, values + first);
+                  kernels.adam_step(count, factors_.at(index), skip(), gradients + first,
+                                    means + first, squares + first, values + first);
                 });
 }
 

@@ -167,13 +167,26 @@ void Muon::update(std::int64_t begin, std::int64_t end) {
   for_each_part(other_ranges_, begin, end,
                 [&](const OptimizerRange& range, std::int64_t first, std::int64_t count) {
                   const auto index = static_cast<std::size_t>(&range - other_ranges_.data());
-                  kernels.sgd_step(
-                      count, other_factors_.at(index), options_.others.nesterov, gradients + first,
-                      options_.others.momentum > 0 ? velocities + first : nullptr, values + first);
+                  kernels.sgd_step(count, other_factors_.at(index), skip(),
+                                   options_.others.nesterov, gradients + first,
+                                   options_.others.momentum > 0 ? velocities + first : nullptr,
+                                   values + first);
                 });
 }
 
 void Muon::update_matrix(std::size_t index) {
+  const FlatView& view = matrices_[index];
+  const std::array changed{Tensor::view_of(velocities_, view.offset, {view.count}), view.parameter};
+  std::vector<Tensor> saved;
+  if (skip() != nullptr)
+    for (const Tensor& tensor : changed) saved.push_back(copy_of(tensor));
+  move_matrix(index);
+  for (std::size_t i = 0; i < saved.size(); ++i)
+    view.parameter.backend().optimizer().restore(view.count, skip(), saved[i].data<const float>(),
+                                                 changed[i].data<float>());
+}
+
+void Muon::move_matrix(std::size_t index) {
   const FlatView& view = matrices_[index];
   const MuonFactors* const factors = matrix_factors_.at(index);
   const Shape& shape = view.parameter.shape();

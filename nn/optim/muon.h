@@ -51,6 +51,7 @@ class Muon : public Optimizer {
   };
 
   void update_matrix(std::size_t index);
+  void move_matrix(std::size_t index);  // whether or not the step is skipped
 
   MuonOptions options_;
   std::vector<FlatView> matrices_;

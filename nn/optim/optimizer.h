@@ -15,6 +15,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "nn/checkpoint/named_tensors.h"
@@ -55,6 +56,9 @@ class Optimizer {
   virtual void begin_step(double learning_rate) = 0;
   /// A further factor of the learning rate of the stem's bias (ParameterKind::kStem), from now on.
   virtual void set_stem_factor(double factor) { stem_factor_ = factor; }
+  /// From now on update() leaves parameters and state as they are whenever this word (f32 [1], on
+  /// the same backend) is not 0 as its kernels come to it; the step counts all the same.
+  virtual void skip_when(Tensor word) { skip_ = std::move(word); }
   /// Updates elements [begin, end) of the flat parameters from their gradients, which it leaves as
   /// they are; each element once per step.
   virtual void update(std::int64_t begin, std::int64_t end) = 0;
@@ -84,6 +88,8 @@ class Optimizer {
   double rate_factor(const OptimizerRange& range) const {
     return range.stem ? range.rate_factor * stem_factor_ : range.rate_factor;
   }
+  /// For kernels; null: steps are never skipped.
+  const float* skip() const { return skip_.defined() ? skip_.data<const float>() : nullptr; }
   /// f32 beside the flat parameters, zeros.
   Tensor make_state() const;
   /// Views of `flat` as "PREFIX.NAME" of each parameter in `views`.
@@ -93,6 +99,7 @@ class Optimizer {
  private:
   FlatParameters parameters_;
   double stem_factor_ = 1;
+  Tensor skip_;
 };
 
 /// `views` ascend; neighbours that are alike become one range, with the padding between them

@@ -50,9 +50,9 @@ void Sgd::update(std::int64_t begin, std::int64_t end) {
   for_each_part(ranges_, begin, end,
                 [&](const OptimizerRange& range, std::int64_t first, std::int64_t count) {
                   const auto index = static_cast<std::size_t>(&range - ranges_.data());
-                  kernels.sgd_step(count, factors_.at(index), options_.nesterov, gradients + first,
-                                   velocities == nullptr ? nullptr : velocities + first,
-                                   values + first);
+                  kernels.sgd_step(
+                      count, factors_.at(index), skip(), options_.nesterov, gradients + first,
+                      velocities == nullptr ? nullptr : velocities + first, values + first);
                 });
 }
 

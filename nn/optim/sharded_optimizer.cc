@@ -45,6 +45,10 @@ void ShardedOptimizer::set_stem_factor(double factor) {
   for (const Shard& shard : shards_) shard.optimizer->set_stem_factor(factor);
 }
 
+void ShardedOptimizer::skip_when(Tensor word) {
+  for (const Shard& shard : shards_) shard.optimizer->skip_when(word);
+}
+
 void ShardedOptimizer::update(std::int64_t begin, std::int64_t end) {
   for (const Shard& shard : shards_)
     if (shard.part.begin == begin && shard.part.end == end) shard.optimizer->update(0, end - begin);

@@ -122,7 +122,7 @@ Result<StepTotals> GradientReducer::wait_for_totals() {
   return StepTotals{.samples = sums_[0], .loss = sums_[1], .stop_votes = sums_[2]};
 }
 
-Status GradientReducer::finish(const Update& update) {
+Status GradientReducer::finish(const Update& update, const std::function<void()>& summed) {
   Result<StepTotals> result = totals();
   DLAUNCH_RETURN_IF_ERROR(result.status());
   totals_ = {};
@@ -134,12 +134,14 @@ Status GradientReducer::finish(const Update& update) {
     if (exchanging_) exchange_->updated(bucket);
   };
   const bool settled = !exchanging_ || !order_.empty();
+  const bool one_by_one = settled && !summed;
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     if (exchanging_) DLAUNCH_RETURN_IF_ERROR(wait_for(bucket));
-    if (settled) hand_out(bucket);
+    if (one_by_one) hand_out(bucket);
   }
-  if (!settled) {
-    DLAUNCH_RETURN_IF_ERROR(settle_order());
+  if (!settled) DLAUNCH_RETURN_IF_ERROR(settle_order());
+  if (!one_by_one) {
+    if (summed && samples > 0) summed();
     for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) hand_out(bucket);
   }
   DLAUNCH_RETURN_IF_ERROR(exchange_->finish());

@@ -88,14 +88,16 @@ class GradientReducer {
   /// Ends the step: hands every bucket to `update` as soon as it is summed, while later ones are
   /// still on their way; not if there was no sample on any rank. Ranges that were never marked are
   /// summed too.
-  Status finish(const Update& update);
+  /// `summed`, if given, is called once before the first update, and then not before all buckets
+  /// are summed.
+  Status finish(const Update& update, const std::function<void()>& summed = {});
 
   /// After exchange_totals(), instead of all else: the step was done by repeating one that was
   /// recorded, with all its collectives.
   Status finish_repeated();
 
   /// The parts of the flat arrays that `update` is called with, on this rank: everything, or with
-  /// kShard its share. Final from the first call of `update` on.
+  /// kShard its share. Final from the first call of `summed` or `update` on.
   std::vector<FlatSpan> updated_here() const;
   /// The order in which ranges become ready; empty before the first step of several ranks.
   const std::vector<std::size_t>& order() const { return order_; }

@@ -25,7 +25,7 @@ class OpTest : public testing::Test {
   reference::Array random_array(const Shape& shape) {
     return reference::random_array(shape, random_);
   }
-  /// Random values that are exact in bf16.
+  /// Random values that are exact in bf16, and in f16 but for the last bits of tiny ones.
   reference::Array random_bf16(const Shape& shape) {
     reference::Array array = random_array(shape);
     for (double& value : array.values) {

@@ -218,6 +218,38 @@ TEST(GradientReducer, LeavesGradientsAloneIfNoRankHadASample) {
   });
 }
 
+TEST(GradientReducer, ShowsAllSumsBeforeTheFirstUpdateIfAskedTo) {
+  for (const GradientExchange exchange : {GradientExchange::kAllReduce, GradientExchange::kShard})
+    for (const int ranks : {1, 2, 3})
+      run_threads_as_ranks(ranks, [&](Communicator& world) {
+        std::vector<float> gradients(72);
+        std::vector<float> parameters(72);
+        GradientReducer reducer(world, gradients, ranges_with_gaps({7, 1, 40, 13}),
+                                {.limits = {.bytes = 64, .first_bytes = 16},
+                                 .exchange = exchange,
+                                 .parameters = parameters});
+        for (int step = 0; step < 3; ++step) {  // the first one is another
+          std::ranges::fill(gradients, 1.0F);
+          const double samples = step == 2 ? 0 : 1;
+          reducer.begin(true, {samples, 0, 0});
+          for (std::size_t range = 4; range-- > 0;) reducer.mark_ready(range);
+          std::vector<FlatSpan> shown;
+          std::vector<FlatSpan> updated;
+          const auto summed = [&] {
+            EXPECT_TRUE(shown.empty() && updated.empty()) << "once, before the updates";
+            shown = reducer.updated_here();
+            for (const FlatSpan span : shown)
+              for (std::size_t i = span.begin; i < span.end; ++i)
+                EXPECT_EQ(gradients[i], static_cast<float>(ranks));
+          };
+          ASSERT_TRUE(
+              reducer.finish([&](FlatSpan span, double) { updated.push_back(span); }, summed).ok());
+          EXPECT_EQ(shown, updated);
+          EXPECT_EQ(shown.empty(), samples == 0);
+        }
+      });
+}
+
 TEST(GradientReducer, ExchangesTotalsBeforeTheStepIfAskedTo) {
   run_threads_as_ranks(3, [](Communicator& inner) {
     CountingCommunicator world(inner);

@@ -56,6 +56,24 @@ TEST(TrainConfig, CountsTheSamplesOfAStep) {
   }
 }
 
+TEST(TrainConfig, ScalesLossesByDefaultWithFp16Only) {
+  const auto scaling = [](const char* train) {
+    return read(R"({"train": )" + std::string(train) + "}").loss_scaling;
+  };
+  EXPECT_FALSE(scaling("{}").enabled);
+  EXPECT_FALSE(scaling(R"({"compute_type": "bf16"})").enabled);
+  EXPECT_FALSE(scaling(R"({"compute_type": "fp16", "loss_scaling": "none"})").enabled);
+  const LossScaling standard = scaling(R"({"compute_type": "fp16"})");
+  EXPECT_TRUE(standard.enabled && !standard.fixed);
+  EXPECT_EQ(standard.scale, 65536);
+  EXPECT_EQ(standard.growth_steps, 2000U);
+  const LossScaling fixed = scaling(R"({"loss_scaling": "fixed", "loss_scale": 128})");
+  EXPECT_TRUE(fixed.enabled && fixed.fixed);
+  EXPECT_EQ(fixed.scale, 128);
+  EXPECT_THAT(refusal(R"({"train": {"loss_scale": 0.5}})"), HasSubstr("train.loss_scale"));
+  EXPECT_THAT(refusal(R"({"train": {"loss_scaling": "static"}})"), HasSubstr("\"dynamic\""));
+}
+
 TEST(TrainConfig, RefusesWhatCannotBe) {
   EXPECT_EQ(refusal(R"({"train": {"optimzer": 1}})"), "c.json: train.optimzer: unknown key");
   EXPECT_EQ(refusal(R"({"optimzer": {}})"),

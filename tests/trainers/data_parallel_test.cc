@@ -96,7 +96,7 @@ nn::Tensor summed_loss(Network& network, nn::Backend& backend, const Images& ima
       std::span<const std::int32_t>(images.labels));
 }
 
-std::vector<float> copy_of(const nn::Tensor& tensor) {
+std::vector<float> values_of(const nn::Tensor& tensor) {
   const auto values = tensor.values<float>();
   return {values.begin(), values.end()};
 }
@@ -125,7 +125,7 @@ std::vector<float> train_alone(const Case& how, unsigned seed) {
       gradient /= static_cast<float>(samples);
     optimizer.step(0.1);
   }
-  return copy_of(parameters.values);
+  return values_of(parameters.values);
 }
 
 /// The same on one of several ranks, through the engine.
@@ -178,7 +178,7 @@ std::vector<float> train_together(const Case& how, unsigned seed, Communicator& 
     const std::size_t once = step == 0 ? 2 : 0;
     EXPECT_EQ(counted.collectives(), world.size() == 1 ? once / 2 : buckets_before + 1 + once);
   }
-  return copy_of(parameters.values);
+  return values_of(parameters.values);
 }
 
 void expect_same_parameters(const Case& how, unsigned seed) {

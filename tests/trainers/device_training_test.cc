@@ -1,103 +1,12 @@
-// Training on a device, which here is a fake one: its kernels run later than they are started, the
-// host cannot see its memory, and collectives on it take streams of their own.
-#include <filesystem>
-#include <sstream>
+// Training on a device, compared with training on the CPU.
+#include "tests/trainers/device_training.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include "nn/cpu/cpu_backend.h"
-#include "runtime/device/device_communicator.h"
-#include "tests/support/thread_ranks.h"
-#include "tests/trainers/fake_gpu.h"
-#include "trainers/trainer.h"
 
 namespace dlaunch::testing {
 namespace {
 
 using ::testing::HasSubstr;
-
-enum class On { kCpu, kDevice, kDeviceWithGraphs };
-
-class DeviceTraining : public ::testing::Test {
- protected:
-  void SetUp() override {
-    directory_ = (std::filesystem::temp_directory_path() / "dlaunch-device-XXXXXX").string();
-    ASSERT_NE(mkdtemp(directory_.data()), nullptr);
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
-  /// Full steps of 16 samples, and one of 3 at the end of an epoch, which leaves ranks without any.
-  nlohmann::json config(const nlohmann::json& changes) const {
-    nlohmann::json json = {
-        {"data",
-         {{"set", "synthetic"},
-          {"synthetic", {{"classes", 3}, {"train_size", 67}, {"test_size", 6}}}}},
-        {"model", {{"name", "small_cnn"}}},
-        {"optimizer", {{"learning_rate", 0.01}, {"momentum", 0.5}}},
-        {"ema", {{"decay", 0.9}, {"every", 2}}},
-        {"parallel", {{"bucket_mib", 0.1}, {"first_bucket_mib", 0.01}}},
-        {"train", {{"epochs", 2}, {"global_batch_size", 16}, {"accumulation_steps", 2}}},
-        {"output",
-         {{"directory", directory_}, {"progress", "none"}, {"tensorboard", ""}, {"log_every", 3}}}};
-    json.merge_patch(changes);
-    return json;
-  }
-
-  struct Outcome {
-    std::vector<float> parameters;  // of rank 0
-    Summary summary;
-    int repeats = 0;  // of steps that were recorded
-    std::string screen;
-  };
-
-  /// Trains on `ranks` threads.
-  Outcome train(int ranks, On where, const nlohmann::json& changes = nlohmann::json::object(),
-                DevicePathKind path = DevicePathKind::kIpc) const {
-    const TrainConfig wanted = read_train_config(config(changes), "test");
-    Outcome outcome;
-    std::ostringstream screen;
-    ThreadWorld network(ranks);
-    run_threads_as_ranks(network, ranks, [&](Communicator& world) {
-      std::shared_ptr<FakeDevice> device;
-      std::unique_ptr<Communicator> on_device;
-      std::unique_ptr<nn::Backend> backend;
-      std::string no_graphs;
-      if (where == On::kCpu) {
-        backend = nn::make_cpu_backend();
-      } else {
-        device = std::make_shared<FakeDevice>();
-        backend = make_fake_gpu(device);
-        on_device = make_device_communicator(world.split(0, world.rank()).value_or_throw(), device,
-                                             {.path = path, .memory = {.slot_bytes = 1 << 16}})
-                        .value_or_throw();
-        if (where == On::kDevice) no_graphs = "this test wants none";
-      }
-      {
-        Trainer trainer(
-            wanted,
-            {.world = on_device ? *on_device : world, .backend = *backend, .no_graphs = no_graphs},
-            {.out = screen}, {});
-        const Summary summary = trainer.run();
-        if (world.rank() == 0)
-          outcome = {trainer.parameters().values.host_values<float>(), summary,
-                     device == nullptr ? 0 : device->replays(), ""};
-      }
-      on_device.reset();  // before the stream that it used
-    });
-    outcome.screen = screen.str();
-    return outcome;
-  }
-
-  std::vector<nlohmann::json> metrics() const {
-    std::vector<nlohmann::json> lines;
-    std::ifstream file(directory_ + "/metrics.jsonl");
-    for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
-    return lines;
-  }
-
-  std::string directory_;
-};
 
 TEST_F(DeviceTraining, GivesTheParametersOfTheCpu) {
   const Outcome cpu = train(2, On::kCpu);

@@ -85,6 +85,20 @@ TEST_F(DtrainOnCuda, LearnsTheSameOnEveryPathAndWithShards) {
   }
 }
 
+TEST_F(DtrainOnCuda, LearnsInFp16AsInFp32) {
+  ASSERT_EQ(train(2, "cuda", {}).exit_code, kExitOk);
+  const double loss = last_loss();
+  for (const std::string gradients : {"all_reduce", "shard"}) {
+    SCOPED_TRACE(gradients);
+    const CompletedProcess process =
+        train(2, "cuda",
+              {"--set", "train.compute_type=fp16", "--set", "train.loss_scale=1048576", "--set",
+               "parallel.gradients=" + gradients});
+    EXPECT_EQ(process.exit_code, kExitOk) << process.error;
+    EXPECT_NEAR(last_loss(), loss, 0.05);
+  }
+}
+
 TEST_F(DtrainOnCuda, RefusesNcclWhereRanksShareAGpuAndCompressedGradientsInOneLine) {
   const int ranks = nn::cuda_devices() + 1;
   const CompletedProcess forced = train(ranks, "cuda", {"--set", "parallel.device_path=nccl"});

@@ -98,6 +98,7 @@ TEST_F(Dtrain, RefusesBadInputWithOneLineAndItsExitCode) {
        kExitUsage,
        "train.epoch: unknown key; did you mean train.epochs?"},
       {{"--set", "train.device=cuda"}, kExitUsage, "train.device: "},
+      {{"--set", "train.compute_type=fp16"}, kExitUsage, "train.compute_type: \"fp16\" is for "},
       {{"--set", "train.global_batch_size=1", "--set", "train.batch_size_per_rank=0"},
        kExitUsage,
        "train.global_batch_size: 1 is less than 2 ranks"},

@@ -118,15 +118,33 @@ class FakeOptimizer final : public OptimizerKernels {
  public:
   FakeOptimizer(FakeQueue& queue, OptimizerKernels& inner) : queue_(queue), inner_(inner) {}
 
-  void sgd_step(std::int64_t count, const SgdFactors* factors, bool nesterov,
-                const float* gradients, float* velocities, float* parameters) override {
+  void sgd_step(std::int64_t count, const SgdFactors* factors, const float* skip_or_null,
+                bool nesterov, const float* gradients, float* velocities,
+                float* parameters) override {
     queue_([=, this] {
-      inner_.sgd_step(count, factors, nesterov, gradients, velocities, parameters);
+      inner_.sgd_step(count, factors, skip_or_null, nesterov, gradients, velocities, parameters);
     });
   }
-  void adam_step(std::int64_t count, const AdamFactors* factors, const float* gradients,
-                 float* means, float* squares, float* parameters) override {
-    queue_([=, this] { inner_.adam_step(count, factors, gradients, means, squares, parameters); });
+  void adam_step(std::int64_t count, const AdamFactors* factors, const float* skip_or_null,
+                 const float* gradients, float* means, float* squares, float* parameters) override {
+    queue_([=, this] {
+      inner_.adam_step(count, factors, skip_or_null, gradients, means, squares, parameters);
+    });
+  }
+  void restore(std::int64_t count, const float* skip, const float* saved, float* values) override {
+    queue_([=, this] { inner_.restore(count, skip, saved, values); });
+  }
+  void begin_scaled_step(const LossScaleState* state, const LossScaleStep* step, float* gradient,
+                         float* not_finite) override {
+    queue_([=, this] { inner_.begin_scaled_step(state, step, gradient, not_finite); });
+  }
+  void unscale(std::int64_t count, const LossScaleState* state, const LossScaleStep* step,
+               float* gradients, float* not_finite) override {
+    queue_([=, this] { inner_.unscale(count, state, step, gradients, not_finite); });
+  }
+  void move_loss_scale(const LossScaleRule& rule, const float* not_finite,
+                       LossScaleState* state) override {
+    queue_([=, this] { inner_.move_loss_scale(rule, not_finite, state); });
   }
   void move_averages(std::span<const AveragedValues> averages, double decay) override {
     queue_([=, this, all = std::vector<AveragedValues>(averages.begin(), averages.end())] {

@@ -1,9 +1,10 @@
-// Activations in bf16: every operation against its reference in double, and training.
+// Activations in bf16 and f16: every operation against its reference in double, and training.
 #include <algorithm>
 #include <cmath>
 #include <functional>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "nn/core/flat_parameters.h"
@@ -19,32 +20,60 @@ namespace {
 
 using reference::Array;
 
-// bf16 has 8 bits of mantissa: a rounding changes a value by up to 2^-9 of it. Results are rounded
-// once, gradients travel through a few roundings.
+// bf16 has 8 bits of mantissa: a rounding changes a value by up to 2^-9 of it; f16 has 11, so it
+// does as well wherever values are not tiny. Results are rounded once, gradients travel through a
+// few roundings.
 constexpr double kTolerance = 0x1p-6;
 
-Tensor as_bf16(const Tensor& x) {
-  return convert(x, DType::kBF16);
-}
 Tensor as_f32(const Tensor& x) {
   return convert(x, DType::kF32);
 }
 
-class Bf16Test : public OpTest {
+std::string name_of(DType dtype) {
+  return dtype == DType::kF16 ? "F16" : "BF16";
+}
+
+class SixteenBitTest : public OpTest {
  protected:
   void SetUp() override {
-    if (!backend_->computes_in(DType::kBF16))
-      GTEST_SKIP() << "this device does not multiply in bf16";
+    if (!backend_->computes_in(type()))
+      GTEST_SKIP() << "this device does not compute in " << to_string(type());
   }
+  virtual DType type() const = 0;
+  Tensor narrow(const Tensor& x) const { return convert(x, type()); }
 };
 
-TEST_F(Bf16Test, ConversionRoundsToNearestEvenAndKeepsWhatIsNoNumber) {
-  const std::vector<float> x{1.0F, 1.00390625F, 1.01171875F, -3.1415927F, INFINITY, NAN, 0.0F};
-  const Tensor rounded = as_bf16(Tensor::from<float>(*backend_, {7}, x));
-  const auto bits = rounded.host_values<BFloat16>();
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    if (std::isnan(x[i])) continue;  // there are many
-    EXPECT_EQ(bits[i].bits, BFloat16::from_float(x[i])) << x[i];
+/// Of each type, nothing else.
+class SixteenBits : public SixteenBitTest, public testing::WithParamInterface<DType> {
+ protected:
+  DType type() const override { return GetParam(); }
+};
+
+constexpr auto kTypes = {DType::kBF16, DType::kF16};
+const auto kTypeName = [](const testing::TestParamInfo<DType>& info) {
+  return name_of(info.param);
+};
+INSTANTIATE_TEST_SUITE_P(Types, SixteenBits, testing::ValuesIn(kTypes), kTypeName);
+
+TEST_P(SixteenBits, ConversionRoundsToNearestEvenAndKeepsWhatIsNoNumber) {
+  // Ties of either type, and what f16 overflows from or has as a subnormal number.
+  const std::vector<float> x{
+      1.0F,     1.00390625F, 1.01171875F, -3.1415927F,    INFINITY,  NAN,
+      0.0F,     65519.0F,    65520.0F,    0x1.002p0F,     -7e8F,     0x1p-24F,
+      0x1p-25F, 0x1.8p-24F,  1e-5F,       -0x1.002002p0F, 0x1.006p0F};
+  const Tensor rounded =
+      narrow(Tensor::from<float>(*backend_, {static_cast<std::int64_t>(x.size())}, x));
+  const auto check = [&]<typename T>() {
+    const auto bits = rounded.host_values<T>();
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      if (std::isnan(x[i])) continue;  // there are many
+      EXPECT_EQ(bits[i].bits, T::from_float(x[i])) << x[i];
+    }
+  };
+  if (type() == DType::kF16) {
+    check.operator()<Float16>();
+  } else {
+    check.operator()<BFloat16>();
   }
   EXPECT_TRUE(std::isnan(as_f32(rounded).host_values<float>()[5]));
 }
@@ -54,10 +83,14 @@ struct ConvCase {
   std::int64_t stride, padding;
 };
 
-class Bf16Convolutions : public Bf16Test, public testing::WithParamInterface<ConvCase> {};
+class Convolutions : public SixteenBitTest,
+                     public testing::WithParamInterface<std::tuple<DType, ConvCase>> {
+ protected:
+  DType type() const override { return std::get<DType>(GetParam()); }
+};
 
-TEST_P(Bf16Convolutions, EqualTheReferenceWithinTheirPrecision) {
-  const ConvCase& param = GetParam();
+TEST_P(Convolutions, EqualTheReferenceWithinTheirPrecision) {
+  const ConvCase& param = std::get<ConvCase>(GetParam());
   // A gradient is the sum of many products of which one factor was rounded.
   const double terms = static_cast<double>(
       std::max({param.weights.size() / param.weights[0], param.weights.size() / param.weights[3],
@@ -66,7 +99,7 @@ TEST_P(Bf16Convolutions, EqualTheReferenceWithinTheirPrecision) {
   reference::check_operation(
       *backend_,
       [&](const std::vector<Tensor>& in) {
-        return as_f32(conv2d(as_bf16(in[0]), in[1], in[2], {param.stride, param.padding}));
+        return as_f32(conv2d(narrow(in[0]), in[1], in[2], {param.stride, param.padding}));
       },
       [&](const std::vector<Array>& in) {
         return reference::conv2d(in[0], in[1], &in[2], param.stride, param.padding);
@@ -75,22 +108,24 @@ TEST_P(Bf16Convolutions, EqualTheReferenceWithinTheirPrecision) {
       tolerance);
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, Bf16Convolutions,
-                         testing::Values(ConvCase{{2, 6, 5, 3}, {4, 3, 3, 3}, 1, 0},
-                                         ConvCase{{2, 5, 5, 5}, {7, 3, 3, 5}, 1, 1},
-                                         ConvCase{{1, 5, 5, 16}, {33, 3, 3, 16}, 2, 1},
-                                         ConvCase{{2, 5, 5, 32}, {32, 1, 1, 32}, 2, 0},
-                                         ConvCase{{1, 3, 3, 32}, {32, 3, 3, 32}, 1, 1},
-                                         ConvCase{{0, 4, 4, 16}, {16, 3, 3, 16}, 1, 1}));
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, Convolutions,
+    testing::Combine(testing::ValuesIn(kTypes),
+                     testing::Values(ConvCase{{2, 6, 5, 3}, {4, 3, 3, 3}, 1, 0},
+                                     ConvCase{{2, 5, 5, 5}, {7, 3, 3, 5}, 1, 1},
+                                     ConvCase{{1, 5, 5, 16}, {33, 3, 3, 16}, 2, 1},
+                                     ConvCase{{2, 5, 5, 32}, {32, 1, 1, 32}, 2, 0},
+                                     ConvCase{{1, 3, 3, 32}, {32, 3, 3, 32}, 1, 1},
+                                     ConvCase{{0, 4, 4, 16}, {16, 3, 3, 16}, 1, 1})));
 
-TEST_F(Bf16Test, AConvolutionOfManyChannelsOntoFewPixelsHasTheReferencesWeightGradient) {
+TEST_P(SixteenBits, AConvolutionOfManyChannelsOntoFewPixelsHasTheReferencesWeightGradient) {
   const Array x = random_bf16({2, 5, 4, 256});
   const Array dy = random_bf16({2, 3, 2, 256});
   Tensor weights = Tensor::zeros(*backend_, {256, 3, 3, 256});
   weights.set_requires_grad(true);
   for (int pass = 1; pass <= 2; ++pass) {  // gradients are added up
-    backward(conv2d(as_bf16(reference::to_tensor(*backend_, x)), weights, Tensor(), {2, 1}),
-             {.gradient = as_bf16(reference::to_tensor(*backend_, dy))});
+    backward(conv2d(narrow(reference::to_tensor(*backend_, x)), weights, Tensor(), {2, 1}),
+             {.gradient = narrow(reference::to_tensor(*backend_, dy))});
   }
   Array expected = reference::conv2d_weights(x, dy, 2);
   for (double& value : expected.values) value *= 2;
@@ -99,11 +134,11 @@ TEST_F(Bf16Test, AConvolutionOfManyChannelsOntoFewPixelsHasTheReferencesWeightGr
   reference::expect_close(weights.grad(), expected, tolerance, "weights' gradient");
 }
 
-TEST_F(Bf16Test, OtherOperationsEqualTheirReferences) {
+TEST_P(SixteenBits, OtherOperationsEqualTheirReferences) {
   const auto check = [&](const std::function<Tensor(const Tensor&)>& operation,
                          const std::function<Array(const Array&)>& plain) {
     reference::check_operation(
-        *backend_, [&](const std::vector<Tensor>& in) { return as_f32(operation(as_bf16(in[0]))); },
+        *backend_, [&](const std::vector<Tensor>& in) { return as_f32(operation(narrow(in[0]))); },
         [&](const std::vector<Array>& in) { return plain(in[0]); }, {random_bf16({3, 6, 4, 19})},
         random_, kTolerance);
   };
@@ -120,7 +155,7 @@ TEST_F(Bf16Test, OtherOperationsEqualTheirReferences) {
   check([](const Tensor& x) { return global_avg_pool(x); }, reference::global_avg_pool);
 }
 
-TEST_F(Bf16Test, MaxPoolEqualsItsReference) {
+TEST_P(SixteenBits, MaxPoolEqualsItsReference) {
   Array x({2, 6, 4, 19});  // integers, no two of a window the same
   for (std::int64_t i = 0; i < x.shape.size(); ++i) {
     const std::int64_t column = i / 19 % 4;
@@ -129,18 +164,18 @@ TEST_F(Bf16Test, MaxPoolEqualsItsReference) {
                                   column % 2 - 120);
   }
   reference::check_operation(
-      *backend_, [](const std::vector<Tensor>& in) { return as_f32(max_pool2d(as_bf16(in[0]))); },
+      *backend_, [&](const std::vector<Tensor>& in) { return as_f32(max_pool2d(narrow(in[0]))); },
       [](const std::vector<Array>& in) { return reference::max_pool2d(in[0], 2, 2, 0); }, {x},
       random_, kTolerance);
 }
 
-TEST_F(Bf16Test, MaxPoolGivesWhatItGivesInF32) {
+TEST_P(SixteenBits, MaxPoolGivesWhatItGivesInF32) {
   for (const Pool2dOptions& options :
        {Pool2dOptions{.kernel = 2}, {.kernel = 3, .stride = 2, .padding = 1}}) {
     Array x({3, 6, 8, 70});  // with equal values in windows
     for (double& value : x.values) value = static_cast<double>(random_() % 64) - 32;
     std::vector<std::vector<float>> results;
-    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const DType dtype : {DType::kF32, type()}) {
       Tensor input = reference::to_tensor(*backend_, x);
       input.set_requires_grad(true);
       const Tensor y = as_f32(max_pool2d(convert(input, dtype), options));
@@ -156,16 +191,17 @@ TEST_F(Bf16Test, MaxPoolGivesWhatItGivesInF32) {
   }
 }
 
-TEST_F(Bf16Test, ExtremeValuesFareAsInF32) {
+TEST_P(SixteenBits, ExtremeValuesFareAsInF32) {
   // With a quiet NaN of either sign, and the least number that is not zero.
+  const float least = type() == DType::kF16 ? 0x1p-24F : 0x1p-133F;
   const std::vector<float> x{
-      1,  -NAN,      3,     2,  -INFINITY, -INFINITY,  -INFINITY, -INFINITY, 0.0F, INFINITY,
-      -1, -INFINITY, -0.0F, -2, 0x1p-133F, -0x1p-133F, NAN,       -INFINITY, -NAN, 5};
+      1,  -NAN,      3,     2,  -INFINITY, -INFINITY, -INFINITY, -INFINITY, 0.0F, INFINITY,
+      -1, -INFINITY, -0.0F, -2, least,     -least,    NAN,       -INFINITY, -NAN, 5};
   const Tensor exact = Tensor::from<float>(*backend_, {5, 2, 2, 1}, x);
   for (const auto& operation : {+[](const Tensor& in) { return relu(in); },
                                 +[](const Tensor& in) { return max_pool2d(in, {2}); }}) {
     const auto expected = operation(exact).host_values<float>();
-    const auto y = as_f32(operation(as_bf16(exact))).host_values<float>();
+    const auto y = as_f32(operation(narrow(exact))).host_values<float>();
     for (std::size_t i = 0; i < y.size(); ++i) {
       const bool same = y[i] == expected[i] || (std::isnan(y[i]) && std::isnan(expected[i]));
       EXPECT_TRUE(same) << i << ": " << y[i] << ", not " << expected[i];
@@ -173,18 +209,18 @@ TEST_F(Bf16Test, ExtremeValuesFareAsInF32) {
   }
 }
 
-TEST_F(Bf16Test, DropoutDropsWhatItDropsInF32) {
+TEST_P(SixteenBits, DropoutDropsWhatItDropsInF32) {
   const Array x = random_bf16({7, 100});
   Generator generator(seed_);
   Generator same(seed_);
   const Tensor exact = dropout(reference::to_tensor(*backend_, x), 0.5, generator);
-  const Tensor rounded = as_f32(dropout(as_bf16(reference::to_tensor(*backend_, x)), 0.5, same));
+  const Tensor rounded = as_f32(dropout(narrow(reference::to_tensor(*backend_, x)), 0.5, same));
   const auto expected = exact.host_values<float>();
   const auto actual = rounded.host_values<float>();
   for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(actual[i], expected[i]);  // doubled
 }
 
-TEST_F(Bf16Test, BatchNormKeepsItsStatisticsInDouble) {
+TEST_P(SixteenBits, BatchNormKeepsItsStatisticsInDouble) {
   const Shape shape{9, 5, 7, 21};
   Array x = random_bf16(shape);
   for (double& value : x.values) value = 8 * value + 40;  // far from 0
@@ -195,8 +231,8 @@ TEST_F(Bf16Test, BatchNormKeepsItsStatisticsInDouble) {
   Tensor input = reference::to_tensor(*backend_, x);
   input.set_requires_grad(true);
   BatchNorm layer(*backend_, shape[-1]);
-  const Tensor output = layer.forward(as_bf16(input));
-  backward(output, {.gradient = as_bf16(reference::to_tensor(*backend_, dy))});
+  const Tensor output = layer.forward(narrow(input));
+  backward(output, {.gradient = narrow(reference::to_tensor(*backend_, dy))});
 
   BatchNormReference expected{.channels = static_cast<std::size_t>(shape[-1])};
   expected.forward(x.values);
@@ -219,27 +255,33 @@ struct LinearShape {
   std::int64_t rows, in, out;
 };
 
-class Bf16Linear : public Bf16Test, public testing::WithParamInterface<LinearShape> {};
+class Linears : public SixteenBitTest,
+                public testing::WithParamInterface<std::tuple<DType, LinearShape>> {
+ protected:
+  DType type() const override { return std::get<DType>(GetParam()); }
+};
 
-TEST_P(Bf16Linear, EqualsTheReferenceWithinItsPrecision) {
-  const auto [rows, in, out] = GetParam();
+TEST_P(Linears, EqualTheReferenceWithinTheirPrecision) {
+  const auto [rows, in, out] = std::get<LinearShape>(GetParam());
   const double terms = static_cast<double>(std::max({rows, in, out}));
   reference::check_operation(
-      *backend_, [](const std::vector<Tensor>& t) { return linear(as_bf16(t[0]), t[1], t[2]); },
+      *backend_, [&](const std::vector<Tensor>& t) { return linear(narrow(t[0]), t[1], t[2]); },
       [](const std::vector<Array>& t) { return reference::linear(t[0], t[1], &t[2]); },
       {random_bf16({rows, in}), random_bf16({out, in}), random_array({out})}, random_,
       std::max(1.0, std::sqrt(terms)) * 0x1p-7);
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, Bf16Linear,
-                         testing::Values(LinearShape{1, 1, 1}, LinearShape{4, 7, 5},
-                                         LinearShape{3, 33, 17}, LinearShape{32, 150, 16},
-                                         LinearShape{0, 7, 5}));
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, Linears,
+    testing::Combine(testing::ValuesIn(kTypes),
+                     testing::Values(LinearShape{1, 1, 1}, LinearShape{4, 7, 5},
+                                     LinearShape{3, 33, 17}, LinearShape{32, 150, 16},
+                                     LinearShape{0, 7, 5})));
 
-TEST_F(Bf16Test, LinearOfFactorsExactInBf16IsExact) {
+TEST_P(SixteenBits, LinearOfFactorsThatAreExactIsExact) {
   const Array x = random_bf16({5, 37});
   const Array weights = random_bf16({9, 37});
-  const Tensor y = linear(as_bf16(reference::to_tensor(*backend_, x)),
+  const Tensor y = linear(narrow(reference::to_tensor(*backend_, x)),
                           reference::to_tensor(*backend_, weights), Tensor());
   ASSERT_EQ(y.dtype(), DType::kF32);
   const Array expected = reference::linear(x, weights, nullptr);
@@ -247,13 +289,13 @@ TEST_F(Bf16Test, LinearOfFactorsExactInBf16IsExact) {
   for (std::size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(values[i], expected.values[i], 1e-5);
 }
 
-TEST_F(Bf16Test, MixedTypesAreRefused) {
+TEST_P(SixteenBits, MixedTypesAreRefused) {
   const Tensor x = Tensor::zeros(*backend_, {2, 3});
-  EXPECT_THROW(add(x, as_bf16(x)), Error);
+  EXPECT_THROW(add(x, narrow(x)), Error);
 }
 
 /// A little ResNet on a batch that it learns by heart.
-class Bf16Training : public Bf16Test {
+class SixteenBitTraining : public SixteenBits {
  protected:
   /// The losses of `steps` steps of gradient descent; the peak of memory is theirs.
   std::vector<float> train(DType compute_type, int steps, std::uint64_t* allocations = nullptr,
@@ -286,26 +328,41 @@ class Bf16Training : public Bf16Test {
   }
 };
 
-TEST_F(Bf16Training, LearnsAsInF32) {
+INSTANTIATE_TEST_SUITE_P(Types, SixteenBitTraining, testing::ValuesIn(kTypes), kTypeName);
+
+TEST_P(SixteenBitTraining, LearnsAsInF32) {
   const std::vector<float> exact = train(DType::kF32, 15);
-  const std::vector<float> rounded = train(DType::kBF16, 15);
+  const std::vector<float> rounded = train(type(), 15);
   EXPECT_NEAR(rounded.front(), exact.front(), 0.05 * exact.front());
   EXPECT_LT(exact.back(), 0.5 * exact.front());
   EXPECT_LT(rounded.back(), 0.5 * exact.front());
 }
 
-TEST_F(Bf16Training, AStepThatRepeatsAllocatesNothing) {
+TEST_P(SixteenBitTraining, AStepThatRepeatsAllocatesNothing) {
   std::uint64_t after_two_steps = 0;
-  train(DType::kBF16, 5, &after_two_steps);
+  train(type(), 5, &after_two_steps);
   EXPECT_EQ(backend_->memory().allocations, after_two_steps);
 }
 
-TEST_F(Bf16Training, HoldsHalfOfTheActivations) {
+TEST_P(SixteenBitTraining, HoldsHalfOfTheActivations) {
   constexpr std::size_t kSamples = 64;  // whose activations are more than the weights
   train(DType::kF32, 1, nullptr, kSamples);
   const std::size_t exact = backend_->memory().peak;
-  train(DType::kBF16, 1, nullptr, kSamples);
+  train(type(), 1, nullptr, kSamples);
   EXPECT_LT(backend_->memory().peak, exact);
+}
+
+TEST(BackendsWithoutF16, RefuseItInsteadOfComputingSomethingElse) {
+  const auto backend = make_test_backend();
+  if (backend->computes_in(DType::kF16)) GTEST_SKIP() << "this one computes in f16";
+  const Tensor x = Tensor::zeros(*backend, {2, 3});
+  try {
+    convert(x, DType::kF16);
+    FAIL() << "it was accepted";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "the backend \"cpu\" has no kernels for f16; use bf16");
+  }
+  EXPECT_THROW(relu(Tensor::empty(*backend, {2, 3}, DType::kF16)), Error);
 }
 
 }  // namespace

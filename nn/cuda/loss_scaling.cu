@@ -1,0 +1,77 @@
+// Loss scaling: numbers of a step that only the device knows, and gradients made means again.
+#include "nn/core/loss_scaling.h"
+#include "nn/cuda/kernels.h"
+#include "nn/cuda/launch.cuh"
+
+namespace dlaunch::nn::cuda {
+namespace {
+
+__global__ void restore_all(std::int64_t count, const float* skip, const float* saved,
+                            float* values) {
+  if (*skip == 0) return;
+  for (std::int64_t i = global_thread(); i < count; i += all_threads()) values[i] = saved[i];
+}
+
+__global__ void begin_one(const LossScaleState* state, const LossScaleStep* step, float* gradient,
+                          float* not_finite) {
+  *gradient = scaled_loss_gradient(*state, *step);
+  *not_finite = 0;
+}
+
+// All threads that write to *not_finite write the same.
+template <int kWidth>
+__global__ void unscale_all(std::int64_t packs, const LossScaleState* state,
+                            const LossScaleStep* step, float* gradients, float* not_finite) {
+  const float factor = unscaling_factor(*state, *step);
+  bool finite = true;
+  for (std::int64_t i = global_thread(); i < packs; i += all_threads()) {
+    float g[kWidth];
+    load_pack(gradients + i * kWidth, g);
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) {
+      g[k] *= factor;
+      finite = finite && is_finite(g[k]);
+    }
+    store_pack(gradients + i * kWidth, g);
+  }
+  if (!finite) *not_finite = 1;
+}
+
+__global__ void move_one(LossScaleRule rule, const float* not_finite, LossScaleState* state) {
+  *state = next_loss_scale(rule, *not_finite == 0, *state);
+}
+
+constexpr int kGradients = kPackBytes / static_cast<int>(sizeof(float));
+
+}  // namespace
+
+void restore(Device& device, std::int64_t count, const float* skip, const float* saved,
+             float* values) {
+  if (count == 0) return;
+  launch(device, "restore", restore_all, blocks_for(device, count), kThreads, count, skip, saved,
+         values);
+}
+
+void begin_scaled_step(Device& device, const LossScaleState* state, const LossScaleStep* step,
+                       float* gradient, float* not_finite) {
+  launch(device, "loss scale", begin_one, 1, 1, state, step, gradient, not_finite);
+}
+
+void unscale(Device& device, std::int64_t count, const LossScaleState* state,
+             const LossScaleStep* step, float* gradients, float* not_finite) {
+  const std::int64_t packs = aligned(gradients) ? count / kGradients : 0;
+  if (packs > 0)
+    launch(device, "unscale", unscale_all<kGradients>, blocks_for(device, packs), kThreads, packs,
+           state, step, gradients, not_finite);
+  const std::int64_t begin = packs * kGradients;
+  if (begin < count)
+    launch(device, "unscale", unscale_all<1>, blocks_for(device, count - begin), kThreads,
+           count - begin, state, step, gradients + begin, not_finite);
+}
+
+void move_loss_scale(Device& device, const LossScaleRule& rule, const float* not_finite,
+                     LossScaleState* state) {
+  launch(device, "loss scale", move_one, 1, 1, rule, not_finite, state);
+}
+
+}  // namespace dlaunch::nn::cuda
