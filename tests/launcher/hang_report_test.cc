@@ -141,7 +141,7 @@ TEST_F(HangReport, ShowsTheRuntimesOwnStacksIfThereIsNoDebugger) {
 }
 
 TEST_F(HangReport, IsPrintedAtSigquitAndEndsNothing) {
-  Subprocess job(communicating_ranks({"connect", "out=up", "pause"}, 2, kNoStall));
+  Subprocess job(communicating_ranks({"connect", "barrier", "out=up", "pause"}, 2, kNoStall));
   ASSERT_TRUE(job.wait_for_output("0 up\n", soon()));
   ASSERT_TRUE(job.wait_for_output("1 up\n", soon()));
   job.send_signal(SIGQUIT);
@@ -205,7 +205,8 @@ TEST_F(JobStatus, ListsRunningJobs) {
 
 TEST_F(JobStatus, TellsWhatRanksAreDoingByJobIdOrProcessId) {
   Subprocess job(with_folder(communicating_ranks(
-      {"connect", "only=1", "out=up", "pause", "only=0", "out=up", "barrier"}, 2, kNoStall)));
+      {"connect", "barrier", "only=1", "out=up", "pause", "only=0", "out=up", "barrier"}, 2,
+      kNoStall)));
   ASSERT_TRUE(job.wait_for_output("0 up\n", soon()));
   ASSERT_TRUE(job.wait_for_output("1 up\n", soon()));
   const std::string pid = std::to_string(job.pid());

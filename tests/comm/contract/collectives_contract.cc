@@ -93,8 +93,9 @@ TEST_P(Collectives, GatherCollectsEqualAndUnequalPartsAtTheRoot) {
       const auto own = counts[static_cast<std::size_t>(comm.rank())];
       std::vector<std::int64_t> output;
       if (comm.rank() == root) output.resize(total(counts), -1);
-      ASSERT_STATUS_OK(comm.gather(elements(comm.rank(), own), output, root,
-                                   pass_counts ? counts : std::span<const std::size_t>()));
+      const auto input = elements(comm.rank(), own);
+      ASSERT_STATUS_OK(
+          comm.gather(input, output, root, pass_counts ? counts : std::span<const std::size_t>()));
       if (comm.rank() != root) return;
       for (int rank = 0; rank < world(); ++rank) {
         const auto begin = output.begin() + static_cast<std::ptrdiff_t>(offset(counts, rank));
@@ -124,7 +125,8 @@ TEST_P(Collectives, AllGatherBringsAllPartsToEveryRankAlsoInPlace) {
     };
     for (const std::size_t each : counts()) {
       std::vector<std::int64_t> output(each * p(), -1);
-      ASSERT_STATUS_OK(comm.all_gather(elements(comm.rank(), each), output));
+      const auto input = elements(comm.rank(), each);
+      ASSERT_STATUS_OK(comm.all_gather(input, output));
       EXPECT_EQ(output, expected(std::vector<std::size_t>(p(), each)));
     }
     for (const auto& counts : parts()) {
@@ -245,7 +247,8 @@ TEST_P(Collectives, MessagesArriveInOrderPerTag) {
     const int previous = (comm.rank() + world() - 1) % world();
     for (const std::uint64_t tag : {7U, 0U}) {
       for (std::size_t i = 0; i < 3; ++i) {
-        ASSERT_STATUS_OK(comm.send(elements(comm.rank(), 5 + i), next, tag));
+        const auto data = elements(comm.rank(), 5 + i);
+        ASSERT_STATUS_OK(comm.send(data, next, tag));
       }
     }
     for (const std::uint64_t tag : {0U, 7U}) {  // the other way round
