@@ -171,7 +171,7 @@ void CudaDevice::enter_thread() {
 
 Result<std::unique_ptr<DevicePath>> CudaDevice::connect_native(Communicator& host,
                                                                std::chrono::nanoseconds timeout) {
-  return connect_nccl_path(host, *this, timeout);
+  return connect_nccl_path(host, *this, number_, timeout);
 }
 
 }  // namespace dlaunch

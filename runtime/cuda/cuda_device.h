@@ -16,7 +16,6 @@ class CudaDevice final : public Device {
   /// `number` is among the visible devices; `compute` is a stream of it that outlives this object.
   static Result<std::shared_ptr<CudaDevice>> make(int number, cudaStream_t compute);
 
-  int number() const { return number_; }
   std::string name() const override { return properties_.name; }
   DeviceUuid uuid() const override;
   bool reaches(const DeviceUuid& other) const override;

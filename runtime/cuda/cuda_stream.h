@@ -70,8 +70,7 @@ class CudaStream final : public DeviceStream {
   Result<std::shared_ptr<DeviceEvent>> record() override;
   Status wait(const DeviceEvent& event) override;
   bool capturing() const override;
-
-  cudaStream_t get() const { return stream_; }
+  void* native() const override { return stream_; }
 
  private:
   const cudaStream_t stream_;

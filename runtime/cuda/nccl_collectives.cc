@@ -85,7 +85,7 @@ class Queue {
     std::vector<std::size_t> bytes;
   };
 
-  cudaStream_t stream() const { return context_.stream.get(); }
+  cudaStream_t stream() const { return static_cast<cudaStream_t>(context_.stream.native()); }
   std::size_t own() const { return static_cast<std::size_t>(context_.rank); }
   std::size_t p() const { return static_cast<std::size_t>(context_.size); }
   bool is_root() const { return context_.rank == call_.root; }

@@ -9,15 +9,15 @@
 #include "runtime/base/deadline.h"
 #include "runtime/base/status.h"
 #include "runtime/comm/collective_call.h"
-#include "runtime/cuda/cuda_stream.h"
 #include "runtime/cuda/nccl_comm.h"
+#include "runtime/device/device.h"
 #include "runtime/device/lane_scratch.h"
 
 namespace dlaunch {
 
 struct NcclContext {
   NcclComm& comm;
-  CudaStream& stream;
+  DeviceStream& stream;
   LaneScratch& scratch;  // of the stream's operations
   int rank = 0;
   int size = 1;

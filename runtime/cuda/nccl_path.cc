@@ -17,8 +17,8 @@ namespace {
 
 class NcclPath final : public DevicePath {
  public:
-  NcclPath(int rank, int size, CudaDevice& device, std::chrono::nanoseconds timeout)
-      : rank_(rank), size_(size), device_(device.number()), timeout_(timeout) {
+  NcclPath(int rank, int size, Device& device, int number, std::chrono::nanoseconds timeout)
+      : rank_(rank), size_(size), device_(number), timeout_(timeout) {
     for (std::size_t i = 0; i < 2 * kDeviceLanes; ++i) scratch_.emplace_back(device);
   }
   ~NcclPath() override {
@@ -42,11 +42,10 @@ class NcclPath final : public DevicePath {
 
   Status enqueue(const CollectiveCall& call, DeviceLane lane, DeviceStream& stream) override {
     const CurrentDevice current(device_);
-    auto& of_cuda = static_cast<CudaStream&>(stream);  // all streams of a CudaDevice are
     const auto index = static_cast<std::size_t>(lane);
     return queue_by_nccl({.comm = comms_[index],
-                          .stream = of_cuda,
-                          .scratch = scratch_[2 * index + (of_cuda.capturing() ? 1 : 0)],
+                          .stream = stream,
+                          .scratch = scratch_[2 * index + (stream.capturing() ? 1 : 0)],
                           .rank = rank_,
                           .size = size_,
                           .deadline = Deadline::after(timeout_)},
@@ -75,14 +74,15 @@ class NcclPath final : public DevicePath {
 
 }  // namespace
 
-Result<std::unique_ptr<DevicePath>> connect_nccl_path(Communicator& host, CudaDevice& device,
+Result<std::unique_ptr<DevicePath>> connect_nccl_path(Communicator& host, Device& device,
+                                                      int number,
                                                       std::chrono::nanoseconds timeout) {
   ncclUniqueId id{};
   Status made;
   if (host.rank() == 0) made = nccl_status(ncclGetUniqueId(&id), "ncclGetUniqueId");
   DLAUNCH_RETURN_IF_ERROR(agree(host, made));
   DLAUNCH_RETURN_IF_ERROR(host.broadcast(Buffer(&id, sizeof id, DType::kU8), 0));
-  auto path = std::make_unique<NcclPath>(host.rank(), host.size(), device, timeout);
+  auto path = std::make_unique<NcclPath>(host.rank(), host.size(), device, number, timeout);
   DLAUNCH_RETURN_IF_ERROR(path->connect(id));
   return std::unique_ptr<DevicePath>(std::move(path));
 }

@@ -15,14 +15,14 @@
 
 #include "runtime/base/status.h"
 #include "runtime/comm/communicator.h"
-#include "runtime/cuda/cuda_device.h"
+#include "runtime/device/device.h"
 #include "runtime/device/device_path.h"
 
 namespace dlaunch {
 
-/// A collective of `host`, whose ranks have a device each; this one `device`, which must outlive
-/// the path. kTimeout if it has not come about in time.
-Result<std::unique_ptr<DevicePath>> connect_nccl_path(Communicator& host, CudaDevice& device,
-                                                      std::chrono::nanoseconds timeout);
+/// A collective of `host`, whose ranks have a device each; this one `device`, CUDA's device
+/// `number`, which must outlive the path. kTimeout if it has not come about in time.
+Result<std::unique_ptr<DevicePath>> connect_nccl_path(Communicator& host, Device& device,
+                                                      int number, std::chrono::nanoseconds timeout);
 
 }  // namespace dlaunch

@@ -78,6 +78,8 @@ class DeviceStream {
   virtual Status wait(const DeviceEvent& event) = 0;
   /// Whether calls are only recorded, to be done later and many times (a CUDA graph).
   virtual bool capturing() const = 0;
+  /// What the device's library of collectives takes for it: a cudaStream_t.
+  virtual void* native() const = 0;
 };
 
 /// Ranks whose memory one reduction can read.

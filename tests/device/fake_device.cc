@@ -132,8 +132,9 @@ Result<std::shared_ptr<void>> FakeDevice::open(const MemoryHandle& handle) {
   return std::shared_ptr<void>(opened, opened->memory.data());
 }
 
-Result<std::unique_ptr<DevicePath>> FakeDevice::connect_native(
-    Communicator& /*host*/, std::chrono::nanoseconds /*timeout*/) {
+Result<std::unique_ptr<DevicePath>> FakeDevice::connect_native(Communicator& host,
+                                                               std::chrono::nanoseconds timeout) {
+  if (options_.connect_native) return options_.connect_native(*this, host, timeout);
   return Status(StatusCode::kUnavailable, "a fake device has no library");
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -22,7 +23,11 @@ struct FakeDeviceOptions {
   std::uint8_t number = 0;  // equal ones are the same device
   bool shares_memory = true;
   bool reaches_others = true;
-  bool has_nccl = false;  // says so; connecting fails
+  bool has_nccl = false;  // says so
+  /// As Device::connect_native; empty: connecting fails.
+  std::function<Result<std::unique_ptr<DevicePath>>(Device&, Communicator&,
+                                                    std::chrono::nanoseconds)>
+      connect_native = {};
   bool opens_memory = true;
   /// Device memory in bytes; allocations beyond fail.
   std::size_t memory = std::size_t{1} << 30;

@@ -16,9 +16,14 @@ struct FakeRank {
   std::unique_ptr<Communicator> communicator;  // goes first
 };
 
-/// Runs `body` on `world` threads, all ranks on one fake device, and waits for all.
-inline void run_fake_ranks(ThreadWorld& network, int world, DeviceCommunicatorOptions options,
-                           const std::function<void(FakeRank)>& body) {
+/// Runs `body` on `world` threads, all ranks on one fake device, or on those that `device_of` makes
+/// for them, and waits for all.
+inline void run_fake_ranks(
+    ThreadWorld& network, int world, DeviceCommunicatorOptions options,
+    const std::function<void(FakeRank)>& body,
+    const std::function<FakeDeviceOptions(int)>& device_of = [](int) {
+      return FakeDeviceOptions();
+    }) {
   std::vector<std::unique_ptr<Communicator>> hosts;
   for (int rank = 0; rank < world; ++rank) {
     hosts.push_back(network.communicator(rank, {.timeout = options.timeout}));
@@ -29,7 +34,7 @@ inline void run_fake_ranks(ThreadWorld& network, int world, DeviceCommunicatorOp
   for (auto& host : hosts) {
     threads.emplace_back([&, host = std::move(host)]() mutable {
       try {
-        FakeRank rank{.device = std::make_shared<FakeDevice>()};
+        FakeRank rank{.device = std::make_shared<FakeDevice>(device_of(host->rank()))};
         rank.communicator =
             make_device_communicator(std::move(host), rank.device, options).value_or_throw();
         body(std::move(rank));

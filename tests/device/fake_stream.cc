@@ -66,7 +66,7 @@ Status FakeStream::wait(const DeviceEvent& event) {
       return Status(StatusCode::kInvalidArgument, "an event that was recorded is waited for");
     }
     const std::scoped_lock lock(mutex_);
-    recording_ = of_fakes.recording;
+    followed_ = of_fakes.recording;
     return Status();
   }
   return queue([this, passed = of_fakes.passed] { wait_until([&] { return passed->load(); }); });
@@ -74,7 +74,8 @@ Status FakeStream::wait(const DeviceEvent& event) {
 
 std::shared_ptr<FakeRecording> FakeStream::recording() const {
   const std::scoped_lock lock(mutex_);
-  return recording_ == nullptr || recording_->ended ? nullptr : recording_;
+  auto recording = recording_ == nullptr ? followed_.lock() : recording_;
+  return recording == nullptr || recording->ended ? nullptr : recording;
 }
 
 bool FakeStream::capturing() const {

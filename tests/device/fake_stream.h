@@ -48,6 +48,7 @@ class FakeStream final : public DeviceStream {
   Result<std::shared_ptr<DeviceEvent>> record() override;
   Status wait(const DeviceEvent& event) override;
   bool capturing() const override;
+  void* native() const override { return const_cast<FakeStream*>(this); }
 
   /// An event behind what is queued, also while calls are recorded.
   std::shared_ptr<FakeEvent> record_now();
@@ -69,7 +70,8 @@ class FakeStream final : public DeviceStream {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Action> queue_;
-  std::shared_ptr<FakeRecording> recording_;
+  std::shared_ptr<FakeRecording> recording_;  // that this stream has begun
+  std::weak_ptr<FakeRecording> followed_;     // that another one has
   std::atomic<bool> stopping_{false};
   std::minstd_rand random_{std::random_device{}()};  // the thread's
   std::thread thread_;                               // from the first action on
