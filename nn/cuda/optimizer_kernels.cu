@@ -205,8 +205,8 @@ class CudaOptimizerKernels final : public OptimizerKernels {
   template <typename Write>
   void sum_squares_of(std::int64_t count, const float* values, const Write& write) {
     // By the count alone, so that the sum does not depend on the device.
-    const auto blocks =
-        static_cast<unsigned>(std::clamp<std::int64_t>(divide_up(count, 16 * kThreads), 1, 1024));
+    const auto blocks = static_cast<unsigned>(
+        std::clamp<std::int64_t>(divide_up(count, std::int64_t{16} * kThreads), 1, 1024));
     const ScratchMemory scratch(device_.memory(), blocks * sizeof(double));
     auto* const sums = static_cast<double*>(scratch.get());
     launch(device_, "sum of squares", sum_squares, blocks, kThreads, count, values, sums);

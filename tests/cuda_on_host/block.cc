@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 
 namespace dlaunch::cuda_on_host {
 namespace {
@@ -13,13 +14,12 @@ std::string describe(const Dimensions& at) {
          ")";
 }
 
-std::string describe(const std::source_location& where) {
-  return std::string(where.file_name()) + ":" + std::to_string(where.line());
+std::string describe(const Place& where) {
+  return std::string(where.file) + ":" + std::to_string(where.line);
 }
 
-bool same(const std::source_location& a, const std::source_location& b) {
-  return a.line() == b.line() && a.column() == b.column() &&
-         std::string_view(a.file_name()) == b.file_name();
+bool same(const Place& a, const Place& b) {
+  return a.line == b.line && std::string_view(a.file) == b.file;
 }
 
 }  // namespace
@@ -79,7 +79,7 @@ void Block::become(std::uint64_t number) {
   current.thread_index = size_.at(number);
 }
 
-void Block::pause(State state, std::source_location where) {
+void Block::pause(State state, Place where) {
   has_met_ = true;
   Thread& self = threads_[running_];
   self.state = state;
@@ -87,12 +87,11 @@ void Block::pause(State state, std::source_location where) {
   self.fiber->pause();
 }
 
-void Block::wait(std::source_location where) {
+void Block::wait(Place where) {
   pause(State::kAtBarrier, where);
 }
 
-std::uint64_t Block::exchange(unsigned mask, std::uint64_t word, int distance,
-                              std::source_location where) {
+std::uint64_t Block::exchange(unsigned mask, std::uint64_t word, int distance, Place where) {
   Thread& self = threads_[running_];
   self.mask = mask;
   self.word = word;

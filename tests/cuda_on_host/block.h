@@ -6,7 +6,6 @@
 #include <functional>
 #include <memory>
 #include <random>
-#include <source_location>
 #include <vector>
 
 #include "tests/cuda_on_host/fiber.h"
@@ -27,16 +26,15 @@ class Block {
   bool has_met() const { return has_met_; }
 
   // By the thread that runs:
-  void wait(std::source_location where);
-  std::uint64_t exchange(unsigned mask, std::uint64_t word, int distance,
-                         std::source_location where);
+  void wait(Place where);
+  std::uint64_t exchange(unsigned mask, std::uint64_t word, int distance, Place where);
 
  private:
   enum class State { kReady, kAtBarrier, kAtExchange, kEnded };
   struct Thread {
     State state = State::kReady;
     Fiber* fiber = nullptr;
-    std::source_location where{};  // it waits
+    Place where;  // it waits
     unsigned mask = 0;
     int distance = 0;
     std::uint64_t word = 0;
@@ -45,7 +43,7 @@ class Block {
   void start_threads();
   void run_ready_threads();
   void become(std::uint64_t number);
-  void pause(State state, std::source_location where);
+  void pause(State state, Place where);
   void let_go_on();
   void pass_barrier();
   bool exchange_in_warps();

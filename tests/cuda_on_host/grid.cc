@@ -52,12 +52,11 @@ void run_grid(Dimensions grid, Dimensions block, const std::function<void()>& ke
   }
 }
 
-void wait_for_block(std::source_location where) {
+void wait_for_block(Place where) {
   multiprocessor().block.wait(where);
 }
 
-std::uint64_t exchange_in_warp(unsigned mask, std::uint64_t word, int distance,
-                               std::source_location where) {
+std::uint64_t exchange_in_warp(unsigned mask, std::uint64_t word, int distance, Place where) {
   return multiprocessor().block.exchange(mask, word, distance, where);
 }
 

@@ -11,7 +11,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <source_location>
 #include <stdexcept>
 
 #include "cuda_runtime_api.h"
@@ -30,6 +29,12 @@ struct Dimensions {
     return {static_cast<unsigned>(number % x), static_cast<unsigned>(number / x % y),
             static_cast<unsigned>(number / x / y)};
   }
+};
+
+/// A line of a kernel.
+struct Place {
+  const char* file = "";
+  int line = 0;
 };
 
 class KernelFault : public std::runtime_error {
@@ -51,10 +56,9 @@ struct Position {
 inline Position current;
 
 /// Returns when all threads of the block that have not ended wait here.
-void wait_for_block(std::source_location where);
+void wait_for_block(Place where);
 /// The `word` of the lane whose number differs in the bits of `distance`; when all lanes of the
 /// mask are here.
-std::uint64_t exchange_in_warp(unsigned mask, std::uint64_t word, int distance,
-                               std::source_location where);
+std::uint64_t exchange_in_warp(unsigned mask, std::uint64_t word, int distance, Place where);
 
 }  // namespace dlaunch::cuda_on_host

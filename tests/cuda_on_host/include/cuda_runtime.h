@@ -7,7 +7,6 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
-#include <source_location>
 #include <tuple>
 #include <utility>
 
@@ -29,17 +28,17 @@ inline const dim3& blockDim = dlaunch::cuda_on_host::current.block;
 inline const dim3& blockIdx = dlaunch::cuda_on_host::current.block_index;
 inline const dim3& threadIdx = dlaunch::cuda_on_host::current.thread_index;
 
-inline void __syncthreads(std::source_location where = std::source_location::current()) {
-  dlaunch::cuda_on_host::wait_for_block(where);
+inline void __syncthreads(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  dlaunch::cuda_on_host::wait_for_block({file, line});
 }
 
 template <typename T>
-T __shfl_xor_sync(unsigned mask, T value, int distance,
-                  std::source_location where = std::source_location::current()) {
+T __shfl_xor_sync(unsigned mask, T value, int distance, const char* file = __builtin_FILE(),
+                  int line = __builtin_LINE()) {
   static_assert(sizeof(T) <= sizeof(std::uint64_t));
   std::uint64_t word = 0;
   std::memcpy(&word, &value, sizeof value);
-  word = dlaunch::cuda_on_host::exchange_in_warp(mask, word, distance, where);
+  word = dlaunch::cuda_on_host::exchange_in_warp(mask, word, distance, {file, line});
   std::memcpy(&value, &word, sizeof value);
   return value;
 }

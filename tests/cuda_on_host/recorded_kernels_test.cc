@@ -1,0 +1,79 @@
+// Graphs of nn's CUDA backend: what is recorded does nothing yet, and what is repeated gives the
+// bits of what runs at once.
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "nn/core/error.h"
+#include "nn/core/ops.h"
+#include "nn/core/random.h"
+#include "nn/cuda/cuda_backend.h"
+
+namespace dlaunch::nn {
+namespace {
+
+class RecordedKernels : public ::testing::Test {
+ protected:
+  std::vector<float> random_values(std::size_t count) {
+    std::vector<float> values(count);
+    generator_.fill_normal(values, 0, 1);
+    return values;
+  }
+  void put(const Tensor& to, const std::vector<float>& values) {
+    backend_->copy_from_host(to.data<float>(), values.data(), values.size() * sizeof(float));
+  }
+  void copy(const Tensor& to, const Tensor& from) {
+    backend_->copy(to.data<float>(), from.data<float>(),
+                   static_cast<std::size_t>(from.size()) * sizeof(float));
+  }
+
+  std::unique_ptr<CudaBackend> backend_ = make_cuda_backend();
+  Generator generator_{std::random_device{}()};
+};
+
+TEST_F(RecordedKernels, GiveTheBitsOfThoseThatRunAtOnce) {
+  const Tensor x = Tensor::zeros(*backend_, {5, 7});
+  const Tensor y = Tensor::zeros(*backend_, {5, 3});
+  const Tensor weights = Tensor::from<float>(*backend_, {3, 7}, random_values(21));
+  const Tensor bias = Tensor::from<float>(*backend_, {3}, random_values(3));
+  const auto work = [&] { copy(y, relu(linear(relu(x), weights, bias))); };
+  const auto recording = backend_->record(work);
+  EXPECT_EQ(y.host_values<float>(), std::vector<float>(15));
+  for (int round = 0; round < 3; ++round) {
+    put(x, random_values(35));
+    work();
+    const auto expected = y.host_values<float>();
+    backend_->fill(y.size(), -1, y.data<float>());
+    recording->replay(0);
+    EXPECT_EQ(y.host_values<float>(), expected) << "round " << round;
+  }
+}
+
+TEST_F(RecordedKernels, DropTheElementsOfTheRandomWordsThatTheyHaveComeTo) {
+  constexpr std::uint64_t kBlocks = 9;  // of four words
+  const Tensor x = Tensor::from<float>(*backend_, {33}, random_values(33));
+  const Tensor y = Tensor::zeros(*backend_, {33});
+  const RandomState begin{.seed = 5, .stream = 6, .position = 8};
+  const auto drop = [&](const RandomState& from) {
+    backend_->dropout(33, 0.4, from, {x.data<float>(), DType::kF32},
+                      {y.data<float>(), DType::kF32});
+  };
+  const auto recording = backend_->record([&] { drop(begin); });
+  for (const std::uint64_t round : {0, 1, 2}) {
+    drop({.seed = 5, .stream = 6, .position = 8 + 4 * kBlocks * round});
+    const auto expected = y.host_values<float>();
+    recording->replay(kBlocks * round);
+    EXPECT_EQ(y.host_values<float>(), expected) << "round " << round;
+  }
+}
+
+TEST_F(RecordedKernels, DoNotWaitForTheDevice) {
+  const Tensor x = Tensor::zeros(*backend_, {1});
+  EXPECT_THROW((void)backend_->record([&] { (void)x.item(); }), Error);
+  EXPECT_EQ(x.item(), 0.0F);
+}
+
+}  // namespace
+}  // namespace dlaunch::nn
