@@ -6,6 +6,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -32,6 +33,12 @@ class OpTest : public testing::Test {
       value = static_cast<double>(static_cast<float>(BFloat16(static_cast<float>(value))));
     }
     return array;
+  }
+
+  /// That activations may have on this backend.
+  std::vector<DType> types() const {
+    if (!backend_->computes_in(DType::kF16)) return {DType::kF32, DType::kBF16};
+    return {DType::kF32, DType::kBF16, DType::kF16};
   }
 
   std::uint64_t seed_ = std::random_device{}();

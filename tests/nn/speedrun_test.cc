@@ -59,18 +59,19 @@ TEST_F(Speedrun, GeluAndSiluHaveTheirValuesAndGradients) {
   }
 }
 
-TEST_F(Speedrun, ActivationsStayInBf16AndAreRoundedOnce) {
+TEST_F(Speedrun, ActivationsKeepTheirTypeAndAreRoundedOnce) {
   const Array x = random_bf16({4, 33});
-  for (const bool is_gelu : {true, false}) {
-    const Tensor input = convert(reference::to_tensor(*backend_, x), DType::kBF16);
-    const Tensor output = is_gelu ? gelu(input) : silu(input);
-    EXPECT_EQ(output.dtype(), DType::kBF16);
-    const auto actual = convert(output, DType::kF32).host_values<float>();
-    for (std::size_t i = 0; i < actual.size(); ++i) {
-      const double expected = is_gelu ? plain_gelu(x.values[i]) : plain_silu(x.values[i]);
-      EXPECT_NEAR(actual[i], expected, 1e-6 + std::abs(expected) / 256);
+  for (const DType type : types())
+    for (const bool is_gelu : {true, false}) {
+      const Tensor input = convert(reference::to_tensor(*backend_, x), type);
+      const Tensor output = is_gelu ? gelu(input) : silu(input);
+      EXPECT_EQ(output.dtype(), type);
+      const auto actual = convert(output, DType::kF32).host_values<float>();
+      for (std::size_t i = 0; i < actual.size(); ++i) {
+        const double expected = is_gelu ? plain_gelu(x.values[i]) : plain_silu(x.values[i]);
+        EXPECT_NEAR(actual[i], expected, 1e-6 + std::abs(expected) / 256);
+      }
     }
-  }
 }
 
 /// Rows and columns of zeros, or fewer of them, written out plainly.
@@ -172,7 +173,7 @@ TEST_F(Speedrun, BatchNormWithoutScaleIsOneWhoseScaleStaysOne) {
 
 TEST_F(Speedrun, WhiteningOfBothSignsHasABiasWhoseGradientIsTheSumOverPixels) {
   constexpr std::int64_t kSide = 6, kChannels = 3, kOut = 24;
-  for (const DType type : {DType::kF32, DType::kBF16}) {
+  for (const DType type : types()) {
     Generator generator(seed_);
     Sequential network;
     auto& layer = network.append(
@@ -239,9 +240,9 @@ TEST_F(Speedrun, OrthogonalisingInBf16IsNearlyThatInF32) {
   }
 }
 
-TEST_F(Speedrun, TheNetworksTrainInEitherTypeAndTakeSmallerImages) {
+TEST_F(Speedrun, TheNetworksTrainInEveryTypeAndTakeSmallerImages) {
   for (const std::string name : {"airbench94", "speedrun100"})
-    for (const DType type : {DType::kF32, DType::kBF16}) {
+    for (const DType type : types()) {
       SCOPED_TRACE(name);
       Generator generator(5);
       const auto network = make_model(name, {.num_classes = 10, .compute_type = type}, *backend_,
