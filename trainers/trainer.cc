@@ -39,7 +39,9 @@ Trainer::Trainer(const TrainConfig& config, const TrainingPlace& place, const Sc
                                             static_cast<std::uint64_t>(world_.rank()))),
       train_set_(open_dataset(config.data, nn::Split::kTrain)),
       validation_set_(world_.rank() == 0 ? open_validation_set(config.data, *train_set_) : nullptr),
-      model_(build_model(config, *train_set_, backend_, generator_, world_)),
+      training_transform_(training_transform(config.data, train_set_->image_shape())),
+      model_(make_network(config, data_shape(*train_set_), compute_type_of(config, backend_),
+                          backend_, generator_, &world_)),
       parameters_(flatten_parameters(*model_, &world_)),
       optimizer_(parameters_, config.optimizer,
                  config.parallel.gradients == GradientExchange::kShard, world_),
@@ -351,11 +353,8 @@ const nn::MicroBatch& Trainer::next_batch() {
 }
 
 nn::Tensor Trainer::images_of(const nn::MicroBatch& batch) const {
-  const nn::ImageShape& shape = batch.shape;
-  const nn::Shape input{
-      static_cast<std::int64_t>(batch.size), static_cast<std::int64_t>(shape.height),
-      static_cast<std::int64_t>(shape.width), static_cast<std::int64_t>(shape.channels)};
-  return nn::Tensor::from(backend_, input, std::span<const float>(batch.images));
+  return nn::Tensor::from(backend_, image_batch(batch.size, batch.shape),
+                          std::span<const float>(batch.images));
 }
 
 void Trainer::run_micro_batch(const nn::MicroBatch& batch, bool last) {

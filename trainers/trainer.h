@@ -111,6 +111,7 @@ class Trainer {
   nn::Generator generator_before_step_ = generator_;
   std::unique_ptr<nn::Dataset> train_set_;
   std::unique_ptr<nn::Dataset> validation_set_;  // rank 0 only, until it has been scattered
+  nn::ImageTransform training_transform_;
   std::unique_ptr<nn::Module> model_;
   nn::FlatParameters parameters_;
   std::unordered_map<const float*, std::size_t> parameter_at_;  // index by address
