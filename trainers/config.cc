@@ -284,13 +284,15 @@ void read_checkpoint(JsonObject& object, CheckpointConfig& checkpoint) {
   checkpoint.every_steps = read_size(object, "every_steps", 0, kNotNegative);
   checkpoint.every_epochs = read_size(object, "every_epochs", 0, kNotNegative);
   checkpoint.keep = read_size(object, "keep", 3, kPositive);
+  checkpoint.keep_best = object.boolean("keep_best", false);
   const std::string resume = object.text("resume", "restart");
   // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody changes the environment
   const char* restarts = std::getenv("TORCHELASTIC_RESTART_COUNT");
   const bool restarted = restarts != nullptr && std::string_view(restarts) != "0";
   const bool named = resume != "restart" && resume != "auto" && resume != "none";
   if (named) checkpoint.path = resume;
-  checkpoint.resume = resume == "auto" || (restarted && resume != "none")
+  // A job that writes none has none to go on from: those that are there are another's.
+  checkpoint.resume = resume == "auto" || (restarted && resume != "none" && checkpoint.enabled())
                           ? CheckpointConfig::Resume::kNewest
                           : CheckpointConfig::Resume::kNone;
 }

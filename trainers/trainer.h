@@ -79,7 +79,9 @@ class Trainer {
   bool losses_are_due(const RunPosition& next, const StepTotals& totals);
   void take_losses(StepTotals& totals, std::size_t epoch, std::size_t step);
   RunPosition train_epoch(const RunPosition& begin);
+  void check_parameters(const RunPosition& position) const;
   void save(const RunPosition& position);
+  void save_network(const std::string& name) const;
   void share_statistics();
   void exchange_average();
   ValidationSums validate_model();
@@ -96,6 +98,7 @@ class Trainer {
   void run_backward(const nn::Tensor& loss);
   std::string why_no_graphs(const TrainingPlace& place) const;
   void finish_epoch(std::size_t epoch);
+  void validate_stop();
   Summary finish();
   double gradient_norm();
   bool out_of_time() const;
