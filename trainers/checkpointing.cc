@@ -26,14 +26,37 @@ std::vector<Buffer> buffers_of(std::span<const nn::NamedTensor> state) {
   return buffers;
 }
 
+/// What a checkpoint says of its run.
+nlohmann::json training_in(const nn::SafetensorsFile& file) {
+  if (!is_checkpoint(file))
+    file.refuse(kTraining,
+                "not in this file: it is no checkpoint of dtrain; a network alone is "
+                "given with model.weights");
+  try {
+    nlohmann::json training = nlohmann::json::parse(file.metadata().at(kTraining));
+    for (const char* key :
+         {"steps_done", "epoch", "step", "run", "data", "begun_from", "report", "random"})
+      (void)training.at(key);
+    return training;
+  } catch (const nlohmann::json::exception& error) {
+    file.refuse(kTraining, error.what());
+  }
+}
+
 }  // namespace
 
+bool is_checkpoint(const nn::SafetensorsFile& file) {
+  return file.metadata().contains(kTraining);
+}
+
 Checkpointing::Checkpointing(const TrainConfig& config, Communicator& world,
-                             const nn::Dataset& train_set, std::vector<nn::NamedTensor> state,
-                             LeaderState leader_state, nn::Generator& generator)
+                             const nn::Dataset& train_set, const nn::StepPlan& plan,
+                             std::vector<nn::NamedTensor> state, LeaderState leader_state,
+                             nn::Generator& generator)
     : config_(config),
       world_(world),
       train_set_(train_set),
+      steps_per_epoch_(plan.steps()),
       state_(std::move(state)),
       leader_state_(std::move(leader_state)),
       generator_(generator),
@@ -59,13 +82,21 @@ std::vector<nn::NamedTensor> Checkpointing::whole_state(const nn::SafetensorsFil
 void Checkpointing::find_checkpoint() {
   const CheckpointConfig& how = config_.checkpoint;
   const std::vector<nn::CheckpointFile> files = folder_.list();
-  if (how.resume == CheckpointConfig::Resume::kNewest) {
-    if (!files.empty()) return load(files.back().path);
-    if (how.path.empty()) return;
+  if (how.resume == CheckpointConfig::Resume::kNewest && !files.empty()) {
+    const nn::SafetensorsFile newest(files.back().path);
+    nlohmann::json training = training_in(newest);
+    // A run that was told where to begin may have been killed before its first checkpoint: then
+    // the newest one is another run's.
+    if (how.path.empty() || training["begun_from"] == how.path) {
+      begun_from_ = training["begun_from"];
+      return load(newest, std::move(training));
+    }
   }
   std::uint64_t begin = 0;
   if (!how.path.empty()) {
-    load(how.path);
+    const nn::SafetensorsFile file(how.path);
+    load(file, training_in(file));
+    begun_from_ = how.path;
     begin = training_["steps_done"].get<std::uint64_t>();
   }
   // Its next checkpoints would lie among those, and the newest would not be this run's.
@@ -76,18 +107,10 @@ void Checkpointing::find_checkpoint() {
         files.back().path, folder_.directory()));
 }
 
-void Checkpointing::load(const std::string& path) {
-  const nn::SafetensorsFile file(path);
-  const auto found = file.metadata().find(kTraining);
-  if (found == file.metadata().end())
-    file.refuse(kTraining,
-                "not in this file: it is no checkpoint of dtrain; a network alone is "
-                "given with model.weights");
+void Checkpointing::load(const nn::SafetensorsFile& file, nlohmann::json training) {
+  training_ = std::move(training);
   try {
-    training_ = nlohmann::json::parse(found->second);
-    check_same_run(file, training_.at("run"));
-    for (const char* key : {"steps_done", "epoch", "step", "report", "random"})
-      (void)training_.at(key);
+    check_same_run(file, training_["run"]);
   } catch (const nlohmann::json::exception& error) {
     file.refuse(kTraining, error.what());
   }
@@ -96,11 +119,12 @@ void Checkpointing::load(const std::string& path) {
 }
 
 /// What the places in a run are counted in.
-nlohmann::json Checkpointing::describe_run() {
+nlohmann::json Checkpointing::describe_run() const {
   const auto ranks = static_cast<std::size_t>(world_.size());
   return {{"model.name", config_.model},
           {"train.seed", config_.seed},
           {"samples in a step", config_.samples_per_step(ranks)},
+          {"steps in an epoch (train.drop_last)", steps_per_epoch_},
           {"train.accumulation_steps", config_.accumulation_steps}};
 }
 
@@ -172,6 +196,7 @@ void Checkpointing::save(const RunPosition& position, const nlohmann::json& repo
                                 {"step", position.step},
                                 {"run", describe_run()},
                                 {"data", data_fingerprint()},
+                                {"begun_from", begun_from_},
                                 {"random", random},
                                 {"report", report}};
   snapshot_.take(whole_state(nullptr));

@@ -23,6 +23,7 @@
 #include "nn/checkpoint/named_tensors.h"
 #include "nn/core/random.h"
 #include "nn/data/dataset.h"
+#include "nn/data/sampler.h"
 #include "runtime/base/logging.h"
 #include "runtime/comm/communicator.h"
 #include "trainers/config.h"
@@ -35,6 +36,9 @@ struct RunPosition {
   std::size_t epoch = 0;         // of the next step
   std::size_t step = 0;          // of that epoch
 };
+
+/// Else it is a network alone, or something else.
+bool is_checkpoint(const nn::SafetensorsFile& file);
 
 class Checkpointing {
  public:
@@ -51,8 +55,8 @@ class Checkpointing {
   /// run are in the way, std::runtime_error if the folder cannot be made. All arguments must
   /// outlive the object.
   Checkpointing(const TrainConfig& config, Communicator& world, const nn::Dataset& train_set,
-                std::vector<nn::NamedTensor> state, LeaderState leader_state,
-                nn::Generator& generator);
+                const nn::StepPlan& plan, std::vector<nn::NamedTensor> state,
+                LeaderState leader_state, nn::Generator& generator);
   /// Waits until what is being written is on the disk.
   ~Checkpointing();
   Checkpointing(const Checkpointing&) = delete;
@@ -82,9 +86,9 @@ class Checkpointing {
  private:
   std::vector<nn::NamedTensor> whole_state(const nn::SafetensorsFile* source) const;
   void find_checkpoint();
-  void load(const std::string& path);
+  void load(const nn::SafetensorsFile& file, nlohmann::json training);
   void check_same_run(const nn::SafetensorsFile& file, const nlohmann::json& run);
-  nlohmann::json describe_run();
+  nlohmann::json describe_run() const;
   const std::string& data_fingerprint();
   std::vector<std::uint64_t> gather_random_states();
   void wait_for_write();
@@ -92,6 +96,7 @@ class Checkpointing {
   const TrainConfig& config_;
   Communicator& world_;
   const nn::Dataset& train_set_;
+  std::size_t steps_per_epoch_;
   std::vector<nn::NamedTensor> state_;
   LeaderState leader_state_;
   nn::Generator& generator_;
@@ -99,6 +104,7 @@ class Checkpointing {
   Logger logger_ = make_logger("checkpoint");
   bool found_ = false;
   nlohmann::json training_;  // rank 0: of the checkpoint that was found
+  std::string begun_from_;   // rank 0: the checkpoint that this run was told to begin from
   std::future<std::string> computing_fingerprint_;
   std::string fingerprint_;
   nn::Snapshot snapshot_;

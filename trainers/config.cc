@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
+#include <initializer_list>
 #include <string_view>
 #include <system_error>
 
@@ -23,6 +24,13 @@ constexpr IntegerRange kNotNegative{0, kMany};
 std::size_t read_size(JsonObject& object, const std::string& key, std::int64_t fallback,
                       IntegerRange allowed) {
   return static_cast<std::size_t>(object.integer(key, fallback, allowed));
+}
+
+/// Refuses keys that would change nothing. `why` ends the sentence: "has no effect ...".
+void refuse_idle(const JsonObject& object, std::initializer_list<const char*> keys,
+                 const std::string& why) {
+  for (const char* key : keys)
+    if (object.has(key)) object.refuse(key, "has no effect " + why);
 }
 
 /// What is usual for a data set.
@@ -65,6 +73,8 @@ void read_augmentation(JsonObject& object, nn::Augmentation& augmentation) {
                               ? nn::PadMode::kZero
                               : nn::PadMode::kReflect;
   augmentation.crop_batch = object.choice("crop_scope", "image", {"image", "batch"}) == "batch";
+  // Beside a flip that is false it stays: that is how flipping is switched off for a moment.
+  if (!object.has("flip")) refuse_idle(object, {"flip_mode"}, "without data.flip; set that too");
   const bool flip = object.boolean("flip", false);
   const std::string mode =
       object.choice("flip_mode", "random", {"random", "alternating", "first_half"});
@@ -114,6 +124,7 @@ void read_data(JsonObject& object, DataConfig& data) {
   read_augmentation(object, data.augmentation);
   read_resize(object, data.resize);
   data.on_device = object.boolean("on_device", true);
+  if (!object.has("mix")) refuse_idle(object, {"mix_alpha"}, "without data.mix; set that too");
   const std::string mix = object.choice("mix", "none", {"none", "mixup", "cutmix", "either"});
   data.mix.kind = mix == "mixup"    ? nn::MixKind::kMixup
                   : mix == "cutmix" ? nn::MixKind::kCutmix
@@ -196,27 +207,41 @@ void read_ema(JsonObject& object, EmaConfig& ema) {
   ema.every = read_size(object, "every", 1, kPositive);
 }
 
+void read_points(JsonObject& object, ScheduleConfig& schedule) {
+  schedule.point_epochs = object.numbers("point_epochs", {}, {.min = 0});
+  schedule.point_factors = object.numbers("point_factors", {}, {.min = 0});
+  if (!std::is_sorted(schedule.point_epochs.begin(), schedule.point_epochs.end()))
+    object.refuse("point_epochs", "they must ascend");
+  if (schedule.point_epochs.size() != schedule.point_factors.size())
+    object.refuse("point_factors",
+                  fmt::format("{} factors for {} point_epochs", schedule.point_factors.size(),
+                              schedule.point_epochs.size()));
+  if (schedule.point_epochs.empty())
+    object.refuse("point_epochs", "a piecewise_linear schedule needs points");
+}
+
 void read_schedule(JsonObject& object, ScheduleConfig& schedule) {
   schedule.name =
       object.choice("name", "constant", {"constant", "multi_step", "cosine", "piecewise_linear"});
   schedule.warmup_epochs = object.number("warmup_epochs", 0, {.min = 0});
   schedule.stem_epochs = object.number("stem_epochs", 0, {.min = 0});
-  schedule.milestones = object.numbers("milestones", {}, {.min = 0});
-  schedule.gamma = object.number("gamma", 0.1, {.min = 0, .max = 1});
-  schedule.final_factor = object.number("final_factor", 0, {.min = 0, .max = 1});
-  schedule.point_epochs = object.numbers("point_epochs", {}, {.min = 0});
-  schedule.point_factors = object.numbers("point_factors", {}, {.min = 0});
-  const auto ascends = [](const std::vector<double>& values) {
-    return std::is_sorted(values.begin(), values.end());
+  const auto uses = [&](const std::string& name, std::initializer_list<const char*> keys) {
+    if (schedule.name != name)
+      refuse_idle(object, keys,
+                  fmt::format("unless schedule.name is \"{}\", found \"{}\"; make them agree, or "
+                              "replace the section: --set 'schedule={{\"name\": \"{}\"}}'",
+                              name, schedule.name, schedule.name));
+    return schedule.name == name;
   };
-  if (!ascends(schedule.milestones)) object.refuse("milestones", "they must ascend");
-  if (!ascends(schedule.point_epochs)) object.refuse("point_epochs", "they must ascend");
-  if (schedule.point_epochs.size() != schedule.point_factors.size())
-    object.refuse("point_factors",
-                  fmt::format("{} factors for {} point_epochs", schedule.point_factors.size(),
-                              schedule.point_epochs.size()));
-  if (schedule.name == "piecewise_linear" && schedule.point_epochs.empty())
-    object.refuse("point_epochs", "a piecewise_linear schedule needs points");
+  if (uses("multi_step", {"milestones", "gamma"})) {
+    schedule.milestones = object.numbers("milestones", {}, {.min = 0});
+    schedule.gamma = object.number("gamma", 0.1, {.min = 0, .max = 1});
+    if (!std::is_sorted(schedule.milestones.begin(), schedule.milestones.end()))
+      object.refuse("milestones", "they must ascend");
+  }
+  if (uses("cosine", {"final_factor"}))
+    schedule.final_factor = object.number("final_factor", 0, {.min = 0, .max = 1});
+  if (uses("piecewise_linear", {"point_epochs", "point_factors"})) read_points(object, schedule);
 }
 
 void read_precision(JsonObject& object, TrainConfig& config) {
@@ -272,13 +297,15 @@ void read_checkpoint(JsonObject& object, CheckpointConfig& checkpoint) {
   checkpoint.every_steps = read_size(object, "every_steps", 0, kNotNegative);
   checkpoint.every_epochs = read_size(object, "every_epochs", 0, kNotNegative);
   checkpoint.keep = read_size(object, "keep", 3, kPositive);
+  checkpoint.keep_best = object.boolean("keep_best", false);
   const std::string resume = object.text("resume", "restart");
   // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody changes the environment
   const char* restarts = std::getenv("TORCHELASTIC_RESTART_COUNT");
   const bool restarted = restarts != nullptr && std::string_view(restarts) != "0";
   const bool named = resume != "restart" && resume != "auto" && resume != "none";
   if (named) checkpoint.path = resume;
-  checkpoint.resume = resume == "auto" || (restarted && resume != "none")
+  // A job that writes none has none to go on from: those that are there are another's.
+  checkpoint.resume = resume == "auto" || (restarted && resume != "none" && checkpoint.enabled())
                           ? CheckpointConfig::Resume::kNewest
                           : CheckpointConfig::Resume::kNone;
 }

@@ -64,6 +64,7 @@ struct CheckpointConfig {
   std::size_t every_steps = 0;   // 0: not by steps
   std::size_t every_epochs = 0;  // 0: not by epochs
   std::size_t keep = 0;
+  bool keep_best = false;  // the network that was validated best, in a file of its own
   Resume resume = Resume::kNone;
   std::string path;  // empty: none
 

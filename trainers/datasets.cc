@@ -2,11 +2,30 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
+#include <string>
+#include <system_error>
 #include <vector>
+
+#include <spdlog/fmt/fmt.h>
 
 #include "nn/data/image_folder.h"
 
 namespace dlaunch {
+namespace {
+
+std::unique_ptr<nn::Dataset> open_folder(const DataConfig& config, nn::Split split) {
+  const std::string directory =
+      config.directory + (split == nn::Split::kTrain ? "/train" : "/test");
+  std::error_code error;
+  if (!std::filesystem::is_directory(directory, error))
+    throw nn::DataError(fmt::format(
+        "{}: no such folder; data.directory must hold train/CLASS/... and test/CLASS/...",
+        directory));
+  return nn::open_image_folder(directory, config.image_size);
+}
+
+}  // namespace
 
 std::unique_ptr<nn::Dataset> open_dataset(const DataConfig& config, nn::Split split) {
   switch (config.set) {
@@ -15,8 +34,7 @@ std::unique_ptr<nn::Dataset> open_dataset(const DataConfig& config, nn::Split sp
     case DataSet::kCifar100:
       return open_cifar(cifar_layout(nn::CifarSet::kCifar100, split, config.directory));
     case DataSet::kFolder:
-      return nn::open_image_folder(
-          config.directory + (split == nn::Split::kTrain ? "/train" : "/test"), config.image_size);
+      return open_folder(config, split);
     case DataSet::kSynthetic:
       break;
   }
@@ -27,8 +45,16 @@ DataShape data_shape(const DataConfig& config) {
   if (config.set == DataSet::kCifar10) return {{32, 32, 3}, 10};
   if (config.set == DataSet::kCifar100) return {{32, 32, 3}, 100};
   if (config.set == DataSet::kSynthetic) return {config.synthetic.shape, config.synthetic.classes};
-  const auto dataset = open_dataset(config, nn::Split::kTrain);
-  return {dataset->image_shape(), dataset->class_names().size()};
+  return data_shape(*open_dataset(config, nn::Split::kTrain));
+}
+
+DataShape data_shape(const nn::Dataset& dataset) {
+  return {dataset.image_shape(), dataset.class_names().size()};
+}
+
+nn::Shape image_batch(std::size_t count, const nn::ImageShape& image) {
+  return {static_cast<std::int64_t>(count), static_cast<std::int64_t>(image.height),
+          static_cast<std::int64_t>(image.width), static_cast<std::int64_t>(image.channels)};
 }
 
 void add_training_images(const nn::Dataset& dataset, const nn::ImageTransform& transform,

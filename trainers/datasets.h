@@ -21,6 +21,10 @@ struct DataShape {
   std::size_t classes = 0;
 };
 DataShape data_shape(const DataConfig& config);
+DataShape data_shape(const nn::Dataset& dataset);
+
+/// [count, height, width, channels], as networks want them.
+nn::Shape image_batch(std::size_t count, const nn::ImageShape& image);
 
 /// The patches of the first `count` images, as the network sees them without augmentation.
 void add_training_images(const nn::Dataset& dataset, const nn::ImageTransform& transform,

@@ -1,5 +1,5 @@
-// dtrain CONFIG.json: trains a network on images, data-parallel over the ranks that dlaunch
-// started, or alone.
+// dtrain CONFIG.json: trains a network on images, or validates one, data-parallel over the ranks
+// that dlaunch started, or alone.
 #include <array>
 #include <cstdlib>
 #include <functional>
@@ -16,13 +16,14 @@
 #include "nn/cpu/cpu_backend.h"
 #include "nn/data/dataset.h"
 #include "nn/models/layer_table.h"
-#include "nn/models/model.h"
 #include "runtime/base/exit_codes.h"
 #include "runtime/base/job_environment.h"
 #include "runtime/base/json_reader.h"
 #include "trainers/config.h"
 #include "trainers/datasets.h"
+#include "trainers/evaluation.h"
 #include "trainers/trainer.h"
+#include "trainers/trainer_parts.h"
 #include "trainers/training_device.h"
 
 namespace dlaunch {
@@ -31,6 +32,7 @@ namespace {
 struct Arguments {
   std::string config;
   std::vector<std::string> overrides;
+  std::string validate;  // a file of weights; empty: train
   bool dry_run = false;
 };
 
@@ -76,14 +78,10 @@ void print_plan(const TrainConfig& config) {
   const DataShape data = data_shape(config.data);
   const auto backend = nn::make_cpu_backend();
   nn::Generator generator(config.seed);
-  nn::ModelOptions options;
-  options.num_classes = static_cast<std::int64_t>(data.classes);
-  options.height = static_cast<std::int64_t>(data.image.height);
-  options.width = static_cast<std::int64_t>(data.image.width);
-  options.channels = static_cast<std::int64_t>(data.image.channels);
-  const auto model = make_model(config.model, options, *backend, generator, nullptr);
+  (void)training_transform(config.data, data.image);
+  const auto model = make_network(config, data, DType::kF32, *backend, generator, nullptr);
   std::cout << config.resolved.dump(2) << "\n\n"
-            << format_layer_table(*model, {1, options.height, options.width, options.channels});
+            << format_layer_table(*model, image_batch(1, data.image));
 }
 
 int dry_run(const Arguments& arguments) {
@@ -128,7 +126,8 @@ Machine this_machine() {
   return read_machine(read_job_environment().value_or_throw());
 }
 
-int train(const Arguments& arguments) {
+/// Trains, or validates only.
+int work(const Arguments& arguments) {
   std::unique_ptr<Communicator> world;
   if (const Outcome outcome = attempt([&] { world = connect_world().value_or_throw(); });
       outcome.code != kExitOk) {
@@ -140,6 +139,7 @@ int train(const Arguments& arguments) {
   TrainConfig config;
   std::optional<TrainingDevice> device;
   std::optional<Trainer> trainer;
+  std::optional<Evaluation> evaluation;  // instead
   // Each is done by all ranks or by none.
   const std::function<void()> preparations[] = {
       [&] {
@@ -147,13 +147,21 @@ int train(const Arguments& arguments) {
         device.emplace(config, this_machine());
       },
       [&] { device->connect(config, *world); },
-      [&] { trainer.emplace(config, device->place(), screen, this_machine()); },
+      [&] {
+        if (arguments.validate.empty())
+          trainer.emplace(config, device->place(), screen, this_machine());
+        else
+          evaluation.emplace(config, device->place(), screen, arguments.validate);
+      },
   };
   for (const auto& preparation : preparations)
     if (const int code = agree(*world, attempt(preparation)); code != kExitOk) return code;
 
-  const Outcome trained = attempt([&] { trainer->run(); });
-  if (trained.code != kExitOk) return give_up(device->place().world, trained);
+  const Outcome outcome = attempt([&] {
+    if (trainer) (void)trainer->run();
+    if (evaluation) (void)evaluation->run();
+  });
+  if (outcome.code != kExitOk) return give_up(device->place().world, outcome);
   return kExitOk;
 }
 
@@ -190,12 +198,19 @@ int main(int argc, char** argv) {
   overriding("--trace-steps", "output.trace_steps",
              "trace steps A to B only, the first being 1; without, as many as memory is kept for")
       ->type_name("A:B");
+  CLI::Option* const validate =
+      app.add_option("--validate", arguments.validate,
+                     "train nothing: validate a network on the test images; PATH is "
+                     "model.safetensors, best.safetensors or a checkpoint")
+          ->type_name("PATH")
+          ->excludes("--resume");
   app.add_flag("--dry-run", arguments.dry_run,
-               "print the resolved configuration and the layers of the model, and end");
+               "print the resolved configuration and the layers of the model, and end")
+      ->excludes(validate);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kExitOk : kExitUsage;
   }
-  return arguments.dry_run ? dry_run(arguments) : train(arguments);
+  return arguments.dry_run ? dry_run(arguments) : work(arguments);
 }

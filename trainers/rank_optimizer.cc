@@ -37,13 +37,13 @@ RankOptimizer::RankOptimizer(nn::FlatParameters parameters, const nn::OptimizerO
 
 void RankOptimizer::begin_step(double learning_rate, double stem_rate) {
   learning_rate_ = learning_rate;
-  stem_factor_ = learning_rate > 0 ? stem_rate / learning_rate : 0;
+  stem_rate_ = stem_rate;
   if (optimizer_) begin_step_of(*optimizer_);
   if (parts_) begin_step_of(*parts_);
 }
 
 void RankOptimizer::begin_step_of(nn::Optimizer& optimizer) const {
-  optimizer.set_stem_factor(stem_factor_);
+  optimizer.set_stem_rate(stem_rate_);
   optimizer.begin_step(learning_rate_);
 }
 

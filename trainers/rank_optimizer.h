@@ -55,7 +55,7 @@ class RankOptimizer {
   nn::OptimizerOptions options_;
   Communicator& world_;
   double learning_rate_ = 0;
-  double stem_factor_ = 1;
+  double stem_rate_ = 0;
   nn::Tensor skip_;
   std::unique_ptr<nn::Optimizer> optimizer_;     // not sharded
   std::unique_ptr<nn::ShardedOptimizer> parts_;  // sharded, from the first step on

@@ -24,6 +24,7 @@ Reporter::Reporter(const TrainConfig& config, const Screen& screen, bool enabled
     metrics_ = MetricsFile(config.output_directory, config.metrics_file, resumes);
   if (enabled && !config.tensorboard.empty())
     events_ = EventFile(config.output_directory + "/" + config.tensorboard);
+  if (!resumes) events_.restart_at(1);  // as the metrics: what an earlier run wrote is void
 }
 
 void Reporter::start(std::size_t ranks, std::size_t steps, std::size_t training_images,
@@ -53,6 +54,7 @@ nlohmann::json Reporter::state() const {
           {"best_top1", summary_.best_top1},
           {"best_epoch", summary_.best_epoch},
           {"validation", {last.samples, last.top1, last.top5, last.loss}},
+          {"validated_steps", summary_.validated_steps},
           {"epoch", {epoch_.totals.samples, epoch_.totals.loss, epoch_.seconds}}};
 }
 
@@ -66,6 +68,7 @@ void Reporter::restore(const nlohmann::json& state) {
   summary_.best_epoch = state.at("best_epoch");
   const auto& last = state.at("validation");
   summary_.validation = {last.at(0), last.at(1), last.at(2), last.at(3)};
+  summary_.validated_steps = state.at("validated_steps");
   const auto& epoch = state.at("epoch");
   epoch_.totals = {.samples = epoch.at(0), .loss = epoch.at(1)};
   epoch_.seconds = epoch.at(2);
@@ -176,22 +179,41 @@ void Reporter::epoch(std::size_t epoch, const std::optional<ValidationSums>& val
                      double validation_seconds) {
   const Interval done = std::exchange(epoch_, {});
   summary_.last_train_loss = done.mean_loss();
-  nlohmann::ordered_json line = {{"event", "epoch"},
-                                 {"epoch", epoch + 1},
-                                 {"step", summary_.steps},
-                                 {"loss", done.mean_loss()},
-                                 {"learning_rate", learning_rate_},
-                                 {"seconds", done.seconds},
-                                 {"images_per_second", done.images_per_second()}};
-  std::string text =
-      fmt::format("epoch {}/{}: loss {:.3f}", epoch + 1, config_.epochs, done.mean_loss());
+  write_epoch({{"event", "epoch"},
+               {"epoch", epoch + 1},
+               {"step", summary_.steps},
+               {"loss", done.mean_loss()},
+               {"learning_rate", learning_rate_},
+               {"seconds", done.seconds},
+               {"images_per_second", done.images_per_second()}},
+              fmt::format("epoch {}/{}: loss {:.3f}  {:.0f} images/s", epoch + 1, config_.epochs,
+                          done.mean_loss(), done.images_per_second()),
+              validation, validation_seconds);
+}
+
+void Reporter::stopped(const ValidationSums& validation, double validation_seconds) {
+  if (epoch_.totals.samples > 0) summary_.last_train_loss = epoch_.mean_loss();
+  write_epoch({{"event", "stop"},
+               {"epoch", summary_.epochs},
+               {"step", summary_.steps},
+               {"loss", summary_.last_train_loss}},
+              fmt::format("stopped in epoch {}/{} after step {}: loss {:.3f}", summary_.epochs,
+                          config_.epochs, summary_.steps, summary_.last_train_loss),
+              validation, validation_seconds);
+}
+
+/// With the validation after it, if there was one.
+void Reporter::write_epoch(nlohmann::ordered_json line, std::string text,
+                           const std::optional<ValidationSums>& validation,
+                           double validation_seconds) {
   if (validation) {
     validation_seconds_ = validation_seconds;
-    summary_.validation = *validation;
-    if (validation->mean_top1() >= summary_.best_top1) {
+    if (summary_.is_best(*validation)) {
       summary_.best_top1 = validation->mean_top1();
-      summary_.best_epoch = epoch + 1;
+      summary_.best_epoch = summary_.epochs;
     }
+    summary_.validation = *validation;
+    summary_.validated_steps = summary_.steps;
     line.update({{"top1", validation->mean_top1()},
                  {"top5", validation->mean_top5()},
                  {"validation_loss", validation->mean_loss()},
@@ -204,7 +226,7 @@ void Reporter::epoch(std::size_t epoch, const std::optional<ValidationSums>& val
                         validation->mean_top1(), validation->mean_top5(), validation->mean_loss());
   }
   metrics_.write(line);
-  progress_.line(text + fmt::format("  {:.0f} images/s", done.images_per_second()));
+  progress_.line(text);
 }
 
 void Reporter::finish() {

@@ -68,6 +68,9 @@ class Reporter {
   /// After the last step of an epoch, with the validation that followed, if one did.
   void epoch(std::size_t epoch, const std::optional<ValidationSums>& validation,
              double validation_seconds);
+  /// When training has ended at a limit, with a validation that a run without it would not make:
+  /// what state() returns must have been saved before.
+  void stopped(const ValidationSums& validation, double validation_seconds);
   /// What has been summed up so far, for a checkpoint, and back.
   nlohmann::json state() const;
   void restore(const nlohmann::json& state);
@@ -89,6 +92,8 @@ class Reporter {
   };
 
   void write_step(const StepReport& report);
+  void write_epoch(nlohmann::ordered_json line, std::string text,
+                   const std::optional<ValidationSums>& validation, double validation_seconds);
   double seconds_left(const StepReport& report) const;
 
   const TrainConfig& config_;

@@ -23,11 +23,15 @@ struct Summary {
   std::size_t peak_tensor_bytes = 0;    // of that, tensors
   double last_train_loss = 0;           // mean over the last epoch
   ValidationSums validation;            // the last one
+  std::size_t validated_steps = 0;      // those before it
   double best_top1 = 0;
   std::size_t best_epoch = 0;  // from 1
   ResourceUse use;
   std::string metrics_path;
 
+  /// Whether the last validation is of what the last step left.
+  bool is_validated() const { return validated_steps == steps; }
+  bool is_best(const ValidationSums& sums) const { return sums.mean_top1() >= best_top1; }
   double images_per_second() const { return train_seconds > 0 ? images / train_seconds : 0; }
 };
 

@@ -39,7 +39,9 @@ Trainer::Trainer(const TrainConfig& config, const TrainingPlace& place, const Sc
                                             static_cast<std::uint64_t>(world_.rank()))),
       train_set_(open_dataset(config.data, nn::Split::kTrain)),
       validation_set_(world_.rank() == 0 ? open_validation_set(config.data, *train_set_) : nullptr),
-      model_(build_model(config, *train_set_, backend_, generator_, world_)),
+      training_transform_(training_transform(config.data, train_set_->image_shape())),
+      model_(make_network(config, data_shape(*train_set_), compute_type_of(config, backend_),
+                          backend_, generator_, &world_)),
       parameters_(flatten_parameters(*model_, &world_)),
       optimizer_(parameters_, config.optimizer,
                  config.parallel.gradients == GradientExchange::kShard, world_),
@@ -56,7 +58,7 @@ Trainer::Trainer(const TrainConfig& config, const TrainingPlace& place, const Sc
       batches_(backend_, resident_images_ ? &*resident_images_ : nullptr,
                resident_images_ ? compute_type_of(config, backend_) : DType::kF32),
       checkpointing_(
-          config, world_, *train_set_, common_state(*model_, optimizer_, loss_scaler_),
+          config, world_, *train_set_, plan_, common_state(*model_, optimizer_, loss_scaler_),
           [this](const nn::SafetensorsFile* source) { return leader_state(source); }, generator_),
       reporter_(config, screen, world_.rank() == 0, checkpointing_.resumes()) {
   for (std::size_t i = 0; i < parameters_.views.size(); ++i)
@@ -105,43 +107,17 @@ Summary Trainer::train() {
   while (position.epoch < config_.epochs && !stop_) {
     const std::size_t epoch = position.epoch;
     position = train_epoch(position);
-    finish_epoch(epoch);
+    if (position.epoch > epoch) finish_epoch(epoch);
     const bool last = stop_ || position.epoch == config_.epochs;
     if (checkpointing_.is_due(position, last)) save(position);
   }
+  if (!reporter_.summary().is_validated()) validate_stop();
   return finish();
-}
-
-/// Where training begins.
-RunPosition Trainer::resume() {
-  const Checkpointing::ResumePoint from = checkpointing_.resume();
-  GradientReducerOptions options = reducer_options(config_.parallel, parameters_);
-  if (from.found) {
-    reporter_.restore(from.report["progress"]);
-    optimizer_.restored();
-    // So that sums of gradients have the same bits.
-    options.order = from.report["gradient_order"].get<std::vector<std::size_t>>();
-    options.plain_steps = from.report.value("plain_steps", options.plain_steps);
-  }
-  reducer_.emplace(world_, memory_of(parameters_.gradients), gradient_ranges(parameters_),
-                   std::move(options));
-  const ExchangeMemory memory = compression_memory_.scatter();
-  compression_memory_.forget();
-  if (!memory.empty() && world_.size() > 1) {
-    if (const Status kept = reducer_->remember(memory); !kept.ok())
-      throw TrainingFailure("resume: " + kept.to_string() +
-                            "; take parallel.gradients and parallel.power_sgd_rank as they were");
-  }
-  stop_ = config_.max_steps > 0 && from.position.steps_done >= config_.max_steps;
-  load_from(from.position.epoch, from.position.step);
-  return from.position;
 }
 
 /// The loader's next micro-batch is the first one of this step.
 void Trainer::load_from(std::size_t epoch, std::size_t step) {
-  loader_.emplace(*train_set_,
-                  nn::ImageTransform(train_set_->image_shape(), config_.data.normalization,
-                                     config_.data.augmentation),
+  loader_.emplace(*train_set_, training_transform_,
                   nn::BatchLoaderOptions{.plan = plan_,
                                          .rank = static_cast<std::size_t>(world_.rank()),
                                          .seed = config_.seed,
@@ -197,7 +173,7 @@ RunPosition Trainer::train_epoch(const RunPosition& from) {
     StepTotals totals = on_device_ ? train_step_on_device(micro_batches, progress)
                                    : train_step(micro_batches, progress);
     RunPosition next{position.steps_done + 1, epoch, step + 1};
-    if (next.step == plan_.steps()) next = {next.steps_done, epoch + 1, 0};
+    if (next.step >= plan_.steps()) next = {next.steps_done, epoch + 1, 0};
     const bool loss_known = !on_device_ || losses_are_due(next, totals);
     if (on_device_ && loss_known) take_losses(totals, epoch, step);
     check_loss(totals, epoch, step);
@@ -250,57 +226,6 @@ void Trainer::check_gradients(std::size_t epoch, std::size_t step) const {
                   epoch + 1, step + 1, plan_.steps(), divergent_gradient(parameters_)));
 }
 
-void Trainer::save(const RunPosition& position) {
-  const Observation::Interlude interlude(observation_, "checkpoint");
-  share_statistics();
-  optimizer_.gather(*reducer_);
-  compression_memory_.gather(reducer_->memory());
-  checkpointing_.save(position, {{"progress", reporter_.state()},
-                                 {"gradient_order", reducer_->order()},
-                                 {"plain_steps", reducer_->plain_steps()}});
-  optimizer_.forget_whole();
-  compression_memory_.forget();
-}
-
-/// What only rank 0 has of the run's state, to be filled from `source` or, if null, to be written.
-std::vector<nn::NamedTensor> Trainer::leader_state(const nn::SafetensorsFile* source) {
-  if (source != nullptr) compression_memory_.prepare(*source);
-  std::vector<nn::NamedTensor> state = optimizer_.whole_state();
-  std::ranges::move(compression_memory_.tensors(), std::back_inserter(state));
-  if (ema_)
-    for (const nn::NamedTensor& item : ema_->averages())
-      state.push_back({"ema." + item.name, item.tensor});
-  return state;
-}
-
-/// Where batch norm is not synchronised each rank has running statistics of its own: rank 0's hold.
-void Trainer::share_statistics() {
-  std::vector<Buffer> statistics;
-  for (const nn::NamedBuffer& buffer : model_->buffers())
-    statistics.emplace_back(memory_of(buffer.tensor));
-  throw_if_error(broadcast_state(world_, statistics).within("running statistics"));
-}
-
-/// Puts the average that rank 0 keeps into the network of every rank, and back.
-void Trainer::exchange_average() {
-  if (!config_.ema.enabled()) return;
-  if (ema_) ema_->swap();
-  std::vector<Buffer> state{memory_of(parameters_.values)};
-  for (const nn::NamedBuffer& buffer : model_->buffers())
-    state.emplace_back(memory_of(buffer.tensor));
-  throw_if_error(broadcast_state(world_, state).within("average"));
-}
-
-ValidationSums Trainer::validate_model() {
-  const Observation::Interlude interlude(observation_, "validation");
-  share_statistics();
-  exchange_average();
-  const ValidationSums sums = validate(world_, backend_, *model_, validation_transform_, shard_,
-                                       {config_.validation_batch_size, config_.validation_views});
-  exchange_average();
-  return sums;
-}
-
 /// `progress` is in epochs.
 StepTotals Trainer::train_step(std::size_t micro_batches, double progress) {
   generator_before_step_ = generator_;
@@ -350,11 +275,8 @@ const nn::MicroBatch& Trainer::next_batch() {
 }
 
 nn::Tensor Trainer::images_of(const nn::MicroBatch& batch) const {
-  const nn::ImageShape& shape = batch.shape;
-  const nn::Shape input{
-      static_cast<std::int64_t>(batch.size), static_cast<std::int64_t>(shape.height),
-      static_cast<std::int64_t>(shape.width), static_cast<std::int64_t>(shape.channels)};
-  return nn::Tensor::from(backend_, input, std::span<const float>(batch.images));
+  return nn::Tensor::from(backend_, image_batch(batch.size, batch.shape),
+                          std::span<const float>(batch.images));
 }
 
 void Trainer::run_micro_batch(const nn::MicroBatch& batch, bool last) {
@@ -389,13 +311,21 @@ bool Trainer::out_of_time() const {
 }
 
 void Trainer::finish_epoch(std::size_t epoch) {
-  const bool final = stop_ || epoch + 1 == config_.epochs;
+  const bool final = epoch + 1 == config_.epochs;
   const bool due = config_.validate_every > 0 && (epoch + 1) % config_.validate_every == 0;
   const auto begin = Clock::now();
   std::optional<ValidationSums> sums;
   if (final || due) sums = validate_model();
   observation_.compare_waits(world_);
   reporter_.epoch(epoch, sums, seconds_between(begin, Clock::now()));
+}
+
+/// At a limit, and after the last checkpoint: a run that goes on knows nothing of it.
+void Trainer::validate_stop() {
+  const auto begin = Clock::now();
+  const ValidationSums sums = validate_model();
+  observation_.compare_waits(world_);
+  reporter_.stopped(sums, seconds_between(begin, Clock::now()));
 }
 
 Summary Trainer::finish() {
@@ -410,7 +340,7 @@ Summary Trainer::finish() {
   checkpointing_.finish();
   if (world_.rank() == 0 && config_.checkpoint.enabled()) {
     if (ema_) ema_->swap();
-    nn::save_state_dict(config_.output_directory + "/model.safetensors", *model_);
+    save_network("model.safetensors");
     if (ema_) ema_->swap();
   }
   observation_.finish(world_);  // last: a trace that cannot be written must not cost the network

@@ -81,7 +81,9 @@ class Trainer {
   void take_losses(StepTotals& totals, std::size_t epoch, std::size_t step);
   void read_loss_scale(std::size_t epoch, std::size_t step);
   RunPosition train_epoch(const RunPosition& begin);
+  void check_parameters(const RunPosition& position) const;
   void save(const RunPosition& position);
+  void save_network(const std::string& name) const;
   void share_statistics();
   void exchange_average();
   ValidationSums validate_model();
@@ -100,6 +102,7 @@ class Trainer {
   void run_backward(const nn::Tensor& loss, const nn::Tensor& gradient = {});
   std::string why_no_graphs(const TrainingPlace& place) const;
   void finish_epoch(std::size_t epoch);
+  void validate_stop();
   Summary finish();
   double gradient_norm();
   bool out_of_time() const;
@@ -115,6 +118,7 @@ class Trainer {
   nn::Generator generator_before_step_ = generator_;
   std::unique_ptr<nn::Dataset> train_set_;
   std::unique_ptr<nn::Dataset> validation_set_;  // rank 0 only, until it has been scattered
+  nn::ImageTransform training_transform_;
   std::unique_ptr<nn::Module> model_;
   nn::FlatParameters parameters_;
   std::unordered_map<const float*, std::size_t> parameter_at_;  // index by address

@@ -2,21 +2,66 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
+#include <string>
 #include <utility>
 
 #include <spdlog/fmt/fmt.h>
 
+#include "nn/layers/batch_norm.h"
 #include "nn/models/model.h"
 #include "runtime/base/json_reader.h"
-#include "trainers/datasets.h"
 #include "trainers/tensor_memory.h"
 
 namespace dlaunch {
 namespace {
 
+/// The name of a batch norm that sees one value per channel of one image; empty: there is none.
+std::string find_single_value(const nn::Module& network, const nn::Shape& image) {
+  std::set<std::string> norms;
+  for (const nn::NamedModule& module : named_modules(network))
+    if (dynamic_cast<const nn::BatchNorm*>(module.module) != nullptr) norms.insert(module.name);
+  for (const nn::LayerRow& row : layer_table(network, image))
+    if (norms.contains(row.name) && row.output.size() == row.output[-1]) return row.name;
+  return "";
+}
+
+/// Whether a batch norm has to do with one image in a step: of a rank, or of all ranks if it is
+/// synchronised.
+bool has_single_image(const nn::StepPlan& plan, std::size_t step, std::size_t ranks,
+                      bool synchronised) {
+  for (std::size_t i = 0; i < plan.micro_batches(step); ++i) {
+    if (synchronised && plan.whole_micro_batch(step, i).size() == 1) return true;
+    for (std::size_t rank = 0; !synchronised && rank < ranks; ++rank)
+      if (plan.micro_batch(step, i, rank).size() == 1) return true;
+  }
+  return false;
+}
+
+/// Throws ConfigError if a batch norm would be given a single value per channel: there is nothing
+/// to train on in that, and it would end the run at the last step of an epoch.
+void refuse_single_values(const TrainConfig& config, const nn::StepPlan& plan, std::size_t ranks,
+                          const nn::Module& network, const nn::Shape& image) {
+  const std::string layer = find_single_value(network, image);
+  if (layer.empty()) return;
+  const std::string why = fmt::format(
+      "has a single image{}, of which the batch norm {} sees one value per channel and needs more",
+      config.sync_batch_norm ? "" : " on a rank", layer);
+  if (has_single_image(plan, 0, ranks, config.sync_batch_norm))
+    throw ConfigError(fmt::format(
+        "train.{}: a micro-batch {}; take larger ones",
+        config.global_batch_size > 0 ? "global_batch_size" : "batch_size_per_rank", why));
+  const bool ends_before = config.max_steps > 0 && config.max_steps < plan.steps();
+  if (!ends_before && has_single_image(plan, plan.steps() - 1, ranks, config.sync_batch_norm))
+    throw ConfigError(fmt::format(
+        "train.drop_last: the last step of an epoch {}; set it to true, or take another "
+        "number of samples per step",
+        why));
+}
+
 /// Throws ConfigError if the network does not take training images of every size.
-void check_sizes(const TrainConfig& config, const nn::Module& network,
-                 const nn::ModelOptions& options) {
+void check_stages(const TrainConfig& config, const nn::Module& network,
+                  const nn::ModelOptions& options) {
   for (const nn::ResizeStage& stage : config.data.resize) {
     const auto side = static_cast<std::int64_t>(stage.side);
     try {
@@ -53,10 +98,9 @@ std::optional<nn::ResidentImages> make_resident_images(const TrainConfig& config
   if (backend.host_accessible() || !config.data.on_device ||
       dataset.size() * dataset.image_shape().size() > kMostBytes)
     return std::nullopt;
-  const nn::ImageTransform transform(dataset.image_shape(), config.data.normalization,
-                                     config.data.augmentation);
-  return std::make_optional<nn::ResidentImages>(backend, dataset, transform, config.seed,
-                                                plan.samples());
+  return std::make_optional<nn::ResidentImages>(
+      backend, dataset, training_transform(config.data, dataset.image_shape()), config.seed,
+      plan.samples());
 }
 
 std::unique_ptr<nn::Dataset> open_validation_set(const DataConfig& config,
@@ -75,20 +119,34 @@ std::unique_ptr<nn::Dataset> open_validation_set(const DataConfig& config,
   return dataset;
 }
 
-std::unique_ptr<nn::Module> build_model(const TrainConfig& config, const nn::Dataset& dataset,
-                                        nn::Backend& backend, nn::Generator& generator,
-                                        Communicator& world) {
-  const nn::ImageShape shape = dataset.image_shape();
+nn::ImageTransform training_transform(const DataConfig& config, const nn::ImageShape& shape) {
+  if (config.augmentation.crop_padding >= std::min(shape.height, shape.width))
+    throw ConfigError(fmt::format(
+        "data.crop_padding: {} is not below the sides of images of {} x {}; allowed: at most {}",
+        config.augmentation.crop_padding, shape.height, shape.width,
+        std::min(shape.height, shape.width) - 1));
+  return {shape, config.normalization, config.augmentation};
+}
+
+std::unique_ptr<nn::Module> make_network(const TrainConfig& config, const DataShape& data,
+                                         DType compute_type, nn::Backend& backend,
+                                         nn::Generator& generator, Communicator* world) {
   nn::ModelOptions options;
-  options.num_classes = static_cast<std::int64_t>(dataset.class_names().size());
-  options.height = static_cast<std::int64_t>(shape.height);
-  options.width = static_cast<std::int64_t>(shape.width);
-  options.channels = static_cast<std::int64_t>(shape.channels);
-  options.sync_batch_norm = config.sync_batch_norm;
-  options.compute_type = compute_type_of(config, backend);
-  auto model = make_model(config.model, options, backend, generator, &world);
-  check_sizes(config, *model, options);
-  return model;
+  options.num_classes = static_cast<std::int64_t>(data.classes);
+  options.height = static_cast<std::int64_t>(data.image.height);
+  options.width = static_cast<std::int64_t>(data.image.width);
+  options.channels = static_cast<std::int64_t>(data.image.channels);
+  options.sync_batch_norm = config.sync_batch_norm && world != nullptr;
+  options.compute_type = compute_type;
+  try {
+    auto network = make_model(config.model, options, backend, generator, world);
+    (void)network->output_shape(image_batch(1, data.image));
+    check_stages(config, *network, options);
+    return network;
+  } catch (const nn::Error& error) {
+    throw ConfigError(fmt::format("model.name: {} cannot be made for images of {} x {}: {}",
+                                  config.model, options.height, options.width, error.what()));
+  }
 }
 
 std::vector<GradientRange> gradient_ranges(const nn::FlatParameters& parameters) {
@@ -146,14 +204,12 @@ nn::StepPlan affordable_plan(const TrainConfig& config, const Communicator& worl
   nn::StepPlan plan(dataset.size() - (drop ? left_over : 0), step, config.accumulation_steps,
                     ranks);
   const std::size_t images = plan.step_range(0).size() / (ranks * config.accumulation_steps);
-  const nn::ImageShape shape = dataset.image_shape();
-  const nn::Shape image{1, static_cast<std::int64_t>(shape.height),
-                        static_cast<std::int64_t>(shape.width),
-                        static_cast<std::int64_t>(shape.channels)};
+  const nn::Shape image = image_batch(1, dataset.image_shape());
   if (backend.host_accessible())  // else the device says what it has not
     refuse_unless_it_fits(least_memory(network, image, compute_type_of(config, backend), images,
                                        config.data.prefetch),
                           images, machine);
+  refuse_single_values(config, plan, ranks, network, image);
   return plan;
 }
 

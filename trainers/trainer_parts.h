@@ -16,6 +16,7 @@
 #include "runtime/comm/communicator.h"
 #include "runtime/parallel/gradient_reducer.h"
 #include "trainers/config.h"
+#include "trainers/datasets.h"
 #include "trainers/loss_scaler.h"
 #include "trainers/machine.h"
 #include "trainers/rank_optimizer.h"
@@ -36,11 +37,14 @@ std::optional<nn::ResidentImages> make_resident_images(const TrainConfig& config
 std::unique_ptr<nn::Dataset> open_validation_set(const DataConfig& config,
                                                  const nn::Dataset& train_set);
 
-/// Throws ConfigError if the configuration asks for more than the hardware has, nn::Error if the
-/// images are too small for the network.
-std::unique_ptr<nn::Module> build_model(const TrainConfig& config, const nn::Dataset& dataset,
-                                        nn::Backend& backend, nn::Generator& generator,
-                                        Communicator& world);
+/// What training images of this shape go through. Throws ConfigError if they are too small for it.
+nn::ImageTransform training_transform(const DataConfig& config, const nn::ImageShape& shape);
+
+/// `world` is that of synchronised batch norms; null: none are. Throws ConfigError if the network
+/// does not take images of this shape, or of the sizes to which they are resized.
+std::unique_ptr<nn::Module> make_network(const TrainConfig& config, const DataShape& data,
+                                         DType compute_type, nn::Backend& backend,
+                                         nn::Generator& generator, Communicator* world);
 
 std::vector<GradientRange> gradient_ranges(const nn::FlatParameters& parameters);
 
@@ -59,7 +63,8 @@ std::optional<nn::Ema> make_ema(const TrainConfig& config, const nn::Module& mod
 GradientReducerOptions reducer_options(const ParallelConfig& config,
                                        const nn::FlatParameters& parameters);
 
-/// Throws ConfigError if the machine has not the memory for it.
+/// Throws ConfigError if the machine has not the memory for it, or if a step has too few images for
+/// a batch norm of the network.
 nn::StepPlan affordable_plan(const TrainConfig& config, const Communicator& world,
                              const nn::Dataset& dataset, const nn::Module& network,
                              const nn::Backend& backend, const Machine& machine);

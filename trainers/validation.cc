@@ -9,6 +9,7 @@
 #include "nn/core/ops.h"
 #include "nn/data/augmentation.h"
 #include "nn/data/sampler.h"
+#include "trainers/datasets.h"
 
 namespace dlaunch {
 namespace {
@@ -155,12 +156,10 @@ ValidationSums validate(Communicator& world, nn::Backend& backend, nn::Module& m
   ValidationSums sums;
   for (std::size_t begin = 0; begin < shard.labels.size(); begin += options.batch_size) {
     const std::size_t count = std::min(options.batch_size, shard.labels.size() - begin);
-    const nn::Shape input{static_cast<std::int64_t>(count), static_cast<std::int64_t>(shape.height),
-                          static_cast<std::int64_t>(shape.width),
-                          static_cast<std::int64_t>(shape.channels)};
     const auto bytes = std::span(shard.images).subspan(begin * shape.size(), count * shape.size());
-    const nn::Tensor output = scores_of(
-        model, nn::Tensor::from<std::uint8_t>(backend, input, bytes), transform.plan(0, 0), views);
+    const nn::Tensor output =
+        scores_of(model, nn::Tensor::from<std::uint8_t>(backend, image_batch(count, shape), bytes),
+                  transform.plan(0, 0), views);
     scores.resize(static_cast<std::size_t>(output.size()));
     backend.copy_to_host(scores.data(), output.data<const float>(), scores.size() * sizeof(float));
     add_scores(scores, std::span(shard.labels).subspan(begin, count), sums);

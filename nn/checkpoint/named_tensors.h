@@ -47,6 +47,9 @@ class Snapshot {
 /// tensor's name: it is missing, unexpected, damaged, or has another type or shape.
 void load_tensors(const SafetensorsFile& file, std::span<const NamedTensor> tensors);
 
+/// The same, whatever else is in the file.
+void load_some_tensors(const SafetensorsFile& file, std::span<const NamedTensor> tensors);
+
 /// A network's parameters and buffers as a file that torch loads (load_state_dict), and back.
 void save_state_dict(const std::string& path, const Module& module);
 void load_state_dict(const std::string& path, const Module& module);

@@ -28,8 +28,9 @@ constexpr AdamFactors adam_factors(const AdamArguments& arguments, double root) 
   return {.keep = static_cast<float>(arguments.decoupled_decay ? 1 - arguments.learning_rate * decay
                                                                : 1),
           .decay = static_cast<float>(arguments.decoupled_decay ? 0 : decay),
-          .beta1 = static_cast<float>(arguments.beta1),
+          .one_minus_beta1 = static_cast<float>(1 - arguments.beta1),
           .beta2 = static_cast<float>(arguments.beta2),
+          .one_minus_beta2 = static_cast<float>(1 - arguments.beta2),
           .rate = static_cast<float>(arguments.learning_rate / arguments.correction1),
           .root_scale = static_cast<float>(1 / root),
           .eps = static_cast<float>(arguments.eps)};
@@ -37,8 +38,8 @@ constexpr AdamFactors adam_factors(const AdamArguments& arguments, double root) 
 
 /// Moves m and s; `d` is g + decay kept, with kept = keep p.
 constexpr void adam_moments(const AdamFactors& f, float d, float& m, float& s) {
-  m += (1 - f.beta1) * (d - m);
-  s = f.beta2 * s + (1 - f.beta2) * d * d;
+  m += f.one_minus_beta1 * (d - m);
+  s = f.beta2 * s + f.one_minus_beta2 * d * d;
 }
 
 /// p after a step; `root` is sqrt(s).

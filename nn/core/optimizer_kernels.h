@@ -35,10 +35,11 @@ struct SgdFactors {
 struct AdamFactors {
   float keep = 1;   // of the parameter
   float decay = 0;  // of the parameter, in the gradient
-  float beta1 = 0;
+  float one_minus_beta1 = 1;
   float beta2 = 0;
-  float rate = 0;        // corrected
-  float root_scale = 1;  // of sqrt(s)
+  float one_minus_beta2 = 1;  // rounded once: 1 - beta2 in float would be off by 1e-7 / (1 - beta2)
+  float rate = 0;             // corrected
+  float root_scale = 1;       // of sqrt(s)
   float eps = 0;
 };
 

@@ -23,8 +23,8 @@ std::vector<std::string> list(const std::string& directory, Wanted&& wanted) {
     if (name[0] != '.' && wanted(*entry)) names.push_back(std::move(name));
   }
   if (error)
-    throw DataError(fmt::format("{}: {}; set data.directory to a folder with one folder per class",
-                                directory, error.message()));
+    throw DataError(
+        fmt::format("{}: {}; one folder per class is expected in it", directory, error.message()));
   std::sort(names.begin(), names.end());
   return names;
 }

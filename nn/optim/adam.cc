@@ -49,7 +49,7 @@ void Adam::begin_step(double learning_rate) {
                           .decoupled_decay = options_.decoupled_decay};
   std::vector<AdamFactors> factors;
   for (const OptimizerRange& range : ranges_) {
-    arguments.learning_rate = learning_rate * rate_factor(range);
+    arguments.learning_rate = rate_of(range, learning_rate);
     arguments.weight_decay = range.weight_decay;
     factors.push_back(adam_factors(arguments, std::sqrt(arguments.correction2)));
   }

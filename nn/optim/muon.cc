@@ -152,7 +152,7 @@ void Muon::begin_step(double learning_rate) {
   std::vector<SgdFactors> of_others;
   for (const OptimizerRange& range : other_ranges_)
     of_others.push_back(sgd_factors(options_.others, range,
-                                    learning_rate * options_.others_factor * rate_factor(range)));
+                                    options_.others_factor * rate_of(range, learning_rate)));
   other_factors_.set(of_others);
 }
 

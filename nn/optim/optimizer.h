@@ -13,6 +13,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -54,8 +55,9 @@ class Optimizer {
   Optimizer& operator=(const Optimizer&) = delete;
 
   virtual void begin_step(double learning_rate) = 0;
-  /// A further factor of the learning rate of the stem's bias (ParameterKind::kStem), from now on.
-  virtual void set_stem_factor(double factor) { stem_factor_ = factor; }
+  /// The learning rate of the stem's bias (ParameterKind::kStem) from the next step on, whatever
+  /// the others'; before the first call it is theirs.
+  virtual void set_stem_rate(double learning_rate) { stem_rate_ = learning_rate; }
   /// From now on update() leaves parameters and state as they are whenever this word (f32 [1], on
   /// the same backend) is not 0 as its kernels come to it; the step counts all the same.
   virtual void skip_when(Tensor word) { skip_ = std::move(word); }
@@ -84,9 +86,9 @@ class Optimizer {
   explicit Optimizer(FlatParameters parameters) : parameters_(std::move(parameters)) {}
 
   const FlatParameters& parameters() const { return parameters_; }
-  /// Of the learning rate, in this step.
-  double rate_factor(const OptimizerRange& range) const {
-    return range.stem ? range.rate_factor * stem_factor_ : range.rate_factor;
+  /// Of a step whose learning rate is this one.
+  double rate_of(const OptimizerRange& range, double learning_rate) const {
+    return range.rate_factor * (range.stem ? stem_rate_.value_or(learning_rate) : learning_rate);
   }
   /// For kernels; null: steps are never skipped.
   const float* skip() const { return skip_.defined() ? skip_.data<const float>() : nullptr; }
@@ -98,7 +100,7 @@ class Optimizer {
 
  private:
   FlatParameters parameters_;
-  double stem_factor_ = 1;
+  std::optional<double> stem_rate_;
   Tensor skip_;
 };
 

@@ -38,7 +38,7 @@ SgdFactors sgd_factors(const SgdOptions& options, const OptimizerRange& range,
 void Sgd::begin_step(double learning_rate) {
   std::vector<SgdFactors> factors;
   for (const OptimizerRange& range : ranges_)
-    factors.push_back(sgd_factors(options_, range, learning_rate * rate_factor(range)));
+    factors.push_back(sgd_factors(options_, range, rate_of(range, learning_rate)));
   factors_.set(factors);
 }
 

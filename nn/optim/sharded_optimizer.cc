@@ -41,8 +41,8 @@ void ShardedOptimizer::begin_step(double learning_rate) {
   for (const Shard& shard : shards_) shard.optimizer->begin_step(learning_rate);
 }
 
-void ShardedOptimizer::set_stem_factor(double factor) {
-  for (const Shard& shard : shards_) shard.optimizer->set_stem_factor(factor);
+void ShardedOptimizer::set_stem_rate(double learning_rate) {
+  for (const Shard& shard : shards_) shard.optimizer->set_stem_rate(learning_rate);
 }
 
 void ShardedOptimizer::skip_when(Tensor word) {

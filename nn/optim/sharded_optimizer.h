@@ -16,7 +16,7 @@ class ShardedOptimizer : public Optimizer {
                    const Make& make);
 
   void begin_step(double learning_rate) override;
-  void set_stem_factor(double factor) override;
+  void set_stem_rate(double learning_rate) override;
   void skip_when(Tensor word) override;
   /// [begin, end) is one of the parts.
   void update(std::int64_t begin, std::int64_t end) override;

@@ -66,6 +66,27 @@ TEST(Formulas, MomentsOfManyPartsAreThoseOfTheWholeFarFromZero) {
   EXPECT_NEAR(whole.m2 / m2, 1, 1e-6);
 }
 
+// Adam's first update is the rate times the gradient's sign, but for eps, whatever the betas: what
+// 1 - beta loses by rounding must be what the correction loses.
+TEST(Formulas, AdamsFirstUpdateIsExactForBetasNearOne) {
+  for (const double beta2 : {0.9, 0.999, 0.9999, 0.99999, 0.999999}) {
+    SCOPED_TRACE(beta2);
+    const AdamArguments arguments{.learning_rate = 0.01,
+                                  .beta1 = 1 - (1 - beta2) / 3,
+                                  .beta2 = beta2,
+                                  .eps = 1e-8,
+                                  .correction1 = (1 - beta2) / 3,
+                                  .correction2 = 1 - beta2};
+    const AdamFactors factors = adam_factors(arguments, std::sqrt(arguments.correction2));
+    float mean = 0, square = 0;
+    const float gradient = 0.37F;
+    adam_moments(factors, gradient, mean, square);
+    const double update = -adam_parameter(factors, 0, mean, std::sqrt(square));
+    const double g = gradient;
+    EXPECT_NEAR(update / (0.01 * g / (g + 1e-8)), 1, 5e-7);
+  }
+}
+
 TEST(Formulas, NormalisingLosesNothingWhereTheMeanIsLarge) {
   const double mean = 1000.123456789, inv_std = 0.7, gamma = -1.5, beta = 0.25;
   const NormaliseCoefficients of = normalise_coefficients(mean, inv_std, gamma, beta);

@@ -183,15 +183,15 @@ TEST_F(SgdTest, TheStemsBiasHasARateOfItsOwn) {
     Shape output_shape(const Shape& input) const override { return input; }
   } stem(*backend_);
   const FlatParameters flat = flatten_parameters(stem);
-  const auto step_with = [&](Optimizer& optimizer, double factor) {
+  const auto step_with = [&](Optimizer& optimizer, double rate, double stem_rate) {
     for (const FlatView& view : flat.views) {
       fill(view.offset, view.count, flat.values);
       fill(view.offset, view.count, flat.gradients);
     }
     std::vector<double> moved;
     for (const FlatView& view : flat.views) moved.push_back(at(flat.values, view.offset));
-    optimizer.set_stem_factor(factor);
-    optimizer.step(0.1);
+    optimizer.set_stem_rate(stem_rate);
+    optimizer.step(rate);
     for (std::size_t i = 0; i < 2; ++i)
       moved[i] = (moved[i] - at(flat.values, flat.views[i].offset)) /
                  at(flat.gradients, flat.views[i].offset);
@@ -203,11 +203,12 @@ TEST_F(SgdTest, TheStemsBiasHasARateOfItsOwn) {
   Sgd sgd(flat, {.rate_factors = PerKind::uniform(2)});
   ShardedOptimizer sharded(flat, {{0, flat.values.size()}}, make);
   for (Optimizer* optimizer : {static_cast<Optimizer*>(&sgd), static_cast<Optimizer*>(&sharded)})
-    for (const double factor : {1.0, 0.25, 0.0}) {
-      const std::vector<double> rates = step_with(*optimizer, factor);
-      EXPECT_NEAR(rates[0], 0.2, 1e-4);
-      EXPECT_NEAR(rates[1], 0.2 * factor, 1e-4);
-    }
+    for (const double rate : {0.1, 0.0})  // as a warm-up begins
+      for (const double stem_rate : {0.1, 0.025, 0.0}) {
+        const std::vector<double> rates = step_with(*optimizer, rate, stem_rate);
+        EXPECT_NEAR(rates[0], 2 * rate, 1e-4);
+        EXPECT_NEAR(rates[1], 2 * stem_rate, 1e-4);
+      }
 }
 
 TEST_F(SgdTest, RefusesImpossibleOptions) {

@@ -5,10 +5,8 @@
 #include <sys/wait.h>
 
 #include <chrono>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <random>
 #include <string>
 #include <thread>
@@ -16,10 +14,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "nn/checkpoint/checkpoint_folder.h"
-#include "nn/checkpoint/safetensors.h"
 #include "runtime/base/exit_codes.h"
-#include "tests/trainers/dtrain_test.h"
+#include "tests/trainers/checkpoints.h"
 
 namespace dlaunch {
 namespace {
@@ -30,42 +26,8 @@ using ::testing::HasSubstr;
 using testing::Subprocess;
 namespace fs = std::filesystem;
 
-using Tensors = std::map<std::string, std::vector<std::byte>>;
-
-class Checkpoints : public testing::DtrainTest {
- protected:
-  std::string folder() const { return directory_ + "/out/checkpoints"; }
-
-  std::vector<std::uint64_t> steps() const {
-    std::vector<std::uint64_t> steps;
-    for (const nn::CheckpointFile& file : nn::CheckpointFolder(folder()).list())
-      steps.push_back(file.step);
-    return steps;
-  }
-
-  static Tensors tensors_in(const std::string& path) {
-    const nn::SafetensorsFile file(path);
-    Tensors tensors;
-    for (const auto& [name, entry] : file.tensors()) tensors[name] = file.read(name);
-    return tensors;
-  }
-  static std::vector<float> floats_of(const std::vector<std::byte>& bytes) {
-    std::vector<float> values(bytes.size() / sizeof(float));
-    std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
-    return values;
-  }
-  std::string newest() const { return nn::CheckpointFolder(folder()).list().back().path; }
-
-  /// Changes a byte in the middle of the file's data.
-  static void damage(const std::string& path) {
-    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-    const auto middle = static_cast<std::streamoff>(fs::file_size(path) / 2);
-    file.seekg(middle);
-    const int byte = file.get();
-    file.seekp(middle);
-    file.put(static_cast<char>(byte ^ 1));
-  }
-};
+using testing::Checkpoints;
+using testing::Tensors;
 
 TEST_F(Checkpoints, AreWrittenWhenDueAndTheNewestAreKept) {
   const CompletedProcess process = dtrain(2, {"--set", "checkpoint.every_steps=2", "--set",

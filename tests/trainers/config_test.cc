@@ -92,9 +92,11 @@ TEST(TrainConfig, RefusesWhatCannotBe) {
   EXPECT_THAT(refusal(R"({"optimizer": {"momentum": 1}})"), HasSubstr("below 1"));
   EXPECT_THAT(refusal(R"({"optimizer": {"momentum": 0, "nesterov": true}})"),
               HasSubstr("needs a momentum"));
-  EXPECT_THAT(refusal(R"({"schedule": {"milestones": [3, 2]}})"), HasSubstr("they must ascend"));
+  EXPECT_THAT(refusal(R"({"schedule": {"name": "multi_step", "milestones": [3, 2]}})"),
+              HasSubstr("they must ascend"));
   EXPECT_THAT(refusal(R"({"schedule": {"name": "piecewise_linear"}})"), HasSubstr("needs points"));
-  EXPECT_THAT(refusal(R"({"schedule": {"point_epochs": [1], "point_factors": []}})"),
+  EXPECT_THAT(refusal(R"({"schedule": {"name": "piecewise_linear",
+      "point_epochs": [1], "point_factors": []}})"),
               HasSubstr("0 factors for 1 point_epochs"));
   EXPECT_THAT(refusal(R"({"data": {"std": [1, 0, 1]}})"), HasSubstr("found 0; allowed: an array"));
   EXPECT_THAT(refusal(R"({"data": {"mean": [1, 1]}})"), HasSubstr("three numbers"));
@@ -113,15 +115,35 @@ TEST(TrainConfig, ReadsHowImagesAreAugmented) {
   ASSERT_EQ(data.resize.size(), 2U);
   EXPECT_EQ(data.resize[1].side, 24U);
   EXPECT_EQ(data.resize[1].until_epochs, 4);
-  EXPECT_EQ(read(R"({"data": {"flip_mode": "first_half"}})").data.augmentation.flip,
+  EXPECT_EQ(read(R"({"data": {"flip": false, "flip_mode": "first_half"}})").data.augmentation.flip,
             nn::FlipMode::kNone);
   EXPECT_THAT(refusal(R"({"data": {"resize_sides": [20], "resize_until": []}})"),
               HasSubstr("0 epochs for 1 resize_sides"));
   EXPECT_THAT(refusal(R"({"data": {"resize_sides": [20, 24], "resize_until": [2, 1]}})"),
               HasSubstr("they must ascend"));
-  EXPECT_THAT(refusal(R"({"data": {"flip_mode": "half"}})"), HasSubstr("first_half"));
+  EXPECT_THAT(refusal(R"({"data": {"flip": true, "flip_mode": "half"}})"), HasSubstr("first_half"));
   EXPECT_THAT(refusal(R"({"data": {"contrast": 2}})"), HasSubstr("data.contrast"));
   EXPECT_THAT(refusal(R"({"train": {"validation_views": "both"}})"), HasSubstr("mirror_shift"));
+}
+
+TEST(TrainConfig, RefusesKeysThatWouldChangeNothing) {
+  EXPECT_THAT(refusal(R"({"schedule": {"milestones": [0.25, 0.5]}})"),
+              HasSubstr("schedule.milestones: has no effect unless schedule.name is "
+                        "\"multi_step\", found \"constant\""));
+  for (const char* key : {"\"gamma\": 0.1", "\"point_epochs\": [1]", "\"point_factors\": [1]"})
+    EXPECT_THAT(refusal(R"({"schedule": {"name": "cosine", )" + std::string(key) + "}}"),
+                HasSubstr("found \"cosine\"; make them agree, or replace the section: --set "
+                          "'schedule={\"name\": \"cosine\"}'"));
+  EXPECT_THAT(refusal(R"({"schedule": {"name": "multi_step", "final_factor": 0.1}})"),
+              HasSubstr("schedule.final_factor: has no effect"));
+  EXPECT_THAT(refusal(R"({"data": {"flip_mode": "alternating"}})"),
+              HasSubstr("data.flip_mode: has no effect without data.flip"));
+  EXPECT_THAT(refusal(R"({"data": {"mix_alpha": 0.2}})"),
+              HasSubstr("data.mix_alpha: has no effect without data.mix"));
+  for (const char* name : {"constant", "multi_step", "cosine"}) {
+    const TrainConfig config = read(R"({"schedule": {"name": ")" + std::string(name) + "\"}}");
+    EXPECT_EQ(read(config.resolved.dump()).resolved, config.resolved);
+  }
 }
 
 TEST(TrainConfig, TheStemsBiasMayHaveAScheduleOfItsOwn) {

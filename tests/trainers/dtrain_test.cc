@@ -1,6 +1,10 @@
 // dtrain as a program, alone and under dlaunch.
+#include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -109,7 +113,9 @@ TEST_F(Dtrain, RefusesBadInputWithOneLineAndItsExitCode) {
       {{"--set", "data.set=cifar-100", "--set", "data.directory=/nowhere"},
        kExitBadData,
        "/nowhere/train.bin: No such file or directory; get it with `tools/fetch_data cifar-100"},
-      {{"--set", "data.synthetic.height=5"}, kExitFailure, "max_pool2d"},
+      {{"--set", "data.set=folder", "--set", "data.directory=/nowhere"},
+       kExitBadData,
+       "/nowhere/train: no such folder; data.directory must hold train/CLASS/... and"},
       {{"--set", "output.metrics=../../../../../../../../proc/x/y"},
        kExitFailure,
        "cannot write metrics"},
@@ -123,6 +129,79 @@ TEST_F(Dtrain, RefusesBadInputWithOneLineAndItsExitCode) {
     ASSERT_EQ(lines.size(), 1U) << process.error;
     EXPECT_THAT(lines[0], HasSubstr(refusal.line));
   }
+}
+
+TEST_F(Dtrain, RefusesWhatCannotGoTogetherBeforeAnythingIsWritten) {
+  struct Refusal {
+    std::vector<std::string> arguments;
+    std::string line;
+  };
+  const std::vector<Refusal> refusals{
+      {{"data.crop_padding=40"},
+       "data.crop_padding: 40 is not below the sides of images of 32 x 32; allowed: at most 31"},
+      {{"data.synthetic.height=5"}, "model.name: small_cnn cannot be made for images of 5 x 32: "},
+      {{"model.name=airbench94", "data.synthetic.height=16"},
+       "model.name: airbench94 cannot be made for images of 16 x 32: "},
+      {{"model.name=speedrun100", "data.synthetic.height=16"},
+       "model.name: speedrun100 cannot be made for images of 16 x 32: "},
+  };
+  for (const Refusal& refusal : refusals) {
+    SCOPED_TRACE(refusal.line);
+    std::vector<std::string> arguments;
+    for (const std::string& assignment : refusal.arguments)
+      arguments.insert(arguments.end(), {"--set", assignment});
+    const CompletedProcess process = dtrain(2, arguments);
+    EXPECT_EQ(process.exit_code, kExitUsage) << process.error;
+    const auto lines = complaints(process);
+    ASSERT_EQ(lines.size(), 1U) << process.error;
+    EXPECT_THAT(lines[0], HasSubstr(refusal.line));
+    EXPECT_FALSE(std::filesystem::exists(directory_ + "/out"));
+    arguments.emplace_back("--dry-run");
+    const CompletedProcess dry = dtrain(0, arguments);
+    EXPECT_EQ(dry.exit_code, kExitUsage);
+    EXPECT_THAT(dry.error, HasSubstr(refusal.line));
+  }
+}
+
+TEST_F(Dtrain, RefusesStepsWithTooFewImagesForABatchNorm) {
+  const auto refusal = [&](const std::vector<std::string>& assignments) {
+    std::vector<std::string> arguments{"--set", "train.batch_size_per_rank=0"};
+    for (const std::string& assignment : assignments)
+      arguments.insert(arguments.end(), {"--set", assignment});
+    const CompletedProcess process = dtrain(2, arguments);
+    if (process.exit_code == kExitOk) return std::string("accepted");
+    EXPECT_EQ(process.exit_code, kExitUsage) << process.error;
+    const auto lines = complaints(process);
+    return lines.size() == 1 ? lines[0] : process.error;
+  };
+  const std::string apart = "train.sync_batch_norm=false";
+  EXPECT_THAT(refusal({"train.global_batch_size=64", apart}),  // 2 images are left
+              HasSubstr("train.drop_last: the last step of an epoch has a single image on a rank, "
+                        "of which the batch norm "));
+  EXPECT_EQ(refusal({"train.global_batch_size=64", apart, "train.drop_last=true"}), "accepted");
+  EXPECT_EQ(refusal({"train.global_batch_size=64", apart, "train.max_steps=2"}), "accepted");
+  EXPECT_EQ(refusal({"train.global_batch_size=64"}), "accepted");
+  EXPECT_THAT(refusal({"train.global_batch_size=43"}),  // 1 image is left
+              HasSubstr("train.drop_last: the last step of an epoch has a single image, of which"));
+  EXPECT_THAT(refusal({"train.global_batch_size=4", apart}),
+              HasSubstr("train.global_batch_size: a micro-batch has a single image on a rank, of"));
+}
+
+TEST_F(Dtrain, ANewRunVoidsWhatAnEarlierOneWroteForTensorBoard) {
+  const auto newest = [&] {
+    std::vector<std::string> files;
+    for (const auto& entry : std::filesystem::directory_iterator(directory_ + "/out/tensorboard"))
+      files.push_back(entry.path());
+    std::sort(files.begin(), files.end());
+    std::ifstream file(files.back(), std::ios::binary);
+    std::ostringstream bytes;
+    bytes << file.rdbuf();
+    return bytes.str();
+  };
+  for (int run = 0; run < 2; ++run)
+    ASSERT_EQ(dtrain(0, {"--set", "train.max_steps=1"}).exit_code, kExitOk);
+  // step (2) 1, session_log (7) with status (1) START: see EventFileTest
+  EXPECT_THAT(newest(), HasSubstr(std::string("\x10\x01\x3A\x02\x08\x01")));
 }
 
 TEST_F(Dtrain, RefusesItsCommandLine) {

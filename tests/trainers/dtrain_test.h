@@ -6,6 +6,7 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -46,15 +47,23 @@ class DtrainTest : public ::testing::Test {
     command.insert(command.end(), {built_program("dtrain"), directory_ + "/" + config, "--set",
                                    "output.directory=" + directory_ + "/out"});
     command.insert(command.end(), arguments.begin(), arguments.end());
-    return testing::run_command({.arguments = command, .environment = {{"OMP_NUM_THREADS", "1"}}},
+    return testing::run_command({.arguments = command, .environment = environment_},
                                 Deadline::after(std::chrono::seconds(100)));
   }
 
-  std::vector<nlohmann::json> metrics() const {
+  std::vector<nlohmann::json> metrics(const std::string& name = "metrics.jsonl") const {
     std::vector<nlohmann::json> lines;
-    std::ifstream file(directory_ + "/out/metrics.jsonl");
+    std::ifstream file(directory_ + "/out/" + name);
     for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
     return lines;
+  }
+
+  /// Lines of the metrics with this event.
+  std::vector<nlohmann::json> events(const std::string& name) const {
+    std::vector<nlohmann::json> found;
+    for (const nlohmann::json& line : metrics())
+      if (line["event"] == name) found.push_back(line);
+    return found;
   }
 
   /// Lines of stderr that ranks under dlaunch wrote.
@@ -67,6 +76,7 @@ class DtrainTest : public ::testing::Test {
   }
 
   std::string directory_;
+  std::vector<std::pair<std::string, std::string>> environment_{{"OMP_NUM_THREADS", "1"}};
 };
 
 }  // namespace dlaunch::testing

@@ -22,15 +22,7 @@ using ::testing::AllOf;
 using testing::CompletedProcess;
 using ::testing::HasSubstr;
 
-class Observing : public testing::DtrainTest {
- protected:
-  std::vector<nlohmann::json> events(const std::string& name) const {
-    std::vector<nlohmann::json> found;
-    for (const auto& line : metrics())
-      if (line["event"] == name) found.push_back(line);
-    return found;
-  }
-};
+class Observing : public testing::DtrainTest {};
 
 TEST_F(Observing, AccountsForAllTimeAndMemoryOfTheSteps) {
   const CompletedProcess process = dtrain(2, {"--set", "output.log_every=3"});

@@ -1,0 +1,184 @@
+// Runs of dtrain that go on: where from, with which figures; and what is kept besides checkpoints.
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/base/exit_codes.h"
+#include "tests/trainers/checkpoints.h"
+
+namespace dlaunch {
+namespace {
+
+using testing::CompletedProcess;
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+class GoingOn : public testing::Checkpoints {};
+
+/// What a run reports of its epochs, and of itself at the end, but for times.
+class FiguresOfRuns : public GoingOn {
+ protected:
+  void train(const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"--set", "checkpoint.every_epochs=1",
+                                       "--set", "train.epochs=3",
+                                       "--set", "train.validate_every=2"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const CompletedProcess process = dtrain(2, arguments);
+    EXPECT_EQ(process.exit_code, kExitOk) << process.error;
+  }
+  nlohmann::json figures() const {
+    nlohmann::json all;
+    for (const nlohmann::json& line : events("epoch"))
+      all.push_back({line["epoch"], line["step"], line["loss"], line.value("top1", -1.0)});
+    const nlohmann::json summary = metrics().back();
+    for (const char* key : {"epochs", "steps", "images", "top1", "top5", "validation_loss",
+                            "validation_images", "best_top1", "best_epoch", "train_loss"})
+      all.push_back(summary.at(key));
+    return all;
+  }
+};
+
+TEST_F(FiguresOfRuns, AreThoseOfARunThatDidNotStop) {
+  train({});
+  const nlohmann::json expected = figures();
+  // In an epoch, at the end of one that is not validated, and of one that is; five steps each.
+  for (const char* stop : {"train.max_steps=3", "train.max_steps=5", "train.max_steps=10"}) {
+    SCOPED_TRACE(stop);
+    fs::remove_all(directory_ + "/out");
+    train({"--set", stop});
+    const bool validated_anyway = std::string(stop).ends_with("10");
+    EXPECT_EQ(events("stop").size(), validated_anyway ? 0U : 1U);
+    EXPECT_EQ(metrics().back()["validation_images"], 37);
+    train({"--resume", "auto"});
+    EXPECT_EQ(figures(), expected);
+  }
+}
+
+TEST_F(FiguresOfRuns, AreWholeIfNothingIsLeftToTrain) {
+  train({"--set", "train.max_steps=3"});
+  const nlohmann::json expected = figures();
+  train({"--set", "train.max_steps=3", "--resume", "auto"});  // as if killed before the summary
+  EXPECT_EQ(figures(), expected);
+}
+
+TEST_F(GoingOn, InEpochsWithOtherStepsIsRefused) {
+  ASSERT_EQ(
+      dtrain(0, {"--set", "checkpoint.every_steps=8", "--set", "train.max_steps=8"}).exit_code,
+      kExitOk);
+  // The ninth step of an epoch is a smaller one.
+  const CompletedProcess process = dtrain(0, {"--set", "checkpoint.every_steps=8", "--set",
+                                              "train.drop_last=true", "--resume", "auto"});
+  EXPECT_EQ(process.exit_code, kExitBadData);
+  EXPECT_THAT(process.error, HasSubstr("steps in an epoch (train.drop_last) is 9 in this "
+                                       "checkpoint, 8 in the configuration"));
+}
+
+/// Jobs that dlaunch has restarted, in a folder where another run has left checkpoints.
+class RestartedJobs : public GoingOn {
+ protected:
+  void SetUp() override {
+    GoingOn::SetUp();
+    train({"--set", "checkpoint.every_steps=4", "--set", "train.max_steps=4"});
+    from_ = directory_ + "/from.safetensors";
+    fs::rename(newest(), from_);
+    train({"--set", "checkpoint.every_steps=2", "--set", "train.max_steps=2"});
+    ASSERT_EQ(steps(), std::vector<std::uint64_t>{2});
+    environment_.emplace_back("TORCHELASTIC_RESTART_COUNT", "1");
+  }
+  void train(const std::vector<std::string>& arguments) const {
+    const CompletedProcess process = dtrain(0, arguments);
+    EXPECT_EQ(process.exit_code, kExitOk) << process.error;
+  }
+  std::string from_;  // after step 4
+};
+
+TEST_F(RestartedJobs, GoOnFromTheirOwnOrFromWhereTheyWereToldToBegin) {
+  const std::vector<std::string> how{"--resume", from_, "--set", "checkpoint.every_steps=1"};
+  const auto resumed_at = [&](const std::string& last) {
+    std::vector<std::string> arguments = how;
+    arguments.insert(arguments.end(), {"--set", "checkpoint.keep=1", "--set", last});
+    train(arguments);
+    return events("resume").back()["step"];
+  };
+  // The first attempt was killed before it wrote any.
+  EXPECT_EQ(resumed_at("train.max_steps=6"), 4);
+  EXPECT_EQ(steps(), std::vector<std::uint64_t>{6});
+  fs::remove(from_);  // and need it no more
+  EXPECT_EQ(resumed_at("train.max_steps=7"), 6);
+  EXPECT_EQ(resumed_at("train.max_steps=8"), 7);
+}
+
+TEST_F(RestartedJobs, BeginAnewIfTheyWriteNoCheckpoints) {
+  train({"--set", "train.max_steps=3"});
+  EXPECT_TRUE(events("resume").empty());
+  train({"--set", "train.max_steps=3", "--resume", "auto"});
+  EXPECT_EQ(events("resume").size(), 1U);
+}
+
+TEST_F(GoingOn, FromParametersThatAreNotFiniteIsNotPossible) {
+  for (const char* gradients : {"all_reduce", "shard"}) {
+    SCOPED_TRACE(gradients);
+    // The gradients are finite; what the rate makes of them is not.
+    const CompletedProcess process = dtrain(
+        2, {"--set", "checkpoint.every_steps=1", "--set", "optimizer.learning_rate=3e38", "--set",
+            "optimizer.weight_decay=1e6", "--set", "parallel.gradients=" + std::string(gradients)});
+    EXPECT_EQ(process.exit_code, kExitDiverged) << process.error;
+    const auto lines = complaints(process);
+    ASSERT_EQ(lines.size(), 1U) << process.error;
+    EXPECT_THAT(lines[0], HasSubstr("is not finite; no checkpoint was written"));
+    EXPECT_TRUE(steps().empty());
+  }
+}
+
+TEST_F(GoingOn, TheBestNetworkIsKeptAndCanBeValidatedAlone) {
+  ASSERT_EQ(dtrain(2, {"--set", "checkpoint.every_epochs=1", "--set", "checkpoint.keep_best=true",
+                       "--set", "ema.decay=0.8", "--set", "train.epochs=4"})
+                .exit_code,
+            kExitOk);
+  const nlohmann::json summary = metrics().back();
+  nlohmann::json best;  // of equal ones the last
+  for (const nlohmann::json& epoch : events("epoch"))
+    if (best.is_null() || epoch["top1"] >= best["top1"]) best = epoch;
+  EXPECT_EQ(best["top1"], summary["best_top1"]);
+
+  std::size_t count = 0;
+  const auto expect = [&](int ranks, const std::string& path, const nlohmann::json& expected) {
+    SCOPED_TRACE(path);
+    const CompletedProcess process = dtrain(ranks, {"--validate", path});
+    ASSERT_EQ(process.exit_code, kExitOk) << process.error;
+    EXPECT_THAT(process.out, HasSubstr(path + ": top-1 "));
+    const std::vector<nlohmann::json> lines = metrics("validation.jsonl");
+    ASSERT_EQ(lines.size(), ++count);
+    EXPECT_EQ(lines.back()["weights"], path);
+    EXPECT_EQ(lines.back()["ranks"], std::max(ranks, 1));
+    EXPECT_EQ(lines.back()["validation_images"], 37);
+    EXPECT_EQ(lines.back()["top1"], expected["top1"]);
+    EXPECT_NEAR(lines.back()["validation_loss"], expected["validation_loss"], 1e-5);
+  };
+  expect(3, directory_ + "/out/best.safetensors", best);
+  expect(0, directory_ + "/out/model.safetensors", summary);
+  expect(2, newest(), summary);  // its moving average
+  EXPECT_EQ(metrics().back(), summary);
+}
+
+TEST_F(GoingOn, WhatCannotBeValidatedIsRefused) {
+  EXPECT_EQ(dtrain(0, {"--validate", "x", "--resume", "auto"}).exit_code, kExitUsage);
+  const CompletedProcess missing = dtrain(2, {"--validate", directory_ + "/none"});
+  EXPECT_EQ(missing.exit_code, kExitBadData);
+  EXPECT_THAT(missing.error, HasSubstr("/none"));
+  EXPECT_EQ(complaints(missing).size(), 1U) << missing.error;
+  ASSERT_EQ(
+      dtrain(0, {"--set", "checkpoint.every_epochs=1", "--set", "train.max_steps=1"}).exit_code,
+      kExitOk);
+  const CompletedProcess other =
+      dtrain(2, {"--validate", newest(), "--set", "model.name=resnet20"});
+  EXPECT_EQ(other.exit_code, kExitBadData);
+  EXPECT_THAT(other.error, HasSubstr("conv1.weight: its shape is"));
+}
+
+}  // namespace
+}  // namespace dlaunch

@@ -1,0 +1,118 @@
+// What a Trainer's run consists of: resumed, saved, shared with the other ranks, validated.
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <iterator>
+#include <utility>
+
+#include <spdlog/fmt/fmt.h>
+
+#include "nn/core/optimizer_kernels.h"
+#include "runtime/parallel/state_broadcast.h"
+#include "trainers/tensor_memory.h"
+#include "trainers/trainer.h"
+#include "trainers/trainer_parts.h"
+
+namespace dlaunch {
+
+/// Where training begins.
+RunPosition Trainer::resume() {
+  const Checkpointing::ResumePoint from = checkpointing_.resume();
+  GradientReducerOptions options = reducer_options(config_.parallel, parameters_);
+  if (from.found) {
+    reporter_.restore(from.report["progress"]);
+    optimizer_.restored();
+    // So that sums of gradients have the same bits.
+    options.order = from.report["gradient_order"].get<std::vector<std::size_t>>();
+    options.plain_steps = from.report.value("plain_steps", options.plain_steps);
+  }
+  reducer_.emplace(world_, memory_of(parameters_.gradients), gradient_ranges(parameters_),
+                   std::move(options));
+  const ExchangeMemory memory = compression_memory_.scatter();
+  compression_memory_.forget();
+  if (!memory.empty() && world_.size() > 1) {
+    if (const Status kept = reducer_->remember(memory); !kept.ok())
+      throw TrainingFailure("resume: " + kept.to_string() +
+                            "; take parallel.gradients and parallel.power_sgd_rank as they were");
+  }
+  stop_ = config_.max_steps > 0 && from.position.steps_done >= config_.max_steps;
+  load_from(from.position.epoch, from.position.step);
+  return from.position;
+}
+
+/// On all ranks the same. A checkpoint of what has left the numbers would be gone on from: an
+/// update can do that with gradients that nobody has looked at, or that were finite.
+void Trainer::check_parameters(const RunPosition& position) const {
+  nn::OptimizerKernels& kernels = backend_.optimizer();
+  if (std::isfinite(kernels.sum_of_squares(parameters_.values.size(),
+                                           parameters_.values.data<const float>())))
+    return;
+  for (const nn::FlatView& view : parameters_.views)
+    if (!std::isfinite(kernels.sum_of_squares(view.count, view.parameter.data<const float>())))
+      throw Divergence(
+          fmt::format("after step {} of the run {} is not finite; no checkpoint was written; lower "
+                      "optimizer.learning_rate or warm up",
+                      position.steps_done, view.name));
+}
+
+void Trainer::save(const RunPosition& position) {
+  const Observation::Interlude interlude(observation_, "checkpoint");
+  check_parameters(position);
+  share_statistics();
+  optimizer_.gather(*reducer_);
+  compression_memory_.gather(reducer_->memory());
+  checkpointing_.save(position, {{"progress", reporter_.state()},
+                                 {"gradient_order", reducer_->order()},
+                                 {"plain_steps", reducer_->plain_steps()}});
+  optimizer_.forget_whole();
+  compression_memory_.forget();
+}
+
+/// What only rank 0 has of the run's state, to be filled from `source` or, if null, to be written.
+std::vector<nn::NamedTensor> Trainer::leader_state(const nn::SafetensorsFile* source) {
+  if (source != nullptr) compression_memory_.prepare(*source);
+  std::vector<nn::NamedTensor> state = optimizer_.whole_state();
+  std::ranges::move(compression_memory_.tensors(), std::back_inserter(state));
+  if (ema_)
+    for (const nn::NamedTensor& item : ema_->averages())
+      state.push_back({"ema." + item.name, item.tensor});
+  return state;
+}
+
+/// Where batch norm is not synchronised each rank has running statistics of its own: rank 0's hold.
+void Trainer::share_statistics() {
+  std::vector<Buffer> statistics;
+  for (const nn::NamedBuffer& buffer : model_->buffers())
+    statistics.emplace_back(memory_of(buffer.tensor));
+  throw_if_error(broadcast_state(world_, statistics).within("running statistics"));
+}
+
+/// Puts the average that rank 0 keeps into the network of every rank, and back.
+void Trainer::exchange_average() {
+  if (!config_.ema.enabled()) return;
+  if (ema_) ema_->swap();
+  std::vector<Buffer> state{memory_of(parameters_.values)};
+  for (const nn::NamedBuffer& buffer : model_->buffers())
+    state.emplace_back(memory_of(buffer.tensor));
+  throw_if_error(broadcast_state(world_, state).within("average"));
+}
+
+ValidationSums Trainer::validate_model() {
+  const Observation::Interlude interlude(observation_, "validation");
+  share_statistics();
+  exchange_average();
+  const ValidationSums sums = validate(world_, backend_, *model_, validation_transform_, shard_,
+                                       {config_.validation_batch_size, config_.validation_views});
+  if (config_.checkpoint.keep_best && world_.rank() == 0 && reporter_.summary().is_best(sums))
+    save_network("best.safetensors");  // while it is the one that was validated
+  exchange_average();
+  return sums;
+}
+
+/// Rank 0: the network alone, as it is now.
+void Trainer::save_network(const std::string& name) const {
+  std::filesystem::create_directories(config_.output_directory);
+  nn::save_state_dict(config_.output_directory + "/" + name, *model_);
+}
+
+}  // namespace dlaunch
