@@ -200,6 +200,7 @@ void read_optimizer(JsonObject& object, TrainConfig& config) {
   if (name == "sgd") config.optimizer = read_sgd(object);
   if (name == "adam" || name == "adamw") config.optimizer = read_adam(object, name == "adamw");
   if (name == "muon") config.optimizer = read_muon(object);
+  config.clip_norm = object.number("clip_norm", 0, {.min = 0});
 }
 
 void read_ema(JsonObject& object, EmaConfig& ema) {

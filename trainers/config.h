@@ -108,6 +108,7 @@ struct TrainConfig {
   std::string model;
   std::string weights;  // file of initial weights; empty: random ones
   nn::OptimizerOptions optimizer;
+  double clip_norm = 0;  // greatest norm of a step's gradients; 0: any
   EmaConfig ema;
   ScheduleConfig schedule;
   CheckpointConfig checkpoint;

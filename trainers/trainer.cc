@@ -63,6 +63,7 @@ Trainer::Trainer(const TrainConfig& config, const TrainingPlace& place, const Sc
       reporter_(config, screen, world_.rank() == 0, checkpointing_.resumes()) {
   for (std::size_t i = 0; i < parameters_.views.size(); ++i)
     parameter_at_[parameters_.views[i].parameter.data<const float>()] = i;
+  if (config.clip_norm > 0) clipper_.emplace(backend_, config.clip_norm);
   if (loss_scaler_) optimizer_.skip_when(loss_scaler_->skip());
   if (world_.rank() == 0 && !checkpointing_.resumes()) initialise_from_files();
   if (ema_ && !checkpointing_.resumes()) ema_->reset();
@@ -235,25 +236,64 @@ StepTotals Trainer::train_step(std::size_t micro_batches, double progress) {
   optimizer_.begin_step(learning_rate_(progress), stem_learning_rate_(progress));
   const StepTotals totals = reducer_->totals().value_or_throw();
   if (std::isfinite(totals.loss))  // else there is nothing to learn from
-    throw_if_error(reducer_->finish([this](FlatSpan span, double scale) { update(span, scale); }));
+    throw_if_error(finish_gradients(totals.samples));
   return totals;
 }
 
-/// From sums of gradients to new parameters, in one part of the flat arrays.
-void Trainer::update(FlatSpan span, double scale) {
-  const auto begin = static_cast<std::int64_t>(span.begin);
-  const auto end = static_cast<std::int64_t>(span.end);
+/// From sums of gradients over all ranks to new parameters: bucket by bucket as they are summed,
+/// unless something has to be known of all gradients first.
+Status Trainer::finish_gradients(double samples) {
+  const auto step = [this](FlatSpan span, double scale) { update(span, scale); };
+  if (!loss_scaler_ && !clipper_) return reducer_->finish(step);
+  return reducer_->finish(step, [&] { settle_gradients(1 / samples); });
+}
+
+/// Makes means of all sums, tells whether a scaled step counts, and clips.
+void Trainer::settle_gradients(double scale) {
   const Observation::Section section(observation_, StepPhase::kOptimizer);
-  float* const gradients = parameters_.gradients.data<float>() + begin;
-  backend_.scale(end - begin, static_cast<float>(scale), nullptr, gradients, gradients);
-  if (measures_gradients_)
-    gradient_squares_ += backend_.optimizer().sum_of_squares(end - begin, gradients);
+  const std::vector<FlatSpan> spans = reducer_->updated_here();
+  for (const FlatSpan span : spans) make_means(span, scale);
+  if (loss_scaler_) loss_scaler_->decide();
+  if (!clipper_) return;
+  float* const gradients = parameters_.gradients.data<float>();
+  const auto size = [](FlatSpan span) { return static_cast<std::int64_t>(span.size()); };
+  clipper_->begin();
+  for (const FlatSpan span : spans) clipper_->add(size(span), gradients + span.begin);
+  if (config_.parallel.gradients == GradientExchange::kShard)
+    throw_if_error(world_.all_reduce(Buffer(clipper_->squares().data<double>(), 1, DType::kF64))
+                       .within("gradient norm"));
+  for (const FlatSpan span : spans) clipper_->clip(size(span), gradients + span.begin);
+}
+
+/// From sums of gradients, perhaps scaled ones, to means, in one part of the flat arrays. On a
+/// device the factor lies there, as it differs from step to step.
+void Trainer::make_means(FlatSpan span, double scale) {
+  const auto count = static_cast<std::int64_t>(span.size());
+  float* const gradients = parameters_.gradients.data<float>() + span.begin;
+  if (loss_scaler_) {
+    loss_scaler_->unscale(count, gradients);
+  } else if (on_device_) {
+    backend_.scale(count, 1, step_scale_.data<const float>(), gradients, gradients);
+  } else {
+    backend_.scale(count, static_cast<float>(scale), nullptr, gradients, gradients);
+  }
+}
+
+void Trainer::update(FlatSpan span, double scale) {
+  const Observation::Section section(observation_, StepPhase::kOptimizer);
+  if (!loss_scaler_ && !clipper_) make_means(span, scale);
+  if (measures_gradients_ && !on_device_ && !clipper_)
+    gradient_squares_ +=
+        backend_.optimizer().sum_of_squares(static_cast<std::int64_t>(span.size()),
+                                            parameters_.gradients.data<const float>() + span.begin);
   optimizer_.update(span, *reducer_);
 }
 
-/// Collective: of the step's mean gradients; 0 if the step does not ask for it.
+/// Collective: of the step's mean gradients, before they were clipped; 0 if the step does not ask
+/// for it.
 double Trainer::gradient_norm() {
   if (!measures_gradients_) return 0;
+  if (clipper_) return clipper_->norm();
   std::array<double, 1> squares{std::exchange(gradient_squares_, 0)};
   if (config_.parallel.gradients == GradientExchange::kShard)
     throw_if_error(world_.all_reduce(squares).within("gradient norm"));

@@ -17,6 +17,7 @@
 #include "nn/data/batch_loader.h"
 #include "nn/data/resident_images.h"
 #include "nn/optim/ema.h"
+#include "nn/optim/gradient_clipping.h"
 #include "runtime/parallel/gradient_reducer.h"
 #include "runtime/parallel/timed_communicator.h"
 #include "trainers/checkpointing.h"
@@ -90,9 +91,10 @@ class Trainer {
   StepTotals train_step(std::size_t micro_batches, double progress);
   StepTotals train_step_on_device(std::size_t micro_batches, double progress);
   void work_on_device(const std::vector<DeviceBatch>& batches);
-  void settle_gradients();
+  Status finish_gradients(double samples);
+  void settle_gradients(double scale);
+  void make_means(FlatSpan span, double scale);
   void update(FlatSpan span, double scale);
-  void update_on_device(FlatSpan span);
   std::vector<nn::NamedTensor> leader_state(const nn::SafetensorsFile* source);
   void report_unused();
   const nn::MicroBatch& next_batch();
@@ -144,6 +146,7 @@ class Trainer {
   Checkpointing checkpointing_;
   Reporter reporter_;
   Clock::time_point start_ = Clock::now();
+  std::optional<nn::GradientClipper> clipper_;
   bool measures_gradients_ = false;  // in this step
   double gradient_squares_ = 0;      // sum over what this rank has updated in it
   bool stop_ = false;

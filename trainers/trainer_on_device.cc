@@ -70,7 +70,7 @@ StepTotals Trainer::train_step_on_device(std::size_t micro_batches, double progr
                                      [&] { work_on_device(batches); });
   if (repeated) throw_if_error(reducer_->finish_repeated());
   losses_.end_step();
-  if (measures_gradients_)
+  if (measures_gradients_ && !clipper_)
     for (const FlatSpan span : reducer_->updated_here())
       gradient_squares_ += backend_.optimizer().sum_of_squares(
           static_cast<std::int64_t>(span.size()),
@@ -91,32 +91,8 @@ void Trainer::work_on_device(const std::vector<DeviceBatch>& batches) {
     section.emplace(observation_, StepPhase::kBackward);
     run_backward(loss, loss_gradient);
   }
-  // Whether a scaled step counts is known only when all gradients are there.
-  const auto update = [this](FlatSpan span, double /*scale*/) { update_on_device(span); };
-  if (loss_scaler_) {
-    throw_if_error(reducer_->finish(update, [this] { settle_gradients(); }));
-  } else {
-    throw_if_error(reducer_->finish(update));
-  }
-}
-
-/// From scaled sums of gradients to means, in all parts at once.
-void Trainer::settle_gradients() {
-  const Observation::Section section(observation_, StepPhase::kOptimizer);
-  for (const FlatSpan span : reducer_->updated_here())
-    loss_scaler_->unscale(static_cast<std::int64_t>(span.size()),
-                          parameters_.gradients.data<float>() + span.begin);
-  loss_scaler_->decide();
-}
-
-/// From sums of gradients, or from means if losses are scaled, to new parameters, in one part.
-void Trainer::update_on_device(FlatSpan span) {
-  const Observation::Section section(observation_, StepPhase::kOptimizer);
-  float* const gradients = parameters_.gradients.data<float>() + span.begin;
-  if (!loss_scaler_)
-    backend_.scale(static_cast<std::int64_t>(span.size()), 1, step_scale_.data<const float>(),
-                   gradients, gradients);
-  optimizer_.update(span, *reducer_);
+  // The number of samples is on the device: steps are recorded.
+  throw_if_error(finish_gradients(1));
 }
 
 nn::Tensor Trainer::loss_of(const DeviceBatch& batch) {

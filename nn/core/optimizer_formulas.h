@@ -47,6 +47,12 @@ constexpr float adam_parameter(const AdamFactors& f, float kept, float m, float 
   return kept - f.rate * m / (f.root_scale * root + f.eps);
 }
 
+/// What gradients of this norm are multiplied with so that it is at most max_norm.
+constexpr float clip_factor(double norm, double max_norm) {
+  const double factor = max_norm / (norm + 1e-6);
+  return factor < 1 ? static_cast<float>(factor) : 1.0F;
+}
+
 /// An average after a step: `kept` is its decay.
 constexpr float moved_average(float kept, float average, float value) {
   return kept * average + (1 - kept) * value;

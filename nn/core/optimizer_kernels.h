@@ -97,6 +97,12 @@ class OptimizerKernels {
   /// values are.
   virtual void inverse_norm(std::int64_t count, const float* values, double eps, float* result) = 0;
 
+  /// sum[0] += the sum of the squares, in double, in the backend's memory.
+  virtual void add_squares(std::int64_t count, const float* values, double* sum) = 0;
+  /// values *= clip_factor(sqrt(squares[0]), max_norm); squares lies in the backend's memory.
+  virtual void clip_norm(std::int64_t count, const double* squares, double max_norm,
+                         float* values) = 0;
+
   /// The sum of the squares, in double, as a host value: waits for the device.
   virtual double sum_of_squares(std::int64_t count, const float* values) = 0;
 };

@@ -39,6 +39,11 @@ class CpuOptimizerKernels final : public OptimizerKernels {
   }
   void move_averages(std::span<const AveragedValues> averages, double decay) override;
   void inverse_norm(std::int64_t count, const float* values, double eps, float* result) override;
+  void add_squares(std::int64_t count, const float* values, double* sum) override {
+    *sum += sum_of_squares(count, values);
+  }
+  void clip_norm(std::int64_t count, const double* squares, double max_norm,
+                 float* values) override;
   double sum_of_squares(std::int64_t count, const float* values) override;
 };
 
@@ -96,6 +101,15 @@ void CpuOptimizerKernels::inverse_norm(std::int64_t count, const float* values, 
                                        float* result) {
   const double squares = sum_of_squares(count, values);
   *result = squares == 0 ? 0.0F : static_cast<float>(1 / (std::sqrt(squares) + eps));
+}
+
+void CpuOptimizerKernels::clip_norm(std::int64_t count, const double* squares, double max_norm,
+                                    float* values) {
+  const float factor = clip_factor(std::sqrt(*squares), max_norm);
+  if (factor == 1.0F) return;
+  cpu::parallel_ranges(count, kGrain, [&](std::int64_t first, std::int64_t end) {
+    for (std::int64_t i = first; i < end; ++i) values[i] *= factor;
+  });
 }
 
 double CpuOptimizerKernels::sum_of_squares(std::int64_t count, const float* values) {

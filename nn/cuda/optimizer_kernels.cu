@@ -97,6 +97,17 @@ __global__ void sum_blocks(unsigned blocks, const double* sums, Write write) {
   if (threadIdx.x == 0) write(sum);
 }
 
+__global__ void clip_all(std::int64_t count, const double* squares, double max_norm,
+                         float* values) {
+  const float factor = clip_factor(sqrt(*squares), max_norm);
+  if (factor == 1.0F) return;
+  for (std::int64_t i = global_thread(); i < count; i += all_threads()) values[i] *= factor;
+}
+
+struct AddTotal {
+  double* to;
+  __device__ void operator()(double sum) const { *to += sum; }
+};
 struct StoreTotal {
   double* to;
   __device__ void operator()(double sum) const { *to = sum; }
@@ -189,6 +200,15 @@ class CudaOptimizerKernels final : public OptimizerKernels {
 
   void inverse_norm(std::int64_t count, const float* values, double eps, float* result) override {
     sum_squares_of(count, values, InverseNorm{eps, result});
+  }
+
+  void add_squares(std::int64_t count, const float* values, double* sum) override {
+    sum_squares_of(count, values, AddTotal{sum});
+  }
+  void clip_norm(std::int64_t count, const double* squares, double max_norm,
+                 float* values) override {
+    launch(device_, "clip", clip_all, blocks_for(device_, count), kThreads, count, squares,
+           max_norm, values);
   }
 
   double sum_of_squares(std::int64_t count, const float* values) override {

@@ -67,18 +67,4 @@ void for_each_part(
   }
 }
 
-double clip_gradient_norm(FlatParameters& parameters, double max_norm) {
-  Backend& backend = parameters.gradients.backend();
-  const std::int64_t count = parameters.gradients.size();
-  const float* gradients = parameters.gradients.data<const float>();
-  const double norm = std::sqrt(backend.optimizer().sum_of_squares(count, gradients));
-  const double factor = max_norm / (norm + 1e-6);
-  if (factor < 1) {
-    const Tensor one = Tensor::from(backend, {}, std::array{1.0F});
-    backend.scale(count, static_cast<float>(factor), one.data<const float>(), gradients,
-                  parameters.gradients.data<float>());
-  }
-  return norm;
-}
-
 }  // namespace dlaunch::nn

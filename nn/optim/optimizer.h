@@ -137,8 +137,4 @@ void for_each_part(const std::vector<OptimizerRange>& ranges, std::int64_t begin
                    const std::function<void(const OptimizerRange&, std::int64_t first,
                                             std::int64_t count)>& function);
 
-/// Scales all gradients by max_norm / (norm + 1e-6) if their Euclidean norm is above max_norm, as
-/// torch.nn.utils.clip_grad_norm_ does. Returns the norm before.
-double clip_gradient_norm(FlatParameters& parameters, double max_norm);
-
 }  // namespace dlaunch::nn

@@ -1,6 +1,7 @@
 // Sgd against two rules written out in double: the textbook's, with the velocity in units of the
 // learning rate folded out, and PyTorch's documentation of torch.optim.SGD, transcribed line by
 // line.
+#include "nn/optim/gradient_clipping.h"
 #include "nn/optim/sgd.h"
 #include "nn/optim/sharded_optimizer.h"
 #include "tests/nn/test_backend.h"
@@ -227,13 +228,29 @@ TEST_F(SgdTest, ClippingKeepsTheDirectionAndBoundsTheNorm) {
   for (const float g : before) squares += static_cast<double>(g) * static_cast<double>(g);
   const double norm = std::sqrt(squares);
 
-  EXPECT_NEAR(clip_gradient_norm(flat_, 2 * norm), norm, 1e-9 * norm);
+  // In two parts, as buckets are.
+  const auto clip = [&](double max_norm) {
+    GradientClipper clipper(*backend_, max_norm);
+    const std::int64_t size = flat_.gradients.size(), half = size / 3;
+    for (int step = 0; step < 2; ++step) {  // the second one begins anew
+      flat_.gradients.set_values<float>(before);
+      clipper.begin();
+      clipper.add(half, flat_.gradients.data<const float>());
+      clipper.add(size - half, flat_.gradients.data<const float>() + half);
+      clipper.clip(half, flat_.gradients.data<float>());
+      clipper.clip(size - half, flat_.gradients.data<float>() + half);
+      clipper.clip(0, flat_.gradients.data<float>());
+      EXPECT_NEAR(clipper.norm(), norm, 1e-9 * norm);
+    }
+  };
+  clip(2 * norm);
   EXPECT_EQ(before, flat_.gradients.host_values<float>());
-  EXPECT_NEAR(clip_gradient_norm(flat_, 0.5), norm, 1e-9 * norm);
+  clip(0.5);
   const auto gradients = flat_.gradients.host_values<float>();
   for (std::size_t i = 0; i < before.size(); ++i) {
     ASSERT_NEAR(gradients[i], static_cast<double>(before[i]) * 0.5 / norm, 1e-6);
   }
+  EXPECT_THROW(GradientClipper(*backend_, 0), Error);
 }
 
 }  // namespace

@@ -154,6 +154,13 @@ class FakeOptimizer final : public OptimizerKernels {
   void inverse_norm(std::int64_t count, const float* values, double eps, float* result) override {
     queue_([=, this] { inner_.inverse_norm(count, values, eps, result); });
   }
+  void add_squares(std::int64_t count, const float* values, double* sum) override {
+    queue_([=, this] { inner_.add_squares(count, values, sum); });
+  }
+  void clip_norm(std::int64_t count, const double* squares, double max_norm,
+                 float* values) override {
+    queue_([=, this] { inner_.clip_norm(count, squares, max_norm, values); });
+  }
   double sum_of_squares(std::int64_t count, const float* values) override {
     queue_.synchronize();
     return inner_.sum_of_squares(count, values);
