@@ -10,12 +10,12 @@ class Clipping : public DeviceTraining {
  protected:
   /// One step without momentum.
   std::vector<float> one_step(double rate, double clip_norm, const char* gradients, On where) {
-    return train(2, where,
-                 {{"optimizer",
-                   {{"learning_rate", rate}, {"momentum", 0}, {"clip_norm", clip_norm}}},
-                  {"parallel", {{"gradients", gradients}}},
-                  {"train", {{"max_steps", 1}}},
-                  {"output", {{"log_every", 1}}}})
+    return train(
+               2, where,
+               {{"optimizer", {{"learning_rate", rate}, {"momentum", 0}, {"clip_norm", clip_norm}}},
+                {"parallel", {{"gradients", gradients}}},
+                {"train", {{"max_steps", 1}}},
+                {"output", {{"log_every", 1}}}})
         .parameters;
   }
   double reported_norm() const {
