@@ -2,9 +2,9 @@
 // (Backend::record). What is allocated while a step is recorded comes from a pool of its own, and
 // when it is freed only the next recording gets it: to repeat the kernels is to use it again, and
 // nobody else may have put something there meanwhile. Recordings share that pool, because they are
-// repeated one after the other and leave nothing in it that is needed later. Its segments stay until
-// the end, for recorded kernels name what lies in them; when memory is scarce, the ordinary pool's
-// unused ones go.
+// repeated one after the other and leave nothing in it that is needed later. Its segments stay
+// until the end, for recorded kernels name what lies in them; when memory is scarce, the ordinary
+// pool's unused ones go.
 //
 // Allocates on any thread; recording is begun and ended by one.
 #pragma once

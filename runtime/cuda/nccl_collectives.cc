@@ -130,6 +130,7 @@ class Queue {
   // The slices that ranks reduce of a vector of `count` elements.
   Transfers slices(std::size_t count) const {
     std::vector<std::size_t> bytes;
+    bytes.reserve(p());
     for (int rank = 0; rank < context_.size; ++rank) {
       bytes.push_back(slice_of(count, rank, context_.size).size() * element_);
     }

@@ -23,17 +23,6 @@ DeviceCommunicatorOptions over(DevicePathKind path, std::chrono::nanoseconds tim
           .memory = {.slot_bytes = 1 << 16, .one_shot_bytes = 1 << 12}};
 }
 
-/// Between rank 0 and so on, which have called, and the last rank, which goes on when all have.
-void tell_the_last_rank(Communicator& comm) {
-  const int last = comm.size() - 1;
-  std::vector<std::int32_t> word(1);
-  if (comm.rank() != last) {
-    EXPECT_TRUE(comm.send(word, last).ok());
-    return;
-  }
-  for (int other = 0; other < last; ++other) EXPECT_TRUE(comm.recv(word, other).ok());
-}
-
 class DeviceFailures : public ::testing::TestWithParam<int> {
  protected:
   int world() const { return GetParam(); }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -47,6 +48,17 @@ inline Status failure_of(FakeRank& rank) {
 
 inline void expect_the_streams_run_on(FakeRank& rank) {
   EXPECT_TRUE(rank.device->synchronise()) << "the compute stream still waits";
+}
+
+/// Between rank 0 and so on, which have called, and the last rank, which goes on when all have.
+inline void tell_the_last_rank(Communicator& comm) {
+  const int last = comm.size() - 1;
+  std::vector<std::int32_t> word(1);
+  if (comm.rank() != last) {
+    EXPECT_TRUE(comm.send(word, last).ok());
+    return;
+  }
+  for (int other = 0; other < last; ++other) EXPECT_TRUE(comm.recv(word, other).ok());
 }
 
 }  // namespace dlaunch::testing
