@@ -49,7 +49,7 @@ Supervisor::~Supervisor() {
 }
 
 void Supervisor::add(Rank process) {
-  relay_.add(process.rank, process.output.get(), process.error_output.get());
+  relay_.add(process.rank, std::move(process.output), process.error_output.get());
   const auto place = std::ranges::upper_bound(outcome_.ranks, process.rank, {}, &RankOutcome::rank);
   const auto index = place - outcome_.ranks.begin();
   outcome_.ranks.insert(place, {.rank = process.rank,
