@@ -309,28 +309,6 @@ TEST_F(NodesThatHang, AreShownTogetherWithStacksAtSigquit) {
   EXPECT_TRUE(nodes_[1].wait_for_error("stack of rank 0 (pid ", soon())) << nodes_[1].error();
 }
 
-TEST(ElasticNodes, GoOnWithTheSurvivorsAndTakeInANewcomer) {
-  Nodes nodes("1:3");
-  const std::string script = "echo world $WORLD_SIZE; exec sleep 60";
-  nodes.start(kOne, {"sh", "-c", script});
-  nodes.start(kOne, {"sh", "-c", script});
-  ASSERT_TRUE(nodes[0].wait_for_output("world 2\n", soon()));
-  ASSERT_TRUE(nodes[1].wait_for_output("world 2\n", soon()));
-  nodes.start(kOne, {"sh", "-c", script});
-  ASSERT_TRUE(nodes[0].wait_for_output("world 3\n", soon()));
-  ASSERT_TRUE(nodes[2].wait_for_output("world 3\n", soon()));
-  // The third does not host the store.
-  nodes[2].send_signal(SIGKILL);
-  ASSERT_TRUE(nodes[0].wait_for_error("is lost", soon()));
-  ASSERT_TRUE(nodes[0].wait_for_error("starts again with the nodes that are there", soon()));
-  ASSERT_TRUE(nodes[1].wait_for_output("world 2\nworld 3\nworld 2\n", soon()));
-  nodes[0].send_signal(SIGTERM);
-  const auto here = nodes.finish(0);
-  const auto there = nodes.finish(1);
-  EXPECT_EQ(here.exit_code, 143) << here.error;
-  EXPECT_EQ(there.exit_code, 143) << there.error;
-}
-
 TEST(NodesInVain, AnUnreachableEndpointIsNamed) {
   Nodes nodes("2", "127.0.0.2:9");
   Command command = nodes.command({"--nproc", "1", "--rdzv-timeout", "1"}, {"true"});
@@ -425,6 +403,15 @@ TEST(NodesExplained, SayFromWhereEachValueCame) {
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_THAT(result.error,
               AllOf(HasSubstr("started by: Slurm"), HasSubstr("nodes: 1, from command line")));
+}
+
+// More tasks than nodes: not a way to start dlaunch on several nodes, but one node is one node.
+TEST(NodesExplained, AreOneWhateverTheClusterSays) {
+  Command command{.arguments = {built_program("dlaunch"), "--nproc", "1", "--nnodes", "1", "true"},
+                  .environment = {{"SLURM_STEP_NUM_NODES", "1"}, {"SLURM_STEP_NUM_TASKS", "4"}}};
+  EXPECT_EQ(run_command(command).exit_code, 0);
+  command.arguments.erase(command.arguments.begin() + 3, command.arguments.begin() + 5);
+  EXPECT_EQ(run_command(command).exit_code, 125);
 }
 
 }  // namespace
