@@ -38,7 +38,8 @@ void open_standard_descriptors() {
 Result<NodeSettings> settle_nodes(const NodeOptions& options) {
   const Variables variables = own_variables();
   const auto cluster = detect_cluster(variables, full_host_name);
-  if (!cluster.ok() && !options.standalone) return cluster.status();
+  const bool alone = options.standalone || options.nodes == "1";
+  if (!cluster.ok() && !alone) return cluster.status();
   auto settings = resolve_nodes(options, cluster.ok() ? *cluster : ClusterEnvironment(), variables);
   if (!settings.ok() || !options.explain) return settings;
   for (const std::string& line : settings->explanation) {

@@ -178,8 +178,13 @@ std::string json_report(const JobOutcome& job, int exit_code, const std::string&
 }
 
 Result<ReportFile> ReportFile::open(const std::string& path) {
-  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
+  // A FIFO is not waited for until somebody reads it: nothing could interrupt that.
+  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644));
+  if (!file.is_open() && errno == ENXIO) {
+    return Status(StatusCode::kUnavailable, "report " + path + ": nobody reads it");
+  }
   if (!file.is_open()) return Status::from_errno("report " + path, errno);
+  fcntl(file.get(), F_SETFL, fcntl(file.get(), F_GETFL) & ~O_NONBLOCK);
   return ReportFile(path, std::move(file));
 }
 

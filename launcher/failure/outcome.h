@@ -26,7 +26,7 @@ struct RankOutcome {
   std::optional<std::chrono::nanoseconds> ready;  // its communicator was connected
   std::chrono::nanoseconds lifetime{};            // to its end
 
-  bool uses_runtime = false;                       // ours
+  bool joins_world = false;                        // uses our communicator
   std::chrono::system_clock::time_point ended_at;  // to compare with other nodes
   std::int64_t peak_memory = 0;                    // bytes resident, its own and its children's
   std::chrono::microseconds user_time{};

@@ -25,14 +25,15 @@ FailureRecord record_of(const AttemptOutcome& attempt, const RankOutcome& rank,
           .probable_cause = probable_cause({.wait_status = rank.wait_status,
                                             .last_lines = rank.last_lines,
                                             .kernel_account = sources.memory.about(rank.pid),
-                                            .speaks_our_protocol = rank.uses_runtime}),
+                                            .speaks_our_protocol = rank.joins_world}),
           .last_lines = rank.last_lines};
 }
 
-// All communicators were connected; or nobody uses ours, and the ranks lived long enough.
+// All communicators were connected; or nobody uses ours (the store alone does not count), and the
+// ranks lived long enough.
 bool got_ready(const AttemptOutcome& attempt, std::chrono::nanoseconds ready_after) {
   const auto& ranks = attempt.ranks;
-  if (std::ranges::any_of(ranks, &RankOutcome::uses_runtime)) {
+  if (std::ranges::any_of(ranks, &RankOutcome::joins_world)) {
     return std::ranges::all_of(ranks,
                                [](const RankOutcome& rank) { return rank.ready.has_value(); });
   }
@@ -48,7 +49,7 @@ void add_post_mortem(AttemptOutcome& attempt, const PostMortemSources& sources) 
     RankOutcome& rank = attempt.ranks[i];
     rank.last_lines = sources.relay.last_lines(rank.rank);
     const ShownRank shown = sources.board.read(static_cast<int>(i));
-    rank.uses_runtime = shown.process != 0;
+    rank.joins_world = shown.joins_world;
     if (shown.ready) rank.ready = *shown.ready - sources.start;
   }
   attempt.got_ready = got_ready(attempt, sources.ready_after);

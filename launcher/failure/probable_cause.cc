@@ -49,7 +49,7 @@ std::string cpp_exception(const Lines& lines) {
   constexpr std::string_view kThrown = "throwing an instance of '";
   constexpr std::string_view kWhat = "what():  ";
   const auto thrown = line_with(lines, kThrown);
-  if (!thrown) return line_with(lines, "terminate called") ? "std::terminate was called" : "";
+  if (!thrown) return "";
   std::string_view type = after(*thrown, kThrown);
   type = type.substr(0, type.rfind('\''));
   const auto what = line_with(lines, kWhat);
@@ -59,8 +59,26 @@ std::string cpp_exception(const Lines& lines) {
   return text;
 }
 
+// Perhaps only because an interpreter left in disorder after what it says above.
+std::string termination(const Lines& lines) {
+  return line_with(lines, "terminate called") ? "std::terminate was called" : "";
+}
+
+// PyTorch puts "[rank1]: " in front of every line of a traceback.
+Lines without_rank(Lines lines) {
+  for (std::string& line : lines) {
+    if (!line.starts_with("[rank")) continue;
+    const auto digits_end = line.find_first_not_of("0123456789", 5);
+    if (digits_end != std::string::npos && line.compare(digits_end, 3, "]: ") == 0) {
+      line.erase(0, digits_end + 3);
+    }
+  }
+  return lines;
+}
+
 // "Traceback (most recent call last):", indented lines, and then what was raised.
-std::string python_exception(const Lines& lines) {
+std::string python_exception(const Lines& written) {
+  const Lines lines = without_rank(written);
   const auto traceback = std::find_if(lines.rbegin(), lines.rend(), [](const std::string& line) {
     return line.find("Traceback (most recent call last):") != std::string::npos;
   });
@@ -119,7 +137,7 @@ std::string cause_of_signal(int signal, const FailureEvidence& evidence) {
       return "an arithmetic error, such as an integer division by zero";
     case SIGABRT:
       return first_of({assertion(lines), cpp_exception(lines), told_on_stderr(lines),
-                       python_exception(lines), "it called abort()"});
+                       python_exception(lines), termination(lines), "it called abort()"});
     case SIGXCPU:
       return "its limit of processor time (ulimit -t) was used up";
     case SIGXFSZ:

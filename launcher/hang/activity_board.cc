@@ -79,6 +79,7 @@ ShownRank ActivityBoard::read(int local_rank) const {
   if (pages_ == nullptr) return {};
   const ActivityPage& page = pages_[local_rank];
   ShownRank rank{.process = static_cast<pid_t>(page.process.load(kAcquire)),
+                 .joins_world = page.joins_world.load(kAcquire) != 0,
                  .ready = time_of(page.ready.load(kAcquire)),
                  .stack_signal = page.stack_signal.load(kAcquire)};
   if (rank.process == 0) return rank;

@@ -17,6 +17,8 @@ using TimePoint = Deadline::Clock::time_point;
 // A collective of a communicator: its name, lane and number.
 using Collective = std::tuple<std::string, int, std::uint64_t>;
 
+constexpr std::size_t kMostLast = 4;  // collectives that have ended, of a rank
+
 std::string plural(const char* word, std::size_t count) {
   return word + std::string(count == 1 ? " " : "s ");
 }
@@ -24,6 +26,12 @@ std::string plural(const char* word, std::size_t count) {
 // "all_reduce #12"
 std::string numbered(const ShownActivity& activity) {
   return activity.operation + " #" + std::to_string(activity.sequence);
+}
+
+// "world/1, asynchronous"
+std::string place_of(const ShownActivity& activity) {
+  static constexpr const char* kLanes[] = {"", ", asynchronous", ", of high priority"};
+  return activity.name + (activity.lane < 3 ? kLanes[activity.lane] : "");
 }
 
 // "all_reduce #12 f32[1000] (4000 bytes) of world/1", without the time.
@@ -48,19 +56,24 @@ std::string describe(const ShownActivity& activity) {
     case ActivityKind::kNone:
       break;
   }
-  static constexpr const char* kLanes[] = {"", ", asynchronous", ", of high priority"};
-  return numbered(activity) + elements + " of " + activity.name +
-         (activity.lane < 3 ? kLanes[activity.lane] : "");
+  return numbered(activity) + elements + " of " + place_of(activity);
 }
 
-// The collective that ended last, if any.
-const ShownActivity* last_of(const ShownRank& shown) {
-  const ShownActivity* last = nullptr;
+// The collectives that ended last: one of each lane, as nothing tells in which order those ended.
+std::string last_ones(const ShownRank& shown) {
+  std::vector<std::string> last;
   for (const ShownActivity& activity : shown.activities) {
-    if (activity.operation.empty()) continue;
-    if (last == nullptr || activity.sequence > last->sequence) last = &activity;
+    if (!activity.operation.empty()) {
+      last.push_back(numbered(activity) + " of " + place_of(activity));
+    }
   }
-  return last;
+  if (last.empty()) return "";
+  if (last.size() == 1) return "; the last one was " + last.front();
+  const std::size_t left_out = last.size() - std::min(last.size(), kMostLast);
+  last.resize(last.size() - left_out);
+  std::string text = "; the last ones were ";
+  for (const std::string& each : last) text += (&each == last.data() ? "" : "; ") + each;
+  return text + (left_out > 0 ? "; and " + std::to_string(left_out) + " more" : "");
 }
 
 // What the rank is doing, without the time.
@@ -73,9 +86,7 @@ std::string doing(const ObservedRank& rank) {
   if (text.empty() && rank.shown.process == 0) {
     text = "has not come to dlaunch's communicator, or does not use it";
   } else if (text.empty()) {
-    const ShownActivity* last = last_of(rank.shown);
-    text = "in no collective";
-    if (last != nullptr) text += "; the last one was " + numbered(*last) + " of " + last->name;
+    text = "in no collective" + last_ones(rank.shown);
   }
   if (rank.state != "sleeping" && rank.state != "running") {
     text += "; the process is " + rank.state;

@@ -29,6 +29,23 @@ std::string ranks_of(const NodePlace& node) {
   return "node " + std::to_string(node.node) + " (" + node.host + "), which has rank" + ranks;
 }
 
+// Without what would move the cursor of the terminal that shows it: control characters, also those
+// beyond ASCII, which UTF-8 begins with 0xC2.
+std::string printable(std::string_view text) {
+  std::string shown;
+  bool after_c2 = false;
+  for (const char each : text) {
+    const auto byte = static_cast<unsigned char>(each);
+    if (after_c2 && byte < 0xA0) {
+      shown.back() = '?';
+    } else {
+      shown += byte < 0x20 || byte == 0x7F ? '?' : each;
+    }
+    after_c2 = byte == 0xC2;
+  }
+  return shown;
+}
+
 }  // namespace
 
 JobMonitor::JobMonitor(EventLoop& loop, OutputRelay& relay, const JobOutcome& job,
@@ -170,7 +187,7 @@ std::string JobMonitor::summary() const {
                 static_cast<int>(getppid()), options_.ranks, attempt,
                 seconds(EventLoop::Clock::now() - start_).c_str());
   std::string line = text;
-  for (const std::string& word : job_.command) line += word + " ";
+  for (const std::string& word : job_.command) line += printable(word) + " ";
   line.back() = '\n';
   return line;
 }

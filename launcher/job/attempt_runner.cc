@@ -20,6 +20,8 @@ namespace dlaunch {
 namespace {
 
 constexpr std::chrono::seconds kLeftoverLimit{10};
+// How long the reader of the output of a job that was told to end may read nothing.
+constexpr std::chrono::seconds kReaderPatience{5};
 
 std::string make_job_id() {
   return token_to_hex(make_token()).substr(0, 12);
@@ -125,13 +127,25 @@ void AttemptRunner::tell_about(const AttemptOutcome& attempt) {
   for (const std::string& line : make_report(attempt, !shown)) relay_.write_line(line);
 }
 
+bool AttemptRunner::finish_output() {
+  const bool timed_out = deadline_ && EventLoop::Clock::now() >= *deadline_;
+  std::optional<std::chrono::milliseconds> patience;
+  if (stopped() || timed_out) patience = kReaderPatience;
+  return relay_.finish(patience, [this, before = interruptions_] {
+    return guard_gone_ || interruptions_ != before;
+  });
+}
+
 void AttemptRunner::end_elsewhere() {
   if (supervisor_ != nullptr) supervisor_->end_elsewhere();
 }
 
 void AttemptRunner::on_signal(int signal, bool seen_by_terminal_group) {
   if (signal == SIGQUIT) return monitor_.report("what the ranks are doing (SIGQUIT):");
-  if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) interrupted_by_ = signal;
+  if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) {
+    interrupted_by_ = signal;
+    ++interruptions_;
+  }
   if (supervisor_ != nullptr) supervisor_->handle_signal(signal, seen_by_terminal_group);
 }
 

@@ -46,6 +46,11 @@ class AttemptRunner {
   /// Tells the user how an attempt ended.
   void tell_about(const AttemptOutcome& attempt);
 
+  /// For the end: waits until all output is written, as a program does that writes to a pipe. But a
+  /// job that was told to end waits only for a reader that still reads, and one whose user loses
+  /// patience now (a signal) does not wait. False if some of the output was lost.
+  bool finish_output();
+
   /// When --timeout ends the job.
   const std::optional<EventLoop::Clock::time_point>& deadline() const { return deadline_; }
   /// No further attempt, whatever happens: a signal to dlaunch, or
@@ -71,6 +76,7 @@ class AttemptRunner {
   JobMonitor monitor_;
   Supervisor* supervisor_ = nullptr;  // of the attempt that is running
   int interrupted_by_ = 0;            // the signal that ended the job
+  int interruptions_ = 0;             // how many such signals there were
   bool guard_gone_ = false;
   bool all_ended_ = true;
   SignalSource signals_;

@@ -1,7 +1,6 @@
 #include "launcher/job/launch_job.h"
 
 #include <algorithm>
-#include <chrono>
 #include <optional>
 #include <string>
 
@@ -17,7 +16,6 @@
 namespace dlaunch {
 namespace {
 
-constexpr std::chrono::seconds kFlushLimit{5};
 // Three per rank, and a connection of each to the store. More than this many descriptors nobody
 // needs, and some programs walk over all they might have.
 constexpr rlim_t kMostDescriptors = 65536;
@@ -45,14 +43,15 @@ int finish(AttemptRunner& runner, std::optional<ReportFile>& report, JobEnd end)
   if (!runner.all_ended())
     relay.write_line("dlaunch: some processes of the job could not be killed");
   if (!end.error.empty()) relay.write_line("dlaunch: " + end.error);
+  if (!runner.finish_output() && end.exit_code == kExitOk) end.exit_code = kLauncherFailure;
   if (report) {
     const Status written = report->write(json_report(runner.outcome(), end.exit_code, end.error));
     if (!written.ok()) {
       relay.write_line("dlaunch: " + written.to_string());
       if (end.exit_code == kExitOk) end.exit_code = kLauncherFailure;
+      runner.finish_output();
     }
   }
-  relay.finish(kFlushLimit);
   return end.exit_code;
 }
 

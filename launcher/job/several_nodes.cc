@@ -112,9 +112,10 @@ void SeveralNodes::end_round(const RoundRecord& round, const Status& launched) {
   take_verdict(*verdict, attempt);
   if (!context_.options.supervision.report.empty()) collect_outcomes(round, attempt);
   runner_.tell_about(attempt);
-  if (const std::string next = describe_next(*verdict); !next.empty()) {
-    runner_.relay().write_line(next);
-  }
+  const bool leaves =
+      ended.how == EndedRecord::How::kSignal || ended.how == EndedRecord::How::kTimeout;
+  const std::string next = describe_next(*verdict);
+  if (!leaves && !next.empty()) runner_.relay().write_line(next);
 }
 
 // For --report.

@@ -16,20 +16,14 @@ bool is_echo(const FailureRecord& failure) {
   return failure.signal == 0 && failure.exit_code == kExitCommunication;
 }
 
-// Whatever the other nodes do.
-bool ends_the_job(EndedRecord::How how) {
+// By the will of its user, or because it cannot take part: whatever the other nodes do.
+bool ended_by_itself(EndedRecord::How how) {
   using How = EndedRecord::How;
   return how == How::kSignal || how == How::kTimeout || how == How::kNotStarted;
 }
 
 int exit_code_of(const FailureRecord& failure) {
   return failure.signal == 0 ? failure.exit_code : 128 + failure.signal;
-}
-
-std::string joined(const std::vector<std::string>& texts) {
-  std::string all;
-  for (const std::string& text : texts) all += (all.empty() ? "" : "; ") + text;
-  return all;
 }
 
 }  // namespace
@@ -39,37 +33,6 @@ NodeCoordinator::NodeCoordinator(Options options, Time now)
 
 void NodeCoordinator::write(std::string_view key, std::optional<std::string> value) {
   writes_.push_back({std::string(key), std::move(value)});
-}
-
-// Why this member cannot take part; empty: it can.
-std::string NodeCoordinator::objection(const MemberRecord& member) const {
-  if (member.version != options_.version) {
-    return "different versions: " + member.name() + " runs dlaunch " + member.version +
-           ", the node with the store " + options_.version;
-  }
-  if (member.nodes != options_.nodes) {
-    return "different numbers of nodes: " + member.name() + " was started with --nnodes " +
-           member.nodes + ", the node with the store with --nnodes " + options_.nodes;
-  }
-  if (member.node_rank >= options_.most) {
-    return member.name() + " claims node rank " + std::to_string(member.node_rank) + " of " +
-           options_.nodes + " nodes";
-  }
-  if (member.run_id != options_.run_id) {
-    return "different jobs: " + member.name() + " was started with --rdzv-id '" + member.run_id +
-           "', the node with the store with '" + options_.run_id + "'";
-  }
-  for (const auto& [id, other] : members_) {
-    if (member.node_rank >= 0 && other.record.node_rank == member.node_rank) {
-      return "two nodes claim node rank " + std::to_string(member.node_rank) + ": " +
-             other.record.name() + " and " + member.name();
-    }
-  }
-  if (static_cast<int>(members_.size()) >= options_.most) {
-    return "the job has its " + std::to_string(options_.most) + " nodes already: " + member.name() +
-           " is one too many";
-  }
-  return "";
 }
 
 void NodeCoordinator::refuse(const std::string& id, const std::string& why) {
@@ -100,6 +63,16 @@ void NodeCoordinator::member_left(const std::string& id, const std::string& why,
                                   Time now) {
   const auto found = members_.find(id);
   if (found == members_.end()) return;
+  const Member& member = found->second;
+  if (phase_ != Phase::kDone && member.in_round && !member.ended) {
+    refuse(id, "this node was taken for lost: " + why);
+  }
+  take_out(id, lost_text(member, why), last_seen, now);
+}
+
+void NodeCoordinator::take_out(const std::string& id, const std::string& why, Time last_seen,
+                               Time now) {
+  const auto found = members_.find(id);
   const Member gone = std::move(found->second);
   if (id == options_.host_id) host_ = gone;
   members_.erase(found);
@@ -107,10 +80,8 @@ void NodeCoordinator::member_left(const std::string& id, const std::string& why,
   if (phase_ == Phase::kForming) note_waiting();
   if (gone.in_round && gone.ended) ended_.push_back(gone);
   if (phase_ == Phase::kDone || !gone.in_round || gone.ended) return time_passed(now);
-  const std::string text = lost_text(gone, why);
-  refuse(id, "this node was taken for lost: " + why);
-  lost_.push_back({gone.last_rank, text, last_seen});
-  if (phase_ == Phase::kRunning) stop(text, now);
+  lost_.push_back({gone.last_rank, why, last_seen});
+  if (phase_ == Phase::kRunning) stop(why, now);
   time_passed(now);
 }
 
@@ -118,10 +89,14 @@ void NodeCoordinator::member_ended(int round, const std::string& id, const Ended
                                    Time now) {
   const auto found = members_.find(id);
   if (found == members_.end() || found->second.ended) return;
-  // Who is told to end the job between two rounds speaks of the one that he knows.
-  const bool ends_job = ends_the_job(ended.how);
-  if (round != round_ && !ends_job) return;
-  if (phase_ == Phase::kForming && ends_job && round_ >= 0) {
+  // Who is told to end between two rounds speaks of the one that he knows.
+  const bool by_itself = ended_by_itself(ended.how);
+  if (round != round_ && !by_itself) return;
+  if (by_itself && can_do_without(found->second)) {
+    const std::string why = named(found->second) + " has left the job: " + ended.error;
+    return take_out(id, why, now, now);
+  }
+  if (phase_ == Phase::kForming && by_itself && round_ >= 0) {
     return announce(ended_by(found->second, ended), now);
   }
   found->second.ended = ended;
@@ -132,6 +107,13 @@ void NodeCoordinator::member_ended(int round, const std::string& id, const Ended
     stop("the ranks of " + found->second.record.name() + " have failed", now);
   }
   time_passed(now);
+}
+
+// An elastic job goes on without a node that wants to leave, as long as enough are left, and
+// without one that has not begun. The node with the store speaks for the whole job.
+bool NodeCoordinator::can_do_without(const Member& member) const {
+  if (!elastic() || member.record.id == options_.host_id) return false;
+  return member.last_rank < 0 || static_cast<int>(members_.size()) > options_.least;
 }
 
 void NodeCoordinator::time_passed(Time now) {
@@ -175,102 +157,20 @@ void NodeCoordinator::give_up() {
       Time());
 }
 
-// "node 1 (host1 (pid 4711)) is lost: WHY".
-std::string NodeCoordinator::lost_text(const Member& member, const std::string& why) {
+// "node 1 (host1 (pid 4711))", or without the number before it has one.
+std::string NodeCoordinator::named(const Member& member) {
   const std::string number = member.last_rank < 0 ? "" : std::to_string(member.last_rank) + " ";
-  return "node " + number + "(" + member.record.name() + ") is lost: " + why;
+  return "node " + number + "(" + member.record.name() + ")";
 }
 
-bool NodeCoordinator::enough(Time now) const {
-  const int count = static_cast<int>(members_.size());
-  if (count == options_.most) return true;
-  return count >= options_.least && now - last_change_ >= options_.settle;
+std::string NodeCoordinator::lost_text(const Member& member, const std::string& why) {
+  return named(member) + " is lost: " + why;
 }
 
-// "; there is no node 2, 3", if the nodes have fixed numbers; and who was turned away.
-std::string NodeCoordinator::missing() const {
-  std::string text;
-  std::vector<bool> there(static_cast<std::size_t>(options_.most));
-  bool fixed = !members_.empty();
-  for (const auto& [id, member] : members_) {
-    fixed = fixed && member.record.node_rank >= 0;
-    if (member.record.node_rank >= 0)
-      there[static_cast<std::size_t>(member.record.node_rank)] = true;
-  }
-  constexpr int kNamed = 8;
-  int named = 0;
-  for (std::size_t rank = 0; fixed && rank < there.size(); ++rank) {
-    if (there[rank] || named++ >= kNamed) continue;
-    text += (named == 1 ? "; missing: node rank " : ", ") + std::to_string(rank);
-  }
-  if (named > kNamed) text += ", ...";
-  if (!refusals_.empty()) text += "; refused: " + joined(refusals_);
-  return text;
-}
-
-void NodeCoordinator::note_waiting() {
-  std::string here;
-  for (const auto& [id, member] : members_) {
-    here += (here.empty() ? "; here: " : ", ") + member.record.host;
-  }
-  write(node_keys::kWaiting,
-        "waiting for " +
-            std::to_string(std::max(0, options_.least - static_cast<int>(members_.size()))) +
-            " of " + options_.nodes + " nodes" + here + missing());
-}
-
-// The members of the next round in the order of their node ranks: whoever had or wants a number
-// that there is keeps it, the others fill what is left, in the order in which they came.
-std::vector<NodeCoordinator::Member*> NodeCoordinator::by_rank() {
-  std::vector<Member*> waiting;
-  for (auto& [id, member] : members_) waiting.push_back(&member);
-  std::sort(waiting.begin(), waiting.end(),
-            [](const Member* a, const Member* b) { return a->order < b->order; });
-  std::vector<Member*> ranks(waiting.size(), nullptr);
-  for (const bool had_it : {true, false}) {
-    for (Member*& member : waiting) {
-      if (member == nullptr) continue;
-      const int wanted = had_it ? member->last_rank : member->record.node_rank;
-      if (wanted < 0 || wanted >= static_cast<int>(ranks.size())) continue;
-      Member*& place = ranks[static_cast<std::size_t>(wanted)];
-      if (place == nullptr) place = std::exchange(member, nullptr);
-    }
-  }
-  auto free = ranks.begin();
-  for (Member* member : waiting) {
-    if (member == nullptr) continue;
-    free = std::find(free, ranks.end(), nullptr);
-    *free = member;
-  }
-  return ranks;
-}
-
-void NodeCoordinator::form(Time now) {
-  RoundRecord round{.number = ++round_, .job_id = options_.job_id, .restarts = restarts_};
-  int rank = 0;
-  for (Member* member : by_rank()) {
-    member->last_rank = rank++;
-    member->in_round = true;
-    member->ended.reset();
-    round.nodes.push_back({.id = member->record.id,
-                           .host = member->record.host,
-                           .ranks = member->record.ranks,
-                           .first_rank = round.world});
-    round.world += member->record.ranks;
-    round.outcomes = round.outcomes || member->record.wants_outcomes;
-    if (member->last_rank == 0) {
-      round.master_address = member->record.address;
-      round.master_port = member->record.master_port;
-    }
-    // Others reach the store elsewhere than its own host does.
-    if (round.store.empty() || round.store.starts_with("127.")) round.store = member->record.store;
-  }
-  if (round.master_address.starts_with("127.")) round.master_address = round.store;
-  lost_.clear();
-  newcomer_ = false;
-  phase_ = Phase::kRunning;
-  since_ = now;
-  write(node_keys::kRound, to_text(round));
+std::string NodeCoordinator::joined(const std::vector<std::string>& texts) {
+  std::string all;
+  for (const std::string& text : texts) all += (all.empty() ? "" : "; ") + text;
+  return all;
 }
 
 void NodeCoordinator::stop(const std::string& why, Time now) {
@@ -314,18 +214,16 @@ bool NodeCoordinator::may_restart() const {
   return restarts_ < options_.max_restarts && ever_ready_;
 }
 
-// By a node's user, or because it cannot take part.
 VerdictRecord NodeCoordinator::ended_by(const Member& member, const EndedRecord& ended) const {
   return {.number = round_,
           .action = VerdictRecord::Action::kFailed,
           .exit_code = ended.exit_code,
-          .reason = "node " + std::to_string(member.last_rank) + " (" + member.record.name() +
-                    "): " + ended.error};
+          .reason = named(member) + ": " + ended.error};
 }
 
 std::optional<VerdictRecord> NodeCoordinator::ended_by_a_node() const {
   for (const Member* const member : all_that_ended()) {
-    if (ends_the_job(member->ended->how)) return ended_by(*member, *member->ended);
+    if (ended_by_itself(member->ended->how)) return ended_by(*member, *member->ended);
   }
   return std::nullopt;
 }

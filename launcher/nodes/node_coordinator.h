@@ -50,7 +50,8 @@ class NodeCoordinator {
   void member_came(const MemberRecord& member, Time now);
   /// `last_seen`: until when it certainly lived.
   void member_left(const std::string& id, const std::string& why, Time last_seen, Time now);
-  /// A signal or a timeout counts also between rounds.
+  /// A signal or a timeout counts also between rounds. It ends the job, or, in an elastic one that
+  /// can do without that node, takes just the node out.
   void member_ended(int round, const std::string& id, const EndedRecord& ended, Time now);
   void time_passed(Time now);
   /// The node that hosts the store has to go.
@@ -75,7 +76,7 @@ class NodeCoordinator {
   struct Lost {
     int rank;
     std::string text;
-    Time last_seen;
+    Time last_seen;  // or when it left
   };
   struct First {
     const Member* member;
@@ -85,7 +86,11 @@ class NodeCoordinator {
 
   std::string objection(const MemberRecord& member) const;
   void refuse(const std::string& id, const std::string& why);
+  void take_out(const std::string& id, const std::string& why, Time last_seen, Time now);
+  bool can_do_without(const Member& member) const;
+  static std::string named(const Member& member);
   static std::string lost_text(const Member& member, const std::string& why);
+  static std::string joined(const std::vector<std::string>& texts);
   void note_waiting();
   std::string missing() const;
   bool enough(Time now) const;

@@ -22,7 +22,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SeenRecord, ranks, lines, ended)
 
 namespace {
 
-constexpr int kMostRanks = 1 << 16;  // of a node; and nodes of a job
+constexpr int kMostOfANode = 1 << 16;  // ranks of a node, and nodes of a job
 constexpr int kMostPort = 65535;
 
 bool within(int value, int least, int most) {
@@ -31,13 +31,13 @@ bool within(int value, int least, int most) {
 
 // What is computed with must be in its range, whoever wrote it.
 bool is_plausible(const MemberRecord& record) {
-  return within(record.ranks, 0, kMostRanks) && within(record.node_rank, -1, kMostRanks) &&
+  return within(record.ranks, 0, kMostOfANode) && within(record.node_rank, -1, kMostOfANode) &&
          within(record.master_port, 0, kMostPort);
 }
 bool is_plausible(const RoundRecord& record) {
   return within(record.master_port, 0, kMostPort) &&
          std::ranges::all_of(record.nodes, [](const RoundRecord::Node& node) {
-           return within(node.ranks, 0, kMostRanks) && node.first_rank >= 0;
+           return within(node.ranks, 0, kMostOfANode) && node.first_rank >= 0;
          });
 }
 bool is_plausible(const EndedRecord& record) {

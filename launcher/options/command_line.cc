@@ -1,5 +1,6 @@
 #include "launcher/options/command_line.h"
 
+#include <algorithm>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -90,14 +91,22 @@ void set_up(CLI::App& app, JobOptions& options) {
 }
 
 // What people know from torchrun and mpirun, and dlaunch says otherwise.
-std::string_view hint_for(std::string_view name) {
+std::string_view hint_for(std::string name) {
+  std::replace(name.begin(), name.end(), '_', '-');
   constexpr std::pair<std::string_view, std::string_view> kHints[] = {
       {"-m", "name the interpreter too: python3 -m MODULE"},
       {"--module", "name the interpreter too: python3 -m MODULE"},
       {"--no-python", "leave it out, dlaunch starts any program"},
-      {"--no_python", "leave it out, dlaunch starts any program"},
+      {"-r", "--log-dir keeps all output, --only shows some of it"},
       {"--redirects", "--log-dir keeps all output, --only shows some of it"},
+      {"-t", "--log-dir keeps all output, and shows it"},
       {"--tee", "--log-dir keeps all output, and shows it"},
+      {"--local-ranks-filter", "the ranks that are shown are named by --only"},
+      {"--role", "leave it out, ROLE_NAME is always 'default'"},
+      {"--local-addr", "leave it out, --rdzv-endpoint says where the nodes meet"},
+      {"--rdzv-conf", "leave it out, --rdzv-timeout is the one setting of that kind"},
+      {"--monitor-interval", "leave it out, the end of a rank is noticed at once"},
+      {"--start-method", "leave it out, ranks are programs of their own"},
       {"-n", "the number of ranks is --nproc"},
       {"-np", "the number of ranks is --nproc"},
   };
@@ -124,6 +133,13 @@ std::string unknown_option(const CLI::App& app, const std::string& given) {
 
 EarlyExit refuse(const std::string& why) {
   return {kLauncherFailure, "dlaunch: " + why + "; try dlaunch --help\n"};
+}
+
+// "--nproc: At Most 1 required but received 2" is the library's way to say that of all options.
+std::string in_words(const CLI::ParseError& error) {
+  const std::string text = error.what();
+  const auto place = text.find(": At Most 1 ");
+  return place == std::string::npos ? text : text.substr(0, place) + " is given more than once";
 }
 
 std::variant<JobOptions, EarlyExit> give_gpus(JobOptions options) {
@@ -165,7 +181,7 @@ std::variant<JobOptions, EarlyExit> parse_command_line(int argc, const char* con
   } catch (const CLI::CallForVersion& version) {
     return EarlyExit{kExitOk, std::string(version.what()) + "\n"};
   } catch (const CLI::ParseError& error) {
-    return refuse(error.what());
+    return refuse(in_words(error));
   }
   options.command = app.remaining();
   if (!options.command.empty() && options.command.front() == "--") {

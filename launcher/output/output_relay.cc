@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <system_error>
 #include <utility>
 
 #include <poll.h>
@@ -42,27 +43,23 @@ std::string with_rank(int rank, std::string_view line) {
 OutputRelay::OutputRelay(EventLoop& loop, const OutputOptions& options)
     : loop_(loop),
       options_(options),
-      error_(loop, STDERR_FILENO, [this] { resume_if_room(); }),
+      error_(loop, STDERR_FILENO, [this] { on_written(); }),
       logs_(options.log_dir) {
   if (same_file(STDOUT_FILENO, STDERR_FILENO)) return;
-  output_ = std::make_unique<OutputSink>(loop, STDOUT_FILENO, [this] { resume_if_room(); });
+  output_ = std::make_unique<OutputSink>(loop, STDOUT_FILENO, [this] { on_written(); });
 }
 
 OutputRelay::~OutputRelay() {
   for (auto& [key, source] : sources_) stop_reading(source);
 }
 
-OutputSink& OutputRelay::sink(const Source& source) {
-  return source.stream == Stream::kOutput && output_ ? *output_ : error_;
-}
-
-void OutputRelay::add(int rank, int output, int error) {
+void OutputRelay::add(int rank, Descriptor output, int error) {
   if (options_.shows(rank) && (first_shown_ < 0 || rank < first_shown_)) first_shown_ = rank;
-  add_source(rank, Stream::kOutput, output);
+  add_source(rank, Stream::kOutput, output.get()).owned = std::move(output);
   add_source(rank, Stream::kError, error);
 }
 
-void OutputRelay::add_source(int rank, Stream stream, int pipe) {
+OutputRelay::Source& OutputRelay::add_source(int rank, Stream stream, int pipe) {
   const bool shown = options_.shows(rank);
   const bool passes_through =
       stream == Stream::kOutput && shown && options_.mode == OutputOptions::Mode::kPlain;
@@ -70,6 +67,7 @@ void OutputRelay::add_source(int rank, Stream stream, int pipe) {
   source = {.rank = rank,
             .stream = stream,
             .pipe = pipe,
+            .owned = {},
             .shown = shown,
             .in_lines = !passes_through,
             .partial = {},
@@ -77,16 +75,41 @@ void OutputRelay::add_source(int rank, Stream stream, int pipe) {
   if (pipe >= 0 && !paused_) {
     loop_.add(pipe, EPOLLIN, [this, &source] { read_available(source); });
   }
+  return source;
 }
 
 void OutputRelay::stop_reading(Source& source) {
   if (source.pipe >= 0) loop_.remove(std::exchange(source.pipe, -1));
+  source.owned.close();
+}
+
+void OutputRelay::on_written() {
+  tell_write_error(error_, "stderr");
+  if (output_) tell_write_error(*output_, "stdout");
+  if (sink(Stream::kOutput).unread() && options_.log_dir.empty()) stop_writers();
+  resume_if_room();
+}
+
+// Once, since a full disk concerns both.
+void OutputRelay::tell_write_error(const OutputSink& sink, const char* name) {
+  if (sink.error() == 0 || std::exchange(told_write_error_, true)) return;
+  write_line("dlaunch: " + std::string(name) + ": " +
+             std::generic_category().message(sink.error()) +
+             "; the job goes on, what cannot be written is lost");
+}
+
+// Nobody reads stdout any more. A rank whose stdout is shown then writes to a pipe without a
+// reader, and is ended by SIGPIPE as it would be if it wrote to dlaunch's stdout itself.
+void OutputRelay::stop_writers() {
+  for (auto& [key, source] : sources_) {
+    if (source.stream == Stream::kOutput && source.shown) stop_reading(source);
+  }
 }
 
 void OutputRelay::read_available(Source& source) {
   if (!read_once(source)) stop_reading(source);
   show_unfinished(source);
-  sink(source).write();
+  sink(source.stream).write();
   pause_if_full();
 }
 
@@ -125,7 +148,7 @@ void OutputRelay::take(Source& source, std::string_view bytes) {
   if (source.in_lines) {
     split_into_lines(source, bytes);
   } else if (!bytes.empty()) {
-    sink(source).add_bytes(bytes);
+    sink(source.stream).add_bytes(bytes);
   }
 }
 
@@ -144,7 +167,7 @@ void OutputRelay::split_into_lines(Source& source, std::string_view bytes) {
 }
 
 void OutputRelay::emit(Source& source, std::string_view line) {
-  OutputSink& to = sink(source);
+  OutputSink& to = sink(source.stream);
   if (to.is_terminal()) line = visible(line);
   if (source.shown) {
     forget_unfinished(source);
@@ -157,7 +180,7 @@ void OutputRelay::emit(Source& source, std::string_view line) {
 
 // Of what rewrites its line the latest version is enough to keep, and to show.
 void OutputRelay::show_unfinished(Source& source) {
-  OutputSink& to = sink(source);
+  OutputSink& to = sink(source.stream);
   if (!source.in_lines || source.rank != first_shown_ || !to.is_terminal()) return;
   const std::string_view text = visible(source.partial);
   if (text.empty()) return forget_unfinished(source);
@@ -169,7 +192,7 @@ void OutputRelay::show_unfinished(Source& source) {
 void OutputRelay::forget_unfinished(const Source& source) {
   if (unfinished_ != &source) return;
   unfinished_ = nullptr;
-  sink(source).show_unfinished({});
+  sink(source.stream).show_unfinished({});
 }
 
 void OutputRelay::drain(int rank) {
@@ -186,7 +209,7 @@ void OutputRelay::drain(int rank) {
       }
     }
     if (!source.partial.empty()) emit(source, std::exchange(source.partial, {}));
-    sink(source).write();
+    sink(source.stream).write();
   }
 }
 
@@ -232,10 +255,31 @@ void OutputRelay::write_line(std::string_view line) {
   error_.write();
 }
 
-void OutputRelay::finish(std::chrono::milliseconds limit) {
+bool OutputRelay::finish(std::optional<std::chrono::milliseconds> patience,
+                         const std::function<bool()>& give_up) {
   if (const auto summary = logs_.summary()) write_line("dlaunch: " + *summary);
-  if (output_) output_->flush(limit);
-  error_.flush(limit);
+  const bool all = serve_until_written(patience, give_up);
+  if (!all) {
+    write_line("dlaunch: " + std::to_string(pending()) +
+               " bytes of output are dropped: nobody reads them");
+  }
+  return all && !told_write_error_;
+}
+
+bool OutputRelay::serve_until_written(std::optional<std::chrono::milliseconds> patience,
+                                      const std::function<bool()>& give_up) {
+  std::size_t left = pending();
+  auto last_moved = EventLoop::Clock::now();
+  while (left > 0) {
+    if (give_up() || (patience && EventLoop::Clock::now() >= last_moved + *patience)) return false;
+    std::optional<EventLoop::TimerId> timer;
+    if (patience) timer = loop_.call_at(last_moved + *patience, [] {});
+    loop_.run_once();
+    if (timer) loop_.cancel(*timer);
+    if (pending() < left) last_moved = EventLoop::Clock::now();
+    left = pending();
+  }
+  return true;
 }
 
 }  // namespace dlaunch

@@ -8,14 +8,17 @@
 //
 // Belongs to the event loop's thread and never blocks it: if the reader of dlaunch's output is
 // slow, lines gather up to a limit, and then the ranks' pipes are not read until it has caught up.
+// If it has gone, ranks that write for nobody else learn it as they would from a pipe of their own.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +27,7 @@
 #include "launcher/options/output_options.h"
 #include "launcher/output/output_sink.h"
 #include "launcher/output/rank_logs.h"
+#include "runtime/base/descriptor.h"
 
 namespace dlaunch {
 
@@ -38,9 +42,9 @@ class OutputRelay {
   /// Opens the rank's files in --log-dir, if there is one. Before add().
   Status keep_logs(int attempt, int rank) { return logs_.open(attempt, rank); }
 
-  /// Starts to read a rank's pipes (non-blocking, owned by the caller, who keeps them until
-  /// release()). `output` is -1 if the rank writes to dlaunch's stdout itself.
-  void add(int rank, int output, int error);
+  /// Starts to read a rank's pipes, which are non-blocking. `output` is none if the rank writes to
+  /// dlaunch's stdout itself; `error` is the caller's, who keeps it until release().
+  void add(int rank, Descriptor output, int error);
 
   /// Relays all that the rank's pipes hold now, a last line without newline included. For when the
   /// rank has ended; its children may still hold a pipe open, and what they write comes later.
@@ -60,9 +64,12 @@ class OutputRelay {
   /// True if those are also the very last lines that were written, so that the user sees them.
   bool shown_last(int rank) const;
 
-  /// For the end: tells what could not be kept, and waits until all is written, at most until
-  /// `limit` has passed.
-  void finish(std::chrono::milliseconds limit);
+  /// For the end: tells what could not be kept, and serves the event loop until all is written;
+  /// with a `patience`, only as long as something is written in each such time; and until
+  /// `give_up`, asked after each event. Tells how much is dropped then. False if some of the output
+  /// could not be written, other than for want of a reader.
+  bool finish(std::optional<std::chrono::milliseconds> patience,
+              const std::function<bool()>& give_up);
 
  private:
   struct Line {
@@ -72,7 +79,8 @@ class OutputRelay {
   struct Source {
     int rank;
     Stream stream;
-    int pipe;
+    int pipe;          // -1: read no more
+    Descriptor owned;  // the same, of stdout
     bool shown;
     bool in_lines;
     std::string partial;  // a line that has not ended yet
@@ -80,7 +88,7 @@ class OutputRelay {
   };
   using Sources = std::map<std::pair<int, Stream>, Source>;
 
-  void add_source(int rank, Stream stream, int pipe);
+  Source& add_source(int rank, Stream stream, int pipe);
   void read_available(Source& source);
   bool read_once(Source& source);
   void take(Source& source, std::string_view bytes);
@@ -89,9 +97,17 @@ class OutputRelay {
   void show_unfinished(Source& source);
   void forget_unfinished(const Source& source);
   void stop_reading(Source& source);
+  void on_written();
+  void tell_write_error(const OutputSink& sink, const char* name);
+  void stop_writers();
   void pause_if_full();
   void resume_if_room();
-  OutputSink& sink(const Source& source);
+  bool serve_until_written(std::optional<std::chrono::milliseconds> patience,
+                           const std::function<bool()>& give_up);
+  OutputSink& sink(Stream stream) {
+    return stream == Stream::kOutput && output_ ? *output_ : error_;
+  }
+  std::size_t pending() const { return error_.pending() + (output_ ? output_->pending() : 0); }
 
   EventLoop& loop_;
   const OutputOptions& options_;
@@ -102,6 +118,7 @@ class OutputRelay {
   int first_shown_ = -1;                // the lowest rank that is shown
   const Source* unfinished_ = nullptr;  // whose unfinished line is shown
   bool paused_ = false;
+  bool told_write_error_ = false;
 };
 
 }  // namespace dlaunch

@@ -26,9 +26,9 @@ std::size_t next_write(std::string_view pending) {
   return newline == std::string_view::npos ? kWriteBytes : newline + 1;
 }
 
-bool writable_now(int descriptor, int timeout_ms) {
+bool writable_now(int descriptor) {
   pollfd waiting{.fd = descriptor, .events = POLLOUT, .revents = 0};
-  return poll(&waiting, 1, timeout_ms) > 0;
+  return poll(&waiting, 1, 0) > 0;
 }
 
 std::size_t columns_of(int terminal) {
@@ -83,36 +83,34 @@ void OutputSink::draw_unfinished() {
 }
 
 void OutputSink::write() {
-  std::size_t written = 0;
-  while (written < pending_.size() && writable_now(descriptor_, 0)) {
-    const std::string_view rest = std::string_view(pending_).substr(written);
-    const ssize_t count = ::write(descriptor_, rest.data(), next_write(rest));
-    if (count < 0 && errno != EINTR && errno != EAGAIN) {
-      written = pending_.size();  // nobody reads any more: drop it
-    } else if (count > 0) {
-      written += static_cast<std::size_t>(count);
-    }
-  }
-  pending_.erase(0, written);
+  const std::size_t gathered = pending_.size();
+  pending_.erase(0, write_some());
   if (pending_.empty() && waiting_) {
     waiting_ = false;
     loop_.remove(descriptor_);
   } else if (!pending_.empty() && !waiting_) {
-    waiting_ = loop_.add(descriptor_, EPOLLOUT, [this] {
-      write();
-      on_written_();
-    });
+    waiting_ = loop_.add(descriptor_, EPOLLOUT, [this] { write(); });
   }
+  if (pending_.size() < gathered) on_written_();
 }
 
-void OutputSink::flush(std::chrono::milliseconds limit) {
-  const auto give_up = EventLoop::Clock::now() + limit;
-  while (!pending_.empty()) {
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(give_up - EventLoop::Clock::now()).count();
-    if (left <= 0 || !writable_now(descriptor_, static_cast<int>(left))) return;
-    write();
+// Returns how much of what has gathered is done with.
+std::size_t OutputSink::write_some() {
+  std::size_t written = 0;
+  while (error_ == 0 && written < pending_.size() && writable_now(descriptor_)) {
+    const std::string_view rest = std::string_view(pending_).substr(written);
+    const ssize_t count = ::write(descriptor_, rest.data(), next_write(rest));
+    if (count > 0) {
+      written += static_cast<std::size_t>(count);
+    } else if (count < 0 && errno != EINTR && errno != EAGAIN) {
+      error_ = errno;
+    }
   }
+  return error_ == 0 ? written : pending_.size();
+}
+
+bool OutputSink::unread() const {
+  return error_ == EPIPE || (terminal_ && error_ == EIO);
 }
 
 std::string_view fitting(std::string_view text, std::size_t columns) {

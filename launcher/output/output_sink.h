@@ -5,7 +5,6 @@
 // line, such as a progress bar, below everything else.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -18,8 +17,8 @@ namespace dlaunch {
 
 class OutputSink {
  public:
-  /// Neither owns `descriptor` nor makes it non-blocking. `on_written` is called after some of what
-  /// had gathered was written.
+  /// Neither owns `descriptor` nor makes it non-blocking. `on_written` is called whenever pending()
+  /// has become less.
   OutputSink(EventLoop& loop, int descriptor, std::function<void()> on_written);
   ~OutputSink();
   OutputSink(const OutputSink&) = delete;
@@ -34,18 +33,22 @@ class OutputSink {
   /// On a terminal: `text` is the last line, unfinished, until it is replaced; empty: nothing.
   void show_unfinished(std::string_view text);
 
-  /// Writes as much as the reader takes without waiting; the rest follows when it can.
+  /// Writes as much as the reader takes without waiting; the rest follows from the event loop when
+  /// it can. Once a write has failed, everything is dropped.
   void write();
+
+  /// True once nobody reads any more: a pipe without a reader, a terminal that was closed.
+  bool unread() const;
+  /// The errno of a write that failed for another reason (a full disk); 0: none did.
+  int error() const { return unread() ? 0 : error_; }
 
   bool is_terminal() const { return terminal_; }
   std::size_t pending() const { return pending_.size(); }
   /// How many lines were added, to tell whether something is still the last on the screen.
   std::uint64_t lines() const { return lines_; }
 
-  /// Waits until all is written, at most until `limit` has passed.
-  void flush(std::chrono::milliseconds limit);
-
  private:
+  std::size_t write_some();
   void erase_unfinished();
   void draw_unfinished();
 
@@ -55,8 +58,9 @@ class OutputSink {
   std::function<void()> on_written_;
   std::string pending_;
   std::string unfinished_;
-  bool drawn_ = false;  // unfinished_ is the last thing in what was written and pending_
-  bool waiting_ = false;
+  bool drawn_ = false;    // unfinished_ is the last thing in what was written and pending_
+  bool waiting_ = false;  // in the event loop, for room
+  int error_ = 0;
   std::uint64_t lines_ = 0;
 };
 

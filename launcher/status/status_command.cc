@@ -51,17 +51,20 @@ Result<std::string> ask(const std::string& path, StatusRequest request, Deadline
 struct Job {
   std::string path;
   std::string summary;  // "ID PID ...", a line
+  bool answers = true;
 };
 
-std::vector<Job> running_jobs() {
+// An error: the folder in which they are to be found cannot be used.
+Result<std::vector<Job>> running_jobs() {
   std::vector<Job> jobs;
   const auto folder = status_folder(false);
-  if (!folder.ok()) return jobs;
+  if (folder.status().code() == StatusCode::kNotFound) return jobs;
+  if (!folder.ok()) return folder.status();
   for (const std::string& name : jobs_in(*folder)) {
     const std::string path = *folder + "/" + name;
     auto summary = ask(path, StatusRequest::kSummary, Deadline::after(kSummaryLimit));
     if (summary.status().code() == StatusCode::kTimeout) {
-      jobs.push_back({path, name + " - does not answer: its dlaunch is stopped\n"});
+      jobs.push_back({path, name + " - does not answer: its dlaunch is stopped\n", false});
     } else if (summary.ok() && !summary->empty()) {
       jobs.push_back({path, *std::move(summary)});
     }
@@ -92,27 +95,41 @@ std::string id_of(const Job& job) {
   return job.summary.substr(0, job.summary.find(' '));
 }
 
+int refuse_job(const std::string& why) {
+  std::fprintf(stderr, "dlaunch: %s\n", why.c_str());
+  return kExitFailure;
+}
+
+// None of those that answer is called so. One that does not answer does not tell its process id.
+int job_is_missing(const std::vector<Job>& jobs, const std::string& name) {
+  std::string silent;
+  for (const Job& job : jobs) {
+    if (!job.answers) silent += "; job " + id_of(job) + " does not answer: its dlaunch is stopped";
+  }
+  return refuse_job("no running job of this user is called '" + name + "'" + silent +
+                    "; see dlaunch status");
+}
+
 // Several of one id are nodes of one job on this machine: each whose ranks run can tell of all.
 int show_job(const std::vector<Job>& jobs, const std::string& name, StatusRequest request) {
   std::vector<Job> found;
   std::ranges::copy_if(jobs, std::back_inserter(found),
                        [&](const Job& job) { return is_named(job, name); });
-  const bool one_job = std::ranges::all_of(
-      found, [&](const Job& job) { return id_of(job) == id_of(found.front()); });
-  if (found.empty() || !one_job) {
-    std::fprintf(stderr, "dlaunch: %s job of this user is called '%s'; see dlaunch status\n",
-                 found.empty() ? "no running" : "more than one", name.c_str());
-    return kExitFailure;
+  if (found.empty()) return job_is_missing(jobs, name);
+  for (const Job& job : found) {
+    if (id_of(job) == id_of(found.front())) continue;
+    return refuse_job("more than one job of this user is called '" + name +
+                      "'; see dlaunch status");
   }
-  auto answer = ask(found.front().path, request, Deadline::after(kStackLimit));
-  for (std::size_t next = 1; next < found.size(); ++next) {
+  Result<std::string> answer =
+      Status(StatusCode::kTimeout,
+             "job " + id_of(found.front()) + " does not answer: its dlaunch is stopped");
+  for (const Job& job : found) {
+    if (!job.answers) continue;
+    answer = ask(job.path, request, Deadline::after(kStackLimit));
     if (answer.ok() && answer->find(kNoRanksRun) == std::string::npos) break;
-    answer = ask(found[next].path, request, Deadline::after(kStackLimit));
   }
-  if (!answer.ok()) {
-    std::fprintf(stderr, "dlaunch: %s\n", answer.status().to_string().c_str());
-    return kExitFailure;
-  }
+  if (!answer.ok()) return refuse_job(answer.status().to_string());
   std::fputs(answer->c_str(), stdout);
   return kExitOk;
 }
@@ -136,9 +153,11 @@ int status_command(int argc, const char* const* argv) {
     std::fprintf(stderr, "dlaunch: status: %s\n", error.what());
     return kLauncherFailure;
   }
-  const std::vector<Job> jobs = running_jobs();
-  if (name.empty()) return list_jobs(jobs);
-  return show_job(jobs, name, without_stacks ? StatusRequest::kActivities : StatusRequest::kStacks);
+  const auto jobs = running_jobs();
+  if (!jobs.ok()) return refuse_job(jobs.status().to_string());
+  if (name.empty()) return list_jobs(*jobs);
+  return show_job(*jobs, name,
+                  without_stacks ? StatusRequest::kActivities : StatusRequest::kStacks);
 }
 
 }  // namespace dlaunch

@@ -15,9 +15,12 @@
 namespace dlaunch {
 namespace {
 
+constexpr const char* kLongestName = "/.0123456789ab";  // of a socket that is being made
+
 std::string folder_path() {
-  const char* run = std::getenv("XDG_RUNTIME_DIR");  // NOLINT(concurrency-mt-unsafe): read only
-  if (run != nullptr && *run == '/' && access(run, W_OK) == 0) return std::string(run) + "/dlaunch";
+  const char* named =
+      std::getenv("DLAUNCH_STATUS_DIR");  // NOLINT(concurrency-mt-unsafe): read only
+  if (named != nullptr && *named != '\0') return named;
   return "/tmp/dlaunch-" + std::to_string(getuid());
 }
 
@@ -35,11 +38,15 @@ Result<sockaddr_un> address_of(const std::string& path) {
 
 Result<std::string> status_folder(bool create) {
   const std::string path = folder_path();
+  DLAUNCH_RETURN_IF_ERROR(address_of(path + kLongestName).status());
   if (create && mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
     return Status::from_errno(path, errno);
   }
   struct stat folder {};
-  if (lstat(path.c_str(), &folder) != 0) return Status::from_errno(path, errno);
+  if (lstat(path.c_str(), &folder) != 0) {
+    if (errno == ENOENT) return Status(StatusCode::kNotFound, path + ": does not exist");
+    return Status::from_errno(path, errno);
+  }
   if (!S_ISDIR(folder.st_mode) || folder.st_uid != getuid() || (folder.st_mode & 077) != 0) {
     return Status(StatusCode::kInvalidArgument,
                   path + ": is not a folder of this user that is closed to others");

@@ -1,8 +1,9 @@
 // Where running jobs can be asked: a folder of this user, with a socket for each job.
 //
-// The folder is dlaunch in $XDG_RUNTIME_DIR, else /tmp/dlaunch-UID; it must belong to this user and
-// be closed to others. A client sends one byte, a StatusRequest, and reads text to the end of the
-// file. Each end checks that the other one is the same user (or root).
+// The folder is /tmp/dlaunch-UID, or the one that DLAUNCH_STATUS_DIR names; it must belong to this
+// user and be closed to others. It is not in $XDG_RUNTIME_DIR, which jobs of cron and of clusters
+// do not have, and which goes when the user logs out. A client sends one byte, a StatusRequest, and
+// reads text to the end of the file. Each end checks that the other one is the same user (or root).
 #pragma once
 
 #include <string>
@@ -20,7 +21,8 @@ enum class StatusRequest : char {
   kStacks = 's',      // that, and their stacks
 };
 
-/// The folder, made if `create` is true. kInvalidArgument if it is somebody else's.
+/// The folder, made if `create` is true. kNotFound if there is none, kInvalidArgument if it cannot
+/// be used: it is somebody else's, or its path too long.
 Result<std::string> status_folder(bool create);
 
 /// The jobs that have a socket there, whether they still live or not.

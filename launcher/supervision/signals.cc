@@ -19,6 +19,7 @@ SignalSetup block_signals() {
   }
   sigset_t blocked = setup.handled;
   sigaddset(&blocked, SIGPIPE);
+  sigaddset(&blocked, SIGXFSZ);
   sigaddset(&blocked, SIGTTOU);
   pthread_sigmask(SIG_BLOCK, &blocked, &setup.original);
   return setup;

@@ -17,12 +17,22 @@ namespace dlaunch {
 namespace {
 
 // How long the cause of a broken connection may take to show up, see judge_failure.
-constexpr std::chrono::milliseconds kJudgementDelay{20};
+constexpr std::chrono::milliseconds kCauseDelay{20};
+// The same for a signal that the terminal has sent to the guard as well: far longer than the guard
+// takes to pass it on.
+constexpr std::chrono::seconds kTerminalDelay{1};
 // A killed process ends at once unless it is stuck in the kernel.
 constexpr std::chrono::seconds kKillLimit{10};
 
 bool is_echo(const RankOutcome& rank) {
   return WIFEXITED(rank.wait_status) && WEXITSTATUS(rank.wait_status) == kExitCommunication;
+}
+
+// Killed by it, or so that it looks like that to a shell.
+bool ended_by(const RankOutcome& rank, int signal) {
+  const int status = rank.wait_status;
+  if (rank.running) return false;
+  return WIFSIGNALED(status) ? WTERMSIG(status) == signal : WEXITSTATUS(status) == 128 + signal;
 }
 
 std::chrono::microseconds microseconds_of(const timeval& time) {
@@ -41,6 +51,7 @@ Supervisor::Supervisor(EventLoop& loop, OutputRelay& relay, const Options& optio
 }
 
 Supervisor::~Supervisor() {
+  cancel_judgement();
   for (const EventLoop::TimerId timer : timers_) loop_.cancel(timer);
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     if (outcome_.ranks[i].running) loop_.remove(ranks_[i].end.get());
@@ -49,7 +60,7 @@ Supervisor::~Supervisor() {
 }
 
 void Supervisor::add(Rank process) {
-  relay_.add(process.rank, process.output.get(), process.error_output.get());
+  relay_.add(process.rank, std::move(process.output), process.error_output.get());
   const auto place = std::ranges::upper_bound(outcome_.ranks, process.rank, {}, &RankOutcome::rank);
   const auto index = place - outcome_.ranks.begin();
   outcome_.ranks.insert(place, {.rank = process.rank,
@@ -62,7 +73,7 @@ void Supervisor::add(Rank process) {
 }
 
 void Supervisor::run() {
-  while (running_ > 0 && !abandoned_) loop_.run_once();
+  while ((running_ > 0 || judgement_) && !abandoned_) loop_.run_once();
   outcome_.duration = EventLoop::Clock::now() - start_;
 }
 
@@ -104,20 +115,31 @@ void Supervisor::rank_ended(std::size_t index, int wait_status, const rusage& us
 // exit code that says so, and a process closes its connections a moment before its end can be seen.
 // So after such an echo the job goes on for a moment, in which the rank that caused it may show up.
 void Supervisor::judge_failure(std::size_t index) {
-  const bool replaces_echo = judgement_ && !is_echo(outcome_.ranks[index]) && outcome_.first_failed;
-  if (!outcome_.first_failed || replaces_echo) outcome_.first_failed = index;
+  std::optional<std::size_t>& first = outcome_.first_failed;
+  const bool replaces_echo =
+      judgement_ && is_echo(outcome_.ranks[*first]) && !is_echo(outcome_.ranks[index]);
+  if (!first || replaces_echo) first = index;
   if (ending_) return;
-  const auto end = [this] {
-    judgement_.reset();
-    end_attempt(AttemptOutcome::Cause::kRankFailed, SIGTERM, false);
-  };
-  if (!is_echo(outcome_.ranks[index]) || running_ == 0) {
-    if (judgement_) loop_.cancel(*judgement_);
-    end();
-  } else if (!judgement_) {
-    judgement_ = loop_.call_at(EventLoop::Clock::now() + kJudgementDelay, end);
-    timers_.push_back(*judgement_);
-  }
+  const auto delay = judgement_delay(*first);
+  if (judgement_ && delay.count() > 0 && first != index) return;  // as it was
+  cancel_judgement();
+  const auto end = [this] { end_attempt(AttemptOutcome::Cause::kRankFailed, SIGTERM, false); };
+  if (delay.count() == 0) return end();
+  judgement_ = loop_.call_at(EventLoop::Clock::now() + delay, end);
+}
+
+// How long after its end it is known whether a rank is the cause.
+std::chrono::milliseconds Supervisor::judgement_delay(std::size_t index) const {
+  const RankOutcome& rank = outcome_.ranks[index];
+  // Perhaps a Ctrl-C, of which the guard has not told yet.
+  const bool by_terminal = ended_by(rank, SIGINT) || ended_by(rank, SIGHUP);
+  if (by_terminal && ranks_[index].in_terminal_group) return kTerminalDelay;
+  return is_echo(rank) && running_ > 0 ? kCauseDelay : std::chrono::milliseconds();
+}
+
+void Supervisor::cancel_judgement() {
+  if (judgement_) loop_.cancel(*judgement_);
+  judgement_.reset();
 }
 
 void Supervisor::handle_signal(int signal, bool seen_by_terminal_group) {
@@ -125,7 +147,7 @@ void Supervisor::handle_signal(int signal, bool seen_by_terminal_group) {
     case SIGINT:
     case SIGTERM:
     case SIGHUP:
-      if (ending_ && signal == SIGINT) return kill_ranks();
+      if (signal == SIGINT && std::exchange(interrupted_, true)) return kill_ranks();
       if (ending_) return send_to_ranks(signal, seen_by_terminal_group);
       outcome_.signal = signal;
       return end_attempt(AttemptOutcome::Cause::kSignal, signal, seen_by_terminal_group);
@@ -139,7 +161,9 @@ void Supervisor::handle_signal(int signal, bool seen_by_terminal_group) {
 void Supervisor::end_attempt(AttemptOutcome::Cause cause, int signal, bool seen_by_terminal_group) {
   if (ending_) return;
   ending_ = true;
+  cancel_judgement();
   outcome_.cause = cause;
+  if (seen_by_terminal_group) note_ends_by(signal);
   if (running_ == 0) return;
   send_to_ranks(signal, seen_by_terminal_group);
   // A stopped process cannot act on the signal.
@@ -148,6 +172,15 @@ void Supervisor::end_attempt(AttemptOutcome::Cause cause, int signal, bool seen_
     outcome_.grace_passed = true;
     kill_ranks();
   });
+}
+
+// A signal that the terminal has sent may have ended the ranks of its group before dlaunch heard of
+// it.
+void Supervisor::note_ends_by(int signal) {
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    RankOutcome& rank = outcome_.ranks[i];
+    if (ranks_[i].in_terminal_group && ended_by(rank, signal)) rank.signalled = true;
+  }
 }
 
 void Supervisor::kill_ranks() {

@@ -2,7 +2,7 @@
 // when the job's time is up or when the user says so. Belongs to the event loop's thread.
 //
 //   running --(failure, timeout, signal)--> SIGTERM (or the user's signal) to all
-//           --(grace period, second SIGINT)--> SIGKILL to all
+//           --(grace period, second SIGINT of the user)--> SIGKILL to all
 //
 // Signals go to a rank's whole process group.
 #pragma once
@@ -61,7 +61,10 @@ class Supervisor {
   bool reap(pid_t pid);
   void rank_ended(std::size_t index, int wait_status, const rusage& usage);
   void judge_failure(std::size_t index);
+  std::chrono::milliseconds judgement_delay(std::size_t index) const;
+  void cancel_judgement();
   void end_attempt(AttemptOutcome::Cause cause, int signal, bool seen_by_terminal_group);
+  void note_ends_by(int signal);
   void kill_ranks();
   void resize_terminals();
   void send_to(std::size_t index, int signal);
@@ -76,6 +79,7 @@ class Supervisor {
   AttemptOutcome outcome_;
   std::size_t running_ = 0;
   bool ending_ = false;
+  bool interrupted_ = false;  // there was a SIGINT
   bool abandoned_ = false;
   std::optional<EventLoop::TimerId> judgement_;  // see judge_failure
   std::vector<EventLoop::TimerId> timers_;       // that refer to this object

@@ -112,6 +112,10 @@ Activity::~Activity() {
   munmap(memory_, bytes_);
 }
 
+void Activity::set_joins_world() {
+  page_.joins_world.store(1);
+}
+
 void Activity::set_ready() {
   page_.ready.store(nanoseconds(Deadline::Clock::now()));
 }

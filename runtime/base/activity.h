@@ -76,6 +76,8 @@ class Activity : public std::enable_shared_from_this<Activity> {
   Activity(const Activity&) = delete;
   Activity& operator=(const Activity&) = delete;
 
+  /// This rank is about to connect the world, without which the job is not ready.
+  void set_joins_world();
   /// The world is connected.
   void set_ready();
 

@@ -46,12 +46,13 @@ struct alignas(64) ActivitySlot {
 };
 
 struct ActivityPage {
-  static constexpr std::uint64_t kMagic = 0x31'59'54'49'56'54'43'41;  // changes with this layout
+  static constexpr std::uint64_t kMagic = 0x32'59'54'49'56'54'43'41;  // changes with this layout
   static constexpr std::size_t kSlots = 62;
 
   std::atomic<std::uint64_t> magic;        // written by dlaunch
   std::atomic<std::int64_t> process;       // id of the process that publishes; 0: none has come yet
   std::atomic<std::int64_t> ready;         // steady clock, ns, when the world was connected; 0: not
+  std::atomic<std::int32_t> joins_world;   // 1: it connects a communicator, or has
   std::atomic<std::int32_t> stack_signal;  // makes the process print its stack; 0: none does
   alignas(64) std::array<ActivitySlot, kSlots> slots;
 };

@@ -157,6 +157,7 @@ Result<std::unique_ptr<Communicator>> connect_world() {
 
 Result<std::unique_ptr<Communicator>> connect_world(const JobEnvironment& job, Logger logger) {
   const std::shared_ptr<Activity> activity = Activity::open(job.activity, job.local_rank);
+  if (activity != nullptr) activity->set_joins_world();
   if (logger == nullptr) logger = make_null_logger();
   auto world = job.world_size == 1 ? make_communicator(lanes_of_one(), options_for(job))
                                    : connect_ranks(job, logger, activity);

@@ -39,6 +39,9 @@ TEST_F(ActivityTest, GoesToThePageOfItsRank) {
   ASSERT_NE(activity, nullptr);
   EXPECT_EQ(pages_[0].process.load(), 0);
   EXPECT_EQ(pages_[1].process.load(), getpid());
+  EXPECT_EQ(pages_[1].joins_world.load(), 0);
+  activity->set_joins_world();
+  EXPECT_EQ(pages_[1].joins_world.load(), 1);
   EXPECT_EQ(pages_[1].ready.load(), 0);
   activity->set_ready();
   EXPECT_NE(pages_[1].ready.load(), 0);

@@ -144,6 +144,10 @@ TEST_F(RefusedCommandLine, WithAnUnknownOptionAndTheNearestOne) {
   expect({"--nporc", "2", "echo"}, 125, "--nporc; did you mean --nproc?");
   expect({"--nproc", "2", "--time-out=3", "echo"}, 125, "--time-out; did you mean --timeout?");
   expect({"--nproc", "2", "-x", "echo"}, 125, "unknown option -x");
+  expect({"--nproc", "2", "--nproc", "3", "echo"}, 125, "--nproc is given more than once");
+  expect({"--nproc", "2", "--tee", "3", "echo"}, 125, "--log-dir keeps all output, and shows it");
+  expect({"--nproc", "2", "-t", "3", "echo"}, 125, "--log-dir keeps all output, and shows it");
+  expect({"--local_ranks_filter=0", "echo"}, 125, "ranks that are shown are named by --only");
   expect({"--nproc", "2", "-m", "train"}, 125,
          "unknown option -m: name the interpreter too: python3 -m");
 }

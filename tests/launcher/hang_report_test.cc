@@ -175,7 +175,7 @@ class JobStatus : public HangReport {
   ~JobStatus() override { std::filesystem::remove_all(folder_); }
 
   Command with_folder(Command command) const {
-    command.environment.emplace_back("XDG_RUNTIME_DIR", folder_);
+    command.environment.emplace_back("DLAUNCH_STATUS_DIR", folder_ + "/dlaunch");
     return command;
   }
   CompletedProcess status(const Strings& arguments) const {
@@ -229,6 +229,27 @@ TEST_F(JobStatus, RefusesAJobThatIsNotThere) {
   EXPECT_EQ(status({"--nonsense"}).exit_code, 125);
 }
 
+// As jobs of cron, of Slurm and of a user's session have.
+TEST_F(JobStatus, FindsAJobThatWasStartedWithAnotherRuntimeFolder) {
+  Command elsewhere = ranks_that({"out=up", "pause"}, 1);
+  elsewhere.environment.emplace_back("XDG_RUNTIME_DIR", folder_);
+  elsewhere.unset = {"DLAUNCH_STATUS_DIR"};
+  Subprocess job(elsewhere);
+  ASSERT_TRUE(job.wait_for_output("up\n", soon()));
+  const auto list = run_command({.arguments = {built_program("dlaunch"), "status"},
+                                 .unset = {"DLAUNCH_STATUS_DIR", "XDG_RUNTIME_DIR"}},
+                                soon());
+  EXPECT_THAT(list.out, HasSubstr(" " + std::to_string(job.pid()) + " "));
+  end(job);
+}
+
+TEST_F(JobStatus, ShowsNoControlCharactersOfACommand) {
+  Subprocess job(with_folder(ranks_that({"out=up", "err=\x1b[31m\n\xc2\x9b", "pause"}, 1)));
+  ASSERT_TRUE(job.wait_for_output("up\n", soon()));
+  EXPECT_THAT(status({}).out, HasSubstr("out=up err=?[31m?? pause\n"));
+  end(job);
+}
+
 TEST_F(JobStatus, IsNotOpenToOthers) {
   Subprocess job(with_folder(ranks_that({"out=up", "pause"}, 1)));
   ASSERT_TRUE(job.wait_for_output("up\n", soon()));
@@ -244,6 +265,18 @@ TEST_F(JobStatus, DoesNotUseAFolderThatOthersCanWrite) {
   const auto result = run_command(with_folder(ranks_that({"out=fine"}, 1)));
   EXPECT_EQ(result.out, "fine\n");
   EXPECT_TRUE(std::filesystem::is_empty(folder_ + "/dlaunch"));
+  const auto refused = status({});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_EQ(refused.out, "");
+  EXPECT_THAT(refused.error, HasSubstr("/dlaunch: is not a folder of this user that is closed"));
+}
+
+TEST_F(JobStatus, SaysThatAPathIsTooLongForASocket) {
+  folder_ += "/" + std::string(100, 'x');
+  const auto refused = status({});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.error, HasSubstr("too long for a socket"));
+  folder_.resize(folder_.find('/', std::string("/tmp/").size()));
 }
 
 TEST_F(JobStatus, ForgetsJobsWhoseLauncherWasKilled) {
@@ -267,9 +300,18 @@ TEST_F(JobStatus, DoesNotKeepJobsFromStartingBesideAStoppedOne) {
   for (int job = 0; job < 25; ++job) {
     ASSERT_EQ(run_command(with_folder(ranks_that({"out=fine"}, 1))).out, "fine\n") << job;
   }
-  EXPECT_THAT(status({}).out, HasSubstr(" - does not answer: its dlaunch is stopped\n"));
+  const std::string list = status({}).out;
+  EXPECT_THAT(list, HasSubstr(" - does not answer: its dlaunch is stopped\n"));
+  const std::string id = list.substr(list.find('\n') + 1, 12);
+  for (const std::string& name : {id, std::to_string(stopped.pid())}) {
+    const auto asked = status({name});
+    EXPECT_EQ(asked.exit_code, 1);
+    EXPECT_THAT(asked.error, HasSubstr("job " + id + " does not answer"));
+  }
   kill(launchers[0], SIGCONT);
-  EXPECT_THAT(status({}).out, HasSubstr(" " + std::to_string(stopped.pid()) + " "));
+  const std::string entry = " " + std::to_string(stopped.pid()) + " ";
+  const Deadline deadline = soon();  // until it has taken the connections that have gathered
+  while (status({}).out.find(entry) == std::string::npos) ASSERT_FALSE(deadline.expired());
   end(stopped);
 }
 
@@ -277,6 +319,14 @@ TEST(Readiness, OfACommunicatorAllowsARestartAtOnce) {
   const auto result = run_command(ranks_of(
       "comm_rank", {"connect", "barrier", "only=1", "fail-before=1", "only=all", "barrier"},
       {"--nproc", "2", "--max-restarts", "1", "--ready-after", "50", "--restart-delay", "0"}));
+  EXPECT_EQ(result.exit_code, 0) << result.error;
+  EXPECT_THAT(result.error, HasSubstr("dlaunch: restart 1 of 1"));
+}
+
+TEST(Readiness, OfAJobThatUsesTheStoreAloneIsAMatterOfTime) {
+  const auto result = run_command(ranks_of(
+      "comm_rank", {"set=key", "fail-before=1"},
+      {"--nproc", "2", "--max-restarts", "1", "--ready-after", "0", "--restart-delay", "0"}));
   EXPECT_EQ(result.exit_code, 0) << result.error;
   EXPECT_THAT(result.error, HasSubstr("dlaunch: restart 1 of 1"));
 }

@@ -1,114 +1,17 @@
 // The decisions over several nodes, without any I/O: what happens goes in, keys come out.
-#include "launcher/nodes/node_coordinator.h"
-
-#include <map>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace dlaunch {
+#include "tests/launcher/told_coordinator.h"
+
+namespace dlaunch::testing {
 namespace {
 
 using namespace std::chrono_literals;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using Action = VerdictRecord::Action;
-using How = EndedRecord::How;
 
-class NodeCoordinatorTest : public ::testing::Test {
- protected:
-  void start(int least, int most, int max_restarts = 0) {
-    nodes_ = std::to_string(least);
-    if (most != least) nodes_ += ":" + std::to_string(most);
-    coordinator_.emplace(NodeCoordinator::Options{.least = least,
-                                                  .most = most,
-                                                  .nodes = nodes_,
-                                                  .version = "1.0",
-                                                  .job_id = "job",
-                                                  .host_id = "1",
-                                                  .max_restarts = max_restarts,
-                                                  .restart_delay = 1s,
-                                                  .join_timeout = 60s,
-                                                  .settle = 2s,
-                                                  .end_limit = 20s},
-                         now_);
-  }
-  MemberRecord member(const std::string& id, int ranks = 1, int node_rank = -1) const {
-    return {.id = id,
-            .host = "host-" + id,
-            .pid = 7,
-            .version = "1.0",
-            .nodes = nodes_,
-            .node_rank = node_rank,
-            .ranks = ranks,
-            .address = "10.0.0." + id,
-            .store = "10.0.0.1",
-            .master_port = 4000};
-  }
-  void come(const MemberRecord& member) {
-    coordinator_->member_came(member, now_);
-    read();
-  }
-  void leave(const std::string& id, const std::string& why = "its dlaunch has gone") {
-    coordinator_->member_left(id, why, now_, now_);
-    read();
-  }
-  void end(const std::string& id, const EndedRecord& ended) { end_in(round().number, id, ended); }
-  void end_in(int round, const std::string& id, const EndedRecord& ended) {
-    coordinator_->member_ended(round, id, ended, now_);
-    read();
-  }
-  void pass(std::chrono::nanoseconds time) {
-    now_ += std::chrono::duration_cast<NodeCoordinator::Time::duration>(time);
-    coordinator_->time_passed(now_);
-    read();
-  }
-  static EndedRecord failed(int rank, int exit_code, std::chrono::nanoseconds age = 0s,
-                            bool got_ready = true) {
-    return {.how = How::kFailed,
-            .failure = serialize({.rank = rank, .host = "host", .exit_code = exit_code}),
-            .age_ns = age.count(),
-            .got_ready = got_ready,
-            .exit_code = exit_code};
-  }
-  static EndedRecord stopped() { return {.how = How::kStopped, .got_ready = true}; }
-
-  bool wrote(std::string_view key) const { return state_.contains(std::string(key)); }
-  std::string text(const std::string& key) const {
-    const auto found = state_.find(key);
-    return found == state_.end() ? "(nothing)" : found->second;
-  }
-  RoundRecord round() const {
-    return parse_record<RoundRecord>(text(std::string(node_keys::kRound))).value_or_throw();
-  }
-  StopRecord stop() const {
-    return parse_record<StopRecord>(text(std::string(node_keys::kStop))).value_or_throw();
-  }
-  VerdictRecord verdict() const {
-    return parse_record<VerdictRecord>(text(std::string(node_keys::kVerdict))).value_or_throw();
-  }
-  std::string ranks() const {  // "b a c": the nodes of the round in their order
-    std::string ids;
-    for (const auto& node : round().nodes) ids += (ids.empty() ? "" : " ") + node.id;
-    return ids;
-  }
-
-  NodeCoordinator::Time now_;
-  std::optional<NodeCoordinator> coordinator_;
-
- private:
-  void read() {
-    for (auto& write : coordinator_->take_writes()) {
-      if (write.value) {
-        state_[write.key] = *write.value;
-      } else {
-        state_.erase(write.key);
-      }
-    }
-  }
-  std::string nodes_;
-  std::map<std::string, std::string> state_;
-};
+using NodeCoordinatorTest = ToldCoordinator;
 
 TEST_F(NodeCoordinatorTest, StartsOnceAllAreThereAndNumbersTheRanks) {
   start(3, 3);
@@ -281,55 +184,6 @@ TEST_F(NodeCoordinatorTest, DoesNotRestartWhatNeverGotReady) {
   EXPECT_EQ(verdict().action, Action::kFailed);
 }
 
-TEST_F(NodeCoordinatorTest, AnElasticJobWaitsAMomentForMoreNodes) {
-  start(2, 4);
-  come(member("1"));
-  come(member("2"));
-  pass(1s);
-  come(member("3"));
-  pass(1500ms);
-  EXPECT_FALSE(wrote(node_keys::kRound));
-  pass(1s);
-  EXPECT_EQ(ranks(), "1 2 3");
-}
-
-TEST_F(NodeCoordinatorTest, AnElasticJobGoesOnWithTheSurvivorsWhoKeepTheirNumbers) {
-  start(2, 3);
-  for (const char* id : {"1", "2", "3"}) come(member(id));
-  leave("1");
-  end("2", failed(1, 4));
-  end("3", stopped());
-  EXPECT_EQ(verdict().action, Action::kAgain);
-  EXPECT_EQ(verdict().delay_ms, 0);
-  pass(3s);
-  EXPECT_EQ(round().number, 1);
-  EXPECT_EQ(round().restarts, 0);  // a lost node costs an elastic job none
-  EXPECT_EQ(ranks(), "3 2");       // node 1 is node 1 still
-}
-
-TEST_F(NodeCoordinatorTest, ANodeJoinsAnElasticJobThatRuns) {
-  start(1, 2);
-  come(member("1"));
-  pass(3s);
-  EXPECT_EQ(ranks(), "1");
-  come(member("2"));
-  EXPECT_THAT(stop().why, HasSubstr("joins"));
-  end("1", stopped());
-  EXPECT_EQ(verdict().action, Action::kAgain);
-  EXPECT_EQ(ranks(), "1 2");
-}
-
-TEST_F(NodeCoordinatorTest, AnElasticJobWithTooFewNodesWaitsForMoreAndThenFails) {
-  start(2, 3);
-  for (const char* id : {"1", "2"}) come(member(id));
-  pass(3s);
-  leave("1");
-  end("2", stopped());
-  EXPECT_EQ(text("nodes/waiting"), "waiting for 1 of 2:3 nodes; here: host-2");
-  pass(61s);
-  EXPECT_EQ(verdict().exit_code, 123);
-}
-
 TEST_F(NodeCoordinatorTest, ASignalToOneNodeEndsTheJobWithoutARestart) {
   start(2, 2, /*max_restarts=*/3);
   come(member("1"));
@@ -361,19 +215,6 @@ TEST_F(NodeCoordinatorTest, TellsTheOthersWhenTheNodeWithTheStoreHasToGo) {
   EXPECT_EQ(verdict().reason,
             "node 0 (host-1 (pid 7)) is lost: it hosted the store, and has left the job");
   EXPECT_EQ(verdict().exit_code, 122);
-}
-
-TEST_F(NodeCoordinatorTest, ASignalBetweenTwoRoundsEndsTheJob) {
-  start(1, 2);
-  come(member("1"));
-  come(member("2"));
-  leave("2");
-  end("1", stopped());  // and the next round is not there yet
-  ASSERT_EQ(verdict().action, Action::kAgain);
-  end("1", {.how = How::kSignal, .exit_code = 143, .error = "ended by SIGTERM"});
-  EXPECT_EQ(verdict().action, Action::kFailed);
-  EXPECT_EQ(verdict().exit_code, 143);
-  EXPECT_THAT(verdict().reason, HasSubstr("ended by SIGTERM"));
 }
 
 // The node has not heard of the new round when its user ends it.
@@ -429,4 +270,4 @@ TEST_F(NodeCoordinatorTest, AFailureOnANodeThatIsGoneWhenTheOthersEndStillCounts
 }
 
 }  // namespace
-}  // namespace dlaunch
+}  // namespace dlaunch::testing

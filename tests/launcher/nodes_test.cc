@@ -8,7 +8,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
@@ -22,7 +21,6 @@ using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 const Strings kOne{"--nproc", "1"};
 
@@ -309,114 +307,6 @@ TEST_F(NodesThatHang, AreShownTogetherWithStacksAtSigquit) {
   EXPECT_TRUE(nodes_[1].wait_for_error("stack of rank 0 (pid ", soon())) << nodes_[1].error();
 }
 
-TEST(ElasticNodes, GoOnWithTheSurvivorsAndTakeInANewcomer) {
-  Nodes nodes("1:3");
-  const std::string script = "echo world $WORLD_SIZE; exec sleep 60";
-  nodes.start(kOne, {"sh", "-c", script});
-  nodes.start(kOne, {"sh", "-c", script});
-  ASSERT_TRUE(nodes[0].wait_for_output("world 2\n", soon()));
-  ASSERT_TRUE(nodes[1].wait_for_output("world 2\n", soon()));
-  nodes.start(kOne, {"sh", "-c", script});
-  ASSERT_TRUE(nodes[0].wait_for_output("world 3\n", soon()));
-  ASSERT_TRUE(nodes[2].wait_for_output("world 3\n", soon()));
-  // The third does not host the store.
-  nodes[2].send_signal(SIGKILL);
-  ASSERT_TRUE(nodes[0].wait_for_error("is lost", soon()));
-  ASSERT_TRUE(nodes[0].wait_for_error("starts again with the nodes that are there", soon()));
-  ASSERT_TRUE(nodes[1].wait_for_output("world 2\nworld 3\nworld 2\n", soon()));
-  nodes[0].send_signal(SIGTERM);
-  const auto here = nodes.finish(0);
-  const auto there = nodes.finish(1);
-  EXPECT_EQ(here.exit_code, 143) << here.error;
-  EXPECT_EQ(there.exit_code, 143) << there.error;
-}
-
-TEST(NodesInVain, AnUnreachableEndpointIsNamed) {
-  Nodes nodes("2", "127.0.0.2:9");
-  Command command = nodes.command({"--nproc", "1", "--rdzv-timeout", "1"}, {"true"});
-  // 127.0.0.2 is this host's, so use an address that is not.
-  for (std::string& word : command.arguments) {
-    if (word == "127.0.0.2:9") word = "192.0.2.1:9";  // reserved for documentation
-  }
-  const auto result = run_command(command);
-  EXPECT_EQ(result.exit_code, 123);
-  EXPECT_THAT(result.error, HasSubstr("nobody answers at 192.0.2.1:9"));
-}
-
-TEST(NodesInVain, TooFewNodesAreCounted) {
-  Nodes nodes("3");
-  nodes.start_ranks({"--nproc", "1", "--rdzv-timeout", "1.5"}, {"out=never"});
-  const auto result = nodes.finish(0);
-  EXPECT_EQ(result.exit_code, 123);
-  EXPECT_EQ(result.out, "");
-  EXPECT_THAT(result.error, HasSubstr("only 1 of 3 nodes came within 1.50 s"));
-}
-
-TEST(NodesInVain, AnotherSecretIsRefused) {
-  Nodes nodes("2");
-  nodes.start_ranks(kOne, {});
-  ASSERT_TRUE(nodes[0].wait_for_error("waiting for 1 of 2 nodes", soon()));
-  Nodes stranger("2", nodes.endpoint());
-  const auto result = run_command(stranger.command(kOne, {"true"}));
-  EXPECT_EQ(result.exit_code, 123);
-  EXPECT_THAT(result.error, HasSubstr("refused this job's token"));
-  nodes.start_ranks(kOne, {});
-  EXPECT_EQ(nodes.finish(0).exit_code, 0);  // unimpressed
-}
-
-TEST(NodesInVain, TwoThatClaimOneNodeRankAreNamed) {
-  Nodes nodes("2");
-  nodes.start_ranks({"--nproc", "1", "--node-rank", "1"}, {});
-  ASSERT_TRUE(nodes[0].wait_for_error("waiting for 1 of 2 nodes", soon()));
-  const auto result = run_command(nodes.command({"--nproc", "1", "--node-rank", "1"}, {"true"}));
-  EXPECT_EQ(result.exit_code, 123);
-  EXPECT_THAT(result.error, HasSubstr("two nodes claim node rank 1: "));
-  ASSERT_TRUE(nodes[0].wait_for_error("refused: two nodes claim node rank 1", soon()));
-  nodes.start_ranks({"--nproc", "1", "--node-rank", "0"}, {});
-  EXPECT_EQ(nodes.finish(0).exit_code, 0);
-}
-
-TEST(NodesInVain, ADifferentNumberOfNodesIsRefused) {
-  Nodes nodes("2");
-  nodes.start_ranks(kOne, {});
-  ASSERT_TRUE(nodes[0].wait_for_error("waiting for 1 of 2 nodes", soon()));
-  Command command = nodes.command(kOne, {"true"});
-  command.arguments[2] = "3";
-  const auto result = run_command(command);
-  EXPECT_EQ(result.exit_code, 123);
-  EXPECT_THAT(result.error, HasSubstr("--nnodes 3"));
-}
-
-TEST(NodesInVain, AProgramThatOneNodeDoesNotHaveEndsTheJob) {
-  if (kVforkIsFork) GTEST_SKIP() << kVforkIsForkText;
-  Nodes nodes("2");
-  nodes.start_ranks(kOne, {"pause"});
-  ASSERT_TRUE(nodes[0].wait_for_error("waiting for 1 of 2 nodes", soon()));
-  const std::string broken = ::testing::TempDir() + "/no_interpreter." + std::to_string(getpid());
-  std::ofstream(broken) << "#!/nowhere/sh\n";
-  chmod(broken.c_str(), 0755);
-  nodes.start(kOne, {broken});
-  EXPECT_EQ(nodes.finish(1).exit_code, 127);
-  const auto other = nodes.finish(0);
-  EXPECT_EQ(other.exit_code, 127) << other.error;
-  EXPECT_THAT(other.error, HasSubstr(broken));
-  unlink(broken.c_str());
-}
-
-TEST(NodesInVain, OptionsThatDoNotFitAreRefusedAtOnce) {
-  const auto error_of = [](Strings arguments) {
-    arguments.insert(arguments.begin(), built_program("dlaunch"));
-    const auto result =
-        run_command({.arguments = arguments, .unset = {"DLAUNCH_TOKEN", "DLAUNCH_TOKEN_FILE"}});
-    EXPECT_EQ(result.exit_code, 125);
-    return result.error;
-  };
-  EXPECT_THAT(error_of({"--nproc", "1", "--nnodes", "2", "true"}), HasSubstr("--rdzv-endpoint"));
-  EXPECT_THAT(error_of({"--nproc", "1", "--nnodes", "2", "--rdzv-endpoint", "h:1", "true"}),
-              HasSubstr("--token-file"));
-  EXPECT_THAT(error_of({"--nproc", "1", "--nnodes", "x", "true"}), HasSubstr("'x'"));
-}
-
 TEST(NodesExplained, SayFromWhereEachValueCame) {
   Nodes nodes("1");
   Command command = nodes.command({"--nproc", "1", "--explain"}, {"true"});
@@ -425,6 +315,15 @@ TEST(NodesExplained, SayFromWhereEachValueCame) {
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_THAT(result.error,
               AllOf(HasSubstr("started by: Slurm"), HasSubstr("nodes: 1, from command line")));
+}
+
+// More tasks than nodes: not a way to start dlaunch on several nodes, but one node is one node.
+TEST(NodesExplained, AreOneWhateverTheClusterSays) {
+  Command command{.arguments = {built_program("dlaunch"), "--nproc", "1", "--nnodes", "1", "true"},
+                  .environment = {{"SLURM_STEP_NUM_NODES", "1"}, {"SLURM_STEP_NUM_TASKS", "4"}}};
+  EXPECT_EQ(run_command(command).exit_code, 0);
+  command.arguments.erase(command.arguments.begin() + 3, command.arguments.begin() + 5);
+  EXPECT_EQ(run_command(command).exit_code, 125);
 }
 
 }  // namespace

@@ -111,6 +111,27 @@ TEST(PostMortem, QuotesAPythonException) {
                                       "ValueError: cannot load weights\n"));
 }
 
+// As PyTorch's hook writes it once a process group is initialised.
+TEST(PostMortem, QuotesAPythonExceptionOfPyTorchsRank) {
+  const auto result =
+      story_of({"err=[rank1]: Traceback (most recent call last):",
+                "err=[rank1]:   File \"tt.py\", line 8, in <module>", "err=[rank1]:     main()",
+                "err=[rank1]:     ^^^^^^", "err=[rank1]: RuntimeError: the loss is NaN", "exit=1"},
+               1);
+  EXPECT_THAT(result, HasSubstr("dlaunch: probable cause: a Python exception: "
+                                "RuntimeError: the loss is NaN\n"));
+}
+
+TEST(PostMortem, PrefersAPythonExceptionToTheDisorderThatFollows) {
+  const std::string ended = "err=terminate called without an active exception";
+  EXPECT_THAT(story_of({"err=Traceback (most recent call last):", "err=  File \"tt.py\", line 8",
+                        "err=ValueError: upside down", ended, "abort"},
+                       134),
+              HasSubstr("dlaunch: probable cause: a Python exception: ValueError: upside down\n"));
+  EXPECT_THAT(story_of({ended, "abort"}, 134),
+              HasSubstr("dlaunch: probable cause: std::terminate was called\n"));
+}
+
 // A memory cgroup of 64 MiB, if this process may make one.
 class SmallCgroup {
  public:

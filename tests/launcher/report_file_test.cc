@@ -3,6 +3,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
@@ -132,6 +134,23 @@ TEST_F(ReportFile, ThatCannotBeWrittenIsOneLineBeforeAnythingStarts) {
   EXPECT_EQ(result.out, "");
   EXPECT_THAT(result.error, MatchesRegex("dlaunch: report /tmp/[^\n]*/no/such/report: No such file "
                                          "or directory\n"));
+}
+
+TEST_F(ReportFile, ThatIsAFifoIsRefusedIfNobodyReadsItAndWrittenIfSomebodyDoes) {
+  const std::string fifo = folder_ + "/fifo";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const Command job = ranks_that({"out=started"}, {"--nproc", "1", "--report", fifo});
+  const auto refused = run_command(job);
+  EXPECT_EQ(refused.exit_code, 125);
+  EXPECT_EQ(refused.out, "");
+  EXPECT_EQ(refused.error, "dlaunch: report " + fifo + ": nobody reads it\n");
+  const int reader = open(fifo.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  EXPECT_EQ(run_command(job).exit_code, 0);
+  std::string text(1 << 16, ' ');
+  text.resize(
+      static_cast<std::size_t>(std::max<ssize_t>(0, read(reader, text.data(), text.size()))));
+  close(reader);
+  EXPECT_EQ(nlohmann::json::parse(text)["exit_code"], 0);
 }
 
 TEST_F(ReportFile, OnAFullDiskIsOneLineAndAnExitCodeUnlessTheJobHadOne) {

@@ -77,6 +77,7 @@ class TerminalJob {
   void send_signal(int signal) const { kill(pid_, signal); }
   /// What the shell's fg does.
   void resume() const { kill(-pid_, SIGCONT); }
+  pid_t pid() const { return pid_; }
   const std::string& screen() const { return screen_; }
 
  private:
@@ -128,6 +129,29 @@ TEST_F(Terminal, SendsCtrlCToEveryRankOnce) {
   for (const char* text : {"0 goes on", "1 goes on", "2 goes on"}) {
     EXPECT_THAT(job.screen(), HasSubstr(text));
   }
+}
+
+// What is typed reaches rank 0 and the guard at once, and here the launcher sees the end of rank 0
+// before the guard's word. (Neither is typed, so that it is certain which comes first.)
+TEST_F(Terminal, IsWhatEndedTheJobThoughRankZeroDiedOfCtrlCFirst) {
+  TerminalJob job(ranks_that({"only=0", "pid", "out=0 up", "pause", "only=all",
+                              "await=" + std::to_string(SIGINT), "out={rank} goes on"},
+                             3));
+  for (const char* text : {"0 up", "1 waits", "2 waits"}) ASSERT_TRUE(job.wait_for(text));
+  const auto launchers = children_of(job.pid());
+  ASSERT_EQ(launchers.size(), 1U);
+  const pid_t rank_zero = std::stoi(job.screen().substr(job.screen().find("0 pid ") + 6));
+  kill(launchers[0], SIGSTOP);
+  kill(rank_zero, SIGINT);
+  EXPECT_TRUE(becomes_zombie(rank_zero, soon()));
+  sigval from_terminal{};
+  from_terminal.sival_int = 1;  // as the guard says it
+  sigqueue(launchers[0], SIGINT, from_terminal);
+  kill(launchers[0], SIGCONT);
+  EXPECT_EQ(job.finish(), 128 + SIGINT) << job.screen();
+  for (const char* text : {"1 goes on", "2 goes on"}) EXPECT_THAT(job.screen(), HasSubstr(text));
+  EXPECT_THAT(job.screen(),
+              HasSubstr("dlaunch: ended by SIGINT; ranks: 0 ended by SIGINT; 1, 2 finished"));
 }
 
 TEST_F(Terminal, ShowsWhatRanksAreDoingAtCtrlBackslashAndGoesOn) {

@@ -1,0 +1,132 @@
+// The NodeCoordinator between two rounds: who may take part, for whom it waits, and with which
+// numbers the nodes begin.
+#include <algorithm>
+#include <utility>
+
+#include "launcher/nodes/node_coordinator.h"
+
+namespace dlaunch {
+
+// Why this member cannot take part; empty: it can.
+std::string NodeCoordinator::objection(const MemberRecord& member) const {
+  if (member.version != options_.version) {
+    return "different versions: " + member.name() + " runs dlaunch " + member.version +
+           ", the node with the store " + options_.version;
+  }
+  if (member.nodes != options_.nodes) {
+    return "different numbers of nodes: " + member.name() + " was started with --nnodes " +
+           member.nodes + ", the node with the store with --nnodes " + options_.nodes;
+  }
+  if (member.node_rank >= options_.most) {
+    return member.name() + " claims node rank " + std::to_string(member.node_rank) + " of " +
+           options_.nodes + " nodes";
+  }
+  if (member.run_id != options_.run_id) {
+    return "different jobs: " + member.name() + " was started with --rdzv-id '" + member.run_id +
+           "', the node with the store with '" + options_.run_id + "'";
+  }
+  for (const auto& [id, other] : members_) {
+    if (member.node_rank >= 0 && other.record.node_rank == member.node_rank) {
+      return "two nodes claim node rank " + std::to_string(member.node_rank) + ": " +
+             other.record.name() + " and " + member.name();
+    }
+  }
+  if (static_cast<int>(members_.size()) >= options_.most) {
+    return "the job has its " + std::to_string(options_.most) + " nodes already: " + member.name() +
+           " is one too many";
+  }
+  return "";
+}
+
+bool NodeCoordinator::enough(Time now) const {
+  const int count = static_cast<int>(members_.size());
+  if (count == options_.most) return true;
+  return count >= options_.least && now - last_change_ >= options_.settle;
+}
+
+// "; there is no node 2, 3", if the nodes have fixed numbers; and who was turned away.
+std::string NodeCoordinator::missing() const {
+  std::string text;
+  std::vector<bool> there(static_cast<std::size_t>(options_.most));
+  bool fixed = !members_.empty();
+  for (const auto& [id, member] : members_) {
+    fixed = fixed && member.record.node_rank >= 0;
+    if (member.record.node_rank >= 0)
+      there[static_cast<std::size_t>(member.record.node_rank)] = true;
+  }
+  constexpr int kNamed = 8;
+  int named = 0;
+  for (std::size_t rank = 0; fixed && rank < there.size(); ++rank) {
+    if (there[rank] || named++ >= kNamed) continue;
+    text += (named == 1 ? "; missing: node rank " : ", ") + std::to_string(rank);
+  }
+  if (named > kNamed) text += ", ...";
+  if (!refusals_.empty()) text += "; refused: " + joined(refusals_);
+  return text;
+}
+
+void NodeCoordinator::note_waiting() {
+  std::string here;
+  for (const auto& [id, member] : members_) {
+    here += (here.empty() ? "; here: " : ", ") + member.record.host;
+  }
+  const int short_of = options_.least - static_cast<int>(members_.size());
+  const std::string whom = short_of > 0 ? std::to_string(short_of) + " of " : "any more of ";
+  write(node_keys::kWaiting, "waiting for " + whom + options_.nodes + " nodes" + here + missing());
+}
+
+// The members of the next round in the order of their node ranks: whoever had or wants a number
+// that there is keeps it, the others fill what is left, in the order in which they came.
+std::vector<NodeCoordinator::Member*> NodeCoordinator::by_rank() {
+  std::vector<Member*> waiting;
+  for (auto& [id, member] : members_) waiting.push_back(&member);
+  std::sort(waiting.begin(), waiting.end(),
+            [](const Member* a, const Member* b) { return a->order < b->order; });
+  std::vector<Member*> ranks(waiting.size(), nullptr);
+  for (const bool had_it : {true, false}) {
+    for (Member*& member : waiting) {
+      if (member == nullptr) continue;
+      const int wanted = had_it ? member->last_rank : member->record.node_rank;
+      if (wanted < 0 || wanted >= static_cast<int>(ranks.size())) continue;
+      Member*& place = ranks[static_cast<std::size_t>(wanted)];
+      if (place == nullptr) place = std::exchange(member, nullptr);
+    }
+  }
+  auto free = ranks.begin();
+  for (Member* member : waiting) {
+    if (member == nullptr) continue;
+    free = std::find(free, ranks.end(), nullptr);
+    *free = member;
+  }
+  return ranks;
+}
+
+void NodeCoordinator::form(Time now) {
+  RoundRecord round{.number = ++round_, .job_id = options_.job_id, .restarts = restarts_};
+  int rank = 0;
+  for (Member* member : by_rank()) {
+    member->last_rank = rank++;
+    member->in_round = true;
+    member->ended.reset();
+    round.nodes.push_back({.id = member->record.id,
+                           .host = member->record.host,
+                           .ranks = member->record.ranks,
+                           .first_rank = round.world});
+    round.world += member->record.ranks;
+    round.outcomes = round.outcomes || member->record.wants_outcomes;
+    if (member->last_rank == 0) {
+      round.master_address = member->record.address;
+      round.master_port = member->record.master_port;
+    }
+    // Others reach the store elsewhere than its own host does.
+    if (round.store.empty() || round.store.starts_with("127.")) round.store = member->record.store;
+  }
+  if (round.master_address.starts_with("127.")) round.master_address = round.store;
+  lost_.clear();
+  newcomer_ = false;
+  phase_ = Phase::kRunning;
+  since_ = now;
+  write(node_keys::kRound, to_text(round));
+}
+
+}  // namespace dlaunch

@@ -1,0 +1,79 @@
+// Elastic jobs: several dlaunch processes on this machine that come and go.
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/launcher/node_runs.h"
+
+namespace dlaunch::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A job of one to three nodes, of which two run. The first hosts the store.
+class ElasticNodes : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    nodes_.start(kOne, kProgram);
+    ASSERT_TRUE(nodes_[0].wait_for_output("world 1\n", soon()));
+    nodes_.start(kOne, kProgram);
+    ASSERT_TRUE(nodes_[0].wait_for_output("world 2\n", soon()));
+    ASSERT_TRUE(nodes_[1].wait_for_output("world 2\n", soon()));
+  }
+
+  // A signal to the node with the store ends the job on all nodes.
+  void end_all(const std::vector<std::size_t>& on) {
+    nodes_[0].send_signal(SIGTERM);
+    for (const std::size_t node : on) {
+      const auto result = nodes_.finish(node);
+      EXPECT_EQ(result.exit_code, 143) << result.error;
+    }
+  }
+
+  const Strings kOne{"--nproc", "1"};
+  const Strings kProgram{"sh", "-c", "echo world $WORLD_SIZE; exec sleep 60"};
+  Nodes nodes_{"1:3"};
+};
+
+TEST_F(ElasticNodes, GoOnWithTheSurvivorsAndTakeInANewcomer) {
+  nodes_.start(kOne, kProgram);
+  ASSERT_TRUE(nodes_[0].wait_for_output("world 3\n", soon()));
+  ASSERT_TRUE(nodes_[2].wait_for_output("world 3\n", soon()));
+  nodes_[2].send_signal(SIGKILL);
+  ASSERT_TRUE(nodes_[0].wait_for_error("is lost", soon()));
+  ASSERT_TRUE(nodes_[0].wait_for_error("starts again with the nodes that are there", soon()));
+  ASSERT_TRUE(nodes_[1].wait_for_output("world 2\nworld 3\nworld 2\n", soon()));
+  end_all({0, 1});
+}
+
+TEST_F(ElasticNodes, GoOnWhenOneIsToldToGo) {
+  nodes_[1].send_signal(SIGTERM);
+  const auto gone = nodes_.finish(1);
+  EXPECT_EQ(gone.exit_code, 143) << gone.error;
+  EXPECT_THAT(gone.error, HasSubstr("dlaunch: ended by SIGTERM; ranks: 1 ended by SIGTERM"));
+  ASSERT_TRUE(nodes_[0].wait_for_error("has left the job: ended by SIGTERM", soon()));
+  ASSERT_TRUE(nodes_[0].wait_for_output("world 2\nworld 1\n", soon()));
+  end_all({0});
+}
+
+TEST_F(ElasticNodes, GoOnWhenANewcomerCannotStart) {
+  if (kVforkIsFork) GTEST_SKIP() << kVforkIsForkText;
+  const std::string broken = ::testing::TempDir() + "/no_interpreter." + std::to_string(getpid());
+  std::ofstream(broken) << "#!/nowhere/sh\n";
+  chmod(broken.c_str(), 0755);
+  nodes_.start(kOne, {broken});
+  const auto newcomer = nodes_.finish(2);
+  unlink(broken.c_str());
+  EXPECT_EQ(newcomer.exit_code, 127) << newcomer.error;
+  ASSERT_TRUE(nodes_[0].wait_for_error("has left the job: ", soon()));
+  ASSERT_TRUE(nodes_[0].wait_for_error("starts again with the nodes that are there", soon()));
+  end_all({0, 1});
+}
+
+}  // namespace
+}  // namespace dlaunch::testing

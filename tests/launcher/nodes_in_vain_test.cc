@@ -1,0 +1,106 @@
+// Nodes that do not come to a common start, and are told why.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/launcher/node_runs.h"
+
+namespace dlaunch::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+const Strings kOneRank{"--nproc", "1"};
+
+TEST(NodesInVain, AnUnreachableEndpointIsNamed) {
+  Nodes nodes("2", "127.0.0.2:9");
+  Command command = nodes.command({"--nproc", "1", "--rdzv-timeout", "1"}, {"true"});
+  // 127.0.0.2 is this host's, so use an address that is not.
+  for (std::string& word : command.arguments) {
+    if (word == "127.0.0.2:9") word = "192.0.2.1:9";  // reserved for documentation
+  }
+  const auto result = run_command(command);
+  EXPECT_EQ(result.exit_code, 123);
+  EXPECT_THAT(result.error, HasSubstr("nobody answers at 192.0.2.1:9"));
+}
+
+TEST(NodesInVain, TooFewNodesAreCounted) {
+  Nodes nodes("3");
+  nodes.start_ranks({"--nproc", "1", "--rdzv-timeout", "1.5"}, {"out=never"});
+  const auto result = nodes.finish(0);
+  EXPECT_EQ(result.exit_code, 123);
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.error, HasSubstr("only 1 of 3 nodes came within 1.50 s"));
+}
+
+TEST(NodesInVain, AnotherSecretIsRefused) {
+  Nodes nodes("2");
+  nodes.start_ranks(kOneRank, {});
+  ASSERT_TRUE(nodes[0].wait_for_error("waiting for 1 of 2 nodes", soon()));
+  Nodes stranger("2", nodes.endpoint());
+  const auto result = run_command(stranger.command(kOneRank, {"true"}));
+  EXPECT_EQ(result.exit_code, 123);
+  EXPECT_THAT(result.error, HasSubstr("refused this job's token"));
+  nodes.start_ranks(kOneRank, {});
+  EXPECT_EQ(nodes.finish(0).exit_code, 0);  // unimpressed
+}
+
+TEST(NodesInVain, TwoThatClaimOneNodeRankAreNamed) {
+  Nodes nodes("2");
+  nodes.start_ranks({"--nproc", "1", "--node-rank", "1"}, {});
+  ASSERT_TRUE(nodes[0].wait_for_error("waiting for 1 of 2 nodes", soon()));
+  const auto result = run_command(nodes.command({"--nproc", "1", "--node-rank", "1"}, {"true"}));
+  EXPECT_EQ(result.exit_code, 123);
+  EXPECT_THAT(result.error, HasSubstr("two nodes claim node rank 1: "));
+  ASSERT_TRUE(nodes[0].wait_for_error("refused: two nodes claim node rank 1", soon()));
+  nodes.start_ranks({"--nproc", "1", "--node-rank", "0"}, {});
+  EXPECT_EQ(nodes.finish(0).exit_code, 0);
+}
+
+TEST(NodesInVain, ADifferentNumberOfNodesIsRefused) {
+  Nodes nodes("2");
+  nodes.start_ranks(kOneRank, {});
+  ASSERT_TRUE(nodes[0].wait_for_error("waiting for 1 of 2 nodes", soon()));
+  Command command = nodes.command(kOneRank, {"true"});
+  command.arguments[2] = "3";
+  const auto result = run_command(command);
+  EXPECT_EQ(result.exit_code, 123);
+  EXPECT_THAT(result.error, HasSubstr("--nnodes 3"));
+}
+
+TEST(NodesInVain, AProgramThatOneNodeDoesNotHaveEndsTheJob) {
+  if (kVforkIsFork) GTEST_SKIP() << kVforkIsForkText;
+  Nodes nodes("2");
+  nodes.start_ranks(kOneRank, {"pause"});
+  ASSERT_TRUE(nodes[0].wait_for_error("waiting for 1 of 2 nodes", soon()));
+  const std::string broken = ::testing::TempDir() + "/no_interpreter." + std::to_string(getpid());
+  std::ofstream(broken) << "#!/nowhere/sh\n";
+  chmod(broken.c_str(), 0755);
+  nodes.start(kOneRank, {broken});
+  EXPECT_EQ(nodes.finish(1).exit_code, 127);
+  const auto other = nodes.finish(0);
+  EXPECT_EQ(other.exit_code, 127) << other.error;
+  EXPECT_THAT(other.error, HasSubstr(broken));
+  unlink(broken.c_str());
+}
+
+TEST(NodesInVain, OptionsThatDoNotFitAreRefusedAtOnce) {
+  const auto error_of = [](Strings arguments) {
+    arguments.insert(arguments.begin(), built_program("dlaunch"));
+    const auto result =
+        run_command({.arguments = arguments, .unset = {"DLAUNCH_TOKEN", "DLAUNCH_TOKEN_FILE"}});
+    EXPECT_EQ(result.exit_code, 125);
+    return result.error;
+  };
+  EXPECT_THAT(error_of({"--nproc", "1", "--nnodes", "2", "true"}), HasSubstr("--rdzv-endpoint"));
+  EXPECT_THAT(error_of({"--nproc", "1", "--nnodes", "2", "--rdzv-endpoint", "h:1", "true"}),
+              HasSubstr("--token-file"));
+  EXPECT_THAT(error_of({"--nproc", "1", "--nnodes", "x", "true"}), HasSubstr("'x'"));
+}
+
+}  // namespace
+}  // namespace dlaunch::testing
