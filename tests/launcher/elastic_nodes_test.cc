@@ -15,13 +15,15 @@ namespace {
 
 using ::testing::HasSubstr;
 
+const Strings kTellsTheWorld{"sh", "-c", "echo world $WORLD_SIZE; exec sleep 60"};
+
 // A job of one to three nodes, of which two run. The first hosts the store.
 class ElasticNodes : public ::testing::Test {
  protected:
   void SetUp() override {
-    nodes_.start(kOne, kProgram);
+    nodes_.start(kOneRank, kTellsTheWorld);
     ASSERT_TRUE(nodes_[0].wait_for_output("world 1\n", soon()));
-    nodes_.start(kOne, kProgram);
+    nodes_.start(kOneRank, kTellsTheWorld);
     ASSERT_TRUE(nodes_[0].wait_for_output("world 2\n", soon()));
     ASSERT_TRUE(nodes_[1].wait_for_output("world 2\n", soon()));
   }
@@ -35,13 +37,11 @@ class ElasticNodes : public ::testing::Test {
     }
   }
 
-  const Strings kOne{"--nproc", "1"};
-  const Strings kProgram{"sh", "-c", "echo world $WORLD_SIZE; exec sleep 60"};
   Nodes nodes_{"1:3"};
 };
 
 TEST_F(ElasticNodes, GoOnWithTheSurvivorsAndTakeInANewcomer) {
-  nodes_.start(kOne, kProgram);
+  nodes_.start(kOneRank, kTellsTheWorld);
   ASSERT_TRUE(nodes_[0].wait_for_output("world 3\n", soon()));
   ASSERT_TRUE(nodes_[2].wait_for_output("world 3\n", soon()));
   nodes_[2].send_signal(SIGKILL);
@@ -66,7 +66,7 @@ TEST_F(ElasticNodes, GoOnWhenANewcomerCannotStart) {
   const std::string broken = ::testing::TempDir() + "/no_interpreter." + std::to_string(getpid());
   std::ofstream(broken) << "#!/nowhere/sh\n";
   chmod(broken.c_str(), 0755);
-  nodes_.start(kOne, {broken});
+  nodes_.start(kOneRank, {broken});
   const auto newcomer = nodes_.finish(2);
   unlink(broken.c_str());
   EXPECT_EQ(newcomer.exit_code, 127) << newcomer.error;

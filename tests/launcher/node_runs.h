@@ -28,6 +28,9 @@ class TokenFile {
 /// "127.0.0.1:PORT" with a port that is free now and that the system gives to nobody by itself.
 std::string free_endpoint();
 
+/// Options of a node with one rank.
+inline const Strings kOneRank{"--nproc", "1"};
+
 /// A job's nodes, in the order in which they are started.
 class Nodes {
  public:

@@ -14,8 +14,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const Strings kOneRank{"--nproc", "1"};
-
 TEST(NodesInVain, AnUnreachableEndpointIsNamed) {
   Nodes nodes("2", "127.0.0.2:9");
   Command command = nodes.command({"--nproc", "1", "--rdzv-timeout", "1"}, {"true"});

@@ -22,8 +22,6 @@ using ::testing::AnyOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
-const Strings kOne{"--nproc", "1"};
-
 TEST(Nodes, FormOneJobWithRanksInTheOrderOfTheNodes) {
   Nodes nodes("2");
   const Strings actions{"env=RANK",        "env=WORLD_SIZE",       "env=LOCAL_RANK",
@@ -158,7 +156,7 @@ TEST(Nodes, OfDifferentRunIdsAreNotOneJob) {
 TEST(Nodes, RefuseToShowARankThatThereIsNot) {
   Nodes nodes("2");
   nodes.start_ranks({"--nproc", "1", "--only", "2"}, {"pause"});
-  nodes.start_ranks(kOne, {"pause"});
+  nodes.start_ranks(kOneRank, {"pause"});
   const auto wrong = nodes.finish(0);
   EXPECT_EQ(wrong.exit_code, 125) << wrong.error;
   EXPECT_THAT(wrong.error, HasSubstr("--only: there is no rank 2 in a job of 2"));
@@ -214,8 +212,8 @@ TEST(Nodes, NoticeOneThatHasFallenSilentWithinFiveSeconds) {
 
 TEST(Nodes, EndWithTheSignalThatOneOfThemGets) {
   Nodes nodes("2");
-  nodes.start_ranks(kOne, {"out=up", "pause"});
-  nodes.start_ranks(kOne, {"out=up", "pause"});
+  nodes.start_ranks(kOneRank, {"out=up", "pause"});
+  nodes.start_ranks(kOneRank, {"out=up", "pause"});
   ASSERT_TRUE(nodes[0].wait_for_output("up\n", soon()));
   ASSERT_TRUE(nodes[1].wait_for_output("up\n", soon()));
   nodes[1].send_signal(SIGINT);
@@ -227,7 +225,7 @@ TEST(Nodes, EndWithTheSignalThatOneOfThemGets) {
 
 TEST(Nodes, CanBeInterruptedWhileTheyWait) {
   Nodes nodes("2");
-  nodes.start_ranks(kOne, {});
+  nodes.start_ranks(kOneRank, {});
   ASSERT_TRUE(nodes[0].wait_for_error("waiting for 1 of 2 nodes", soon()));
   nodes[0].send_signal(SIGINT);
   const auto result = nodes.finish(0);
