@@ -338,11 +338,11 @@ class FakeGpu final : public Backend {
       inner_->cross_entropy(n, classes, logits, labels, smoothing, loss, gradient);
     });
   }
-  void celu(std::int64_t count, float alpha, const float* x, float* y) override {
+  void celu(std::int64_t count, float alpha, nn::ConstArrayRef x, nn::ArrayRef y) override {
     queue_([=, this] { inner_->celu(count, alpha, x, y); });
   }
-  void celu_backward(std::int64_t count, float alpha, const float* y, const float* dy,
-                     float* dx) override {
+  void celu_backward(std::int64_t count, float alpha, nn::ConstArrayRef y, nn::ConstArrayRef dy,
+                     nn::ArrayRef dx) override {
     queue_([=, this] { inner_->celu_backward(count, alpha, y, dy, dx); });
   }
 
