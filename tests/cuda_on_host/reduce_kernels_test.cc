@@ -43,7 +43,7 @@ void expect_the_same_bits(std::mt19937& random, ReduceOp op, std::size_t ranks, 
   T* const into = inputs[ranks / 2].data() + offset;  // an operand may be the result
   ASSERT_TRUE(queue_reduction(op, dtype_of<T>, into, operands, count, divisor, nullptr).ok());
   ASSERT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
-  EXPECT_EQ(std::memcmp(into, expected.data(), count * sizeof(T)), 0)
+  EXPECT_TRUE(count == 0 || std::memcmp(into, expected.data(), count * sizeof(T)) == 0)
       << to_string(op) << " " << to_string(dtype_of<T>) << " of " << count << " elements of "
       << ranks << " ranks from " << offset;
 }
