@@ -236,16 +236,16 @@ StepTotals Trainer::train_step(std::size_t micro_batches, double progress) {
   optimizer_.begin_step(learning_rate_(progress), stem_learning_rate_(progress));
   const StepTotals totals = reducer_->totals().value_or_throw();
   if (std::isfinite(totals.loss))  // else there is nothing to learn from
-    throw_if_error(finish_gradients(totals.samples));
+    throw_if_error(finish_gradients());
   return totals;
 }
 
 /// From sums of gradients over all ranks to new parameters: bucket by bucket as they are summed,
 /// unless something has to be known of all gradients first.
-Status Trainer::finish_gradients(double samples) {
+Status Trainer::finish_gradients() {
   const auto step = [this](FlatSpan span, double scale) { update(span, scale); };
-  if (!loss_scaler_ && !clipper_) return reducer_->finish(step);
-  return reducer_->finish(step, [&] { settle_gradients(1 / samples); });
+  if (!settles_first()) return reducer_->finish(step);
+  return reducer_->finish(step, [this](double scale) { settle_gradients(scale); });
 }
 
 /// Makes means of all sums, tells whether a scaled step counts, and clips.
@@ -281,7 +281,7 @@ void Trainer::make_means(FlatSpan span, double scale) {
 
 void Trainer::update(FlatSpan span, double scale) {
   const Observation::Section section(observation_, StepPhase::kOptimizer);
-  if (!loss_scaler_ && !clipper_) make_means(span, scale);
+  if (!settles_first()) make_means(span, scale);
   if (measures_gradients_ && !on_device_ && !clipper_)
     gradient_squares_ +=
         backend_.optimizer().sum_of_squares(static_cast<std::int64_t>(span.size()),

@@ -91,7 +91,8 @@ class Trainer {
   StepTotals train_step(std::size_t micro_batches, double progress);
   StepTotals train_step_on_device(std::size_t micro_batches, double progress);
   void work_on_device(const std::vector<DeviceBatch>& batches);
-  Status finish_gradients(double samples);
+  bool settles_first() const { return loss_scaler_.has_value() || clipper_.has_value(); }
+  Status finish_gradients();
   void settle_gradients(double scale);
   void make_means(FlatSpan span, double scale);
   void update(FlatSpan span, double scale);

@@ -91,8 +91,7 @@ void Trainer::work_on_device(const std::vector<DeviceBatch>& batches) {
     section.emplace(observation_, StepPhase::kBackward);
     run_backward(loss, loss_gradient);
   }
-  // The number of samples is on the device: steps are recorded.
-  throw_if_error(finish_gradients(1));
+  throw_if_error(finish_gradients());
 }
 
 nn::Tensor Trainer::loss_of(const DeviceBatch& batch) {

@@ -196,9 +196,7 @@ Tensor Tensor::view(const Shape& shape) const {
 void Tensor::move_into(const Tensor& flat, std::int64_t offset) {
   if (flat.dtype() != dtype()) throw Error("move_into: the tensors have different types");
   const Tensor place = view_of(flat, offset, shape());
-  visit_dtype(dtype(), [&]<typename T>() {
-    backend().copy(place.data<T>(), data<const T>(), bytes_of(shape(), dtype()));
-  });
+  copy_values(*this, place);
   impl_->storage = place.impl_->storage;
   impl_->offset = place.impl_->offset;
   impl_->derived.reset();
@@ -218,7 +216,7 @@ void copy_values(const Tensor& from, const Tensor& to) {
 
 Tensor copy_of(const Tensor& from) {
   Tensor to = Tensor::empty(from.backend(), from.shape(), from.dtype());
-  from.backend().copy(to.write().data, from.read().data, bytes_of(from.shape(), from.dtype()));
+  copy_values(from, to);
   return to;
 }
 

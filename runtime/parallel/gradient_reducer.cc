@@ -122,7 +122,7 @@ Result<StepTotals> GradientReducer::wait_for_totals() {
   return StepTotals{.samples = sums_[0], .loss = sums_[1], .stop_votes = sums_[2]};
 }
 
-Status GradientReducer::finish(const Update& update, const std::function<void()>& summed) {
+Status GradientReducer::finish(const Update& update, const std::function<void(double)>& summed) {
   Result<StepTotals> result = totals();
   DLAUNCH_RETURN_IF_ERROR(result.status());
   totals_ = {};
@@ -141,7 +141,7 @@ Status GradientReducer::finish(const Update& update, const std::function<void()>
   }
   if (!settled) DLAUNCH_RETURN_IF_ERROR(settle_order());
   if (!one_by_one) {
-    if (summed && samples > 0) summed();
+    if (summed && samples > 0) summed(1 / samples);
     for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) hand_out(bucket);
   }
   DLAUNCH_RETURN_IF_ERROR(exchange_->finish());

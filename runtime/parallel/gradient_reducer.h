@@ -88,9 +88,9 @@ class GradientReducer {
   /// Ends the step: hands every bucket to `update` as soon as it is summed, while later ones are
   /// still on their way; not if there was no sample on any rank. Ranges that were never marked are
   /// summed too.
-  /// `summed`, if given, is called once before the first update, and then not before all buckets
-  /// are summed.
-  Status finish(const Update& update, const std::function<void()>& summed = {});
+  /// `summed`, if given, is called once before the first update, with its scale, and then not
+  /// before all buckets are summed.
+  Status finish(const Update& update, const std::function<void(double scale)>& summed = {});
 
   /// After exchange_totals(), instead of all else: the step was done by repeating one that was
   /// recorded, with all its collectives.

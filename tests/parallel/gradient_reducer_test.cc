@@ -235,8 +235,9 @@ TEST(GradientReducer, ShowsAllSumsBeforeTheFirstUpdateIfAskedTo) {
           for (std::size_t range = 4; range-- > 0;) reducer.mark_ready(range);
           std::vector<FlatSpan> shown;
           std::vector<FlatSpan> updated;
-          const auto summed = [&] {
+          const auto summed = [&](double scale) {
             EXPECT_TRUE(shown.empty() && updated.empty()) << "once, before the updates";
+            EXPECT_EQ(scale, 1.0 / ranks);
             shown = reducer.updated_here();
             for (const FlatSpan span : shown)
               for (std::size_t i = span.begin; i < span.end; ++i)
