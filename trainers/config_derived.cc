@@ -25,8 +25,9 @@ nn::Schedule TrainConfig::learning_rate() const {
   nn::Schedule result = nn::constant_schedule(rate);
   if (schedule.name == "multi_step")
     result = nn::multi_step_schedule(rate, schedule.milestones, schedule.gamma);
-  if (schedule.name == "cosine")
-    result = nn::cosine_schedule(rate, static_cast<double>(epochs), rate * schedule.final_factor);
+  const auto end = static_cast<double>(epochs);
+  if (schedule.name == "cosine" && schedule.warmup_epochs < end)  // else it ends before it begins
+    result = nn::cosine_schedule(rate, schedule.warmup_epochs, end, rate * schedule.final_factor);
   if (schedule.name == "piecewise_linear") {
     std::vector<nn::SchedulePoint> points;
     for (std::size_t i = 0; i < schedule.point_epochs.size(); ++i)

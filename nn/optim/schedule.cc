@@ -41,10 +41,10 @@ Schedule multi_step_schedule(double rate, std::vector<double> milestones, double
   };
 }
 
-Schedule cosine_schedule(double rate, double total, double final_rate) {
-  require(total > 0, "cosine schedule: the total length must be above 0");
+Schedule cosine_schedule(double rate, double begin, double end, double final_rate) {
+  require(begin >= 0 && end > begin, "cosine schedule: it must end after it begins, at 0 or later");
   return [=](double progress) {
-    const double share = std::clamp(progress / total, 0.0, 1.0);
+    const double share = std::clamp((progress - begin) / (end - begin), 0.0, 1.0);
     return final_rate + (rate - final_rate) * (1 + std::cos(std::numbers::pi * share)) / 2;
   };
 }

@@ -18,9 +18,9 @@ Schedule constant_schedule(double rate);
 /// rate * gamma^(number of milestones reached). Milestones ascend.
 Schedule multi_step_schedule(double rate, std::vector<double> milestones, double gamma);
 
-/// Half a cosine from `rate` at 0 down to `final_rate` at `total`, `final_rate` beyond
+/// `rate` up to `begin`, from there half a cosine down to `final_rate` at `end`, `final_rate` beyond
 /// (Loshchilov & Hutter 2017, without restarts).
-Schedule cosine_schedule(double rate, double total, double final_rate = 0);
+Schedule cosine_schedule(double rate, double begin, double end, double final_rate = 0);
 
 struct SchedulePoint {
   double progress = 0;

@@ -32,7 +32,7 @@ TEST(Schedule, MultiStepWithoutMilestonesIsConstant) {
 }
 
 TEST(Schedule, CosineFollowsTheClosedForm) {
-  const Schedule schedule = cosine_schedule(0.4, 30, 0.01);
+  const Schedule schedule = cosine_schedule(0.4, 0, 30, 0.01);
   EXPECT_DOUBLE_EQ(schedule(0), 0.4);
   EXPECT_DOUBLE_EQ(schedule(15), 0.205);
   EXPECT_NEAR(schedule(10), 0.01 + 0.39 * 0.75, 1e-15);  // cos(pi / 3) = 1 / 2
@@ -43,6 +43,15 @@ TEST(Schedule, CosineFollowsTheClosedForm) {
     const double half = std::cos(std::numbers::pi * t / 60);
     EXPECT_NEAR(schedule(t), 0.01 + 0.39 * half * half, 1e-14) << "at " << t;
   }
+}
+
+TEST(Schedule, CosineMayBeginLater) {
+  const Schedule schedule = cosine_schedule(0.2, 2, 8);
+  EXPECT_EQ(schedule(0), 0.2);
+  EXPECT_EQ(schedule(2), 0.2);
+  EXPECT_NEAR(schedule(4), 0.15, 1e-15);  // a third of the way
+  EXPECT_NEAR(schedule(5), 0.1, 1e-15);
+  EXPECT_NEAR(schedule(8), 0, 1e-15);
 }
 
 TEST(Schedule, PiecewiseLinearDrawsLinesBetweenItsPoints) {
@@ -78,8 +87,9 @@ TEST(Schedule, WarmupOfLengthZeroIsNone) {
 
 TEST(Schedule, RefusesWhatIsNoSchedule) {
   EXPECT_THROW(multi_step_schedule(0.1, {5, 3}, 0.1), Error);
-  EXPECT_THROW(cosine_schedule(0.1, 0), Error);
-  EXPECT_THROW(cosine_schedule(0.1, -1), Error);
+  EXPECT_THROW(cosine_schedule(0.1, 0, 0), Error);
+  EXPECT_THROW(cosine_schedule(0.1, -1, 1), Error);
+  EXPECT_THROW(cosine_schedule(0.1, 3, 2), Error);
   EXPECT_THROW(piecewise_linear_schedule({}), Error);
   EXPECT_THROW(piecewise_linear_schedule({{3, 1}, {2, 1}}), Error);
   EXPECT_THROW(with_linear_warmup(constant_schedule(1), -1), Error);

@@ -195,8 +195,14 @@ TEST(TrainConfig, MakesTheLearningRateItDescribes) {
       "schedule": {"name": "cosine", "final_factor": 0.5, "warmup_epochs": 2}})")
                           .learning_rate();
   EXPECT_DOUBLE_EQ(cosine(0), 0);
-  EXPECT_DOUBLE_EQ(cosine(5), 0.75);
+  EXPECT_DOUBLE_EQ(cosine(1), 0.5);
+  EXPECT_DOUBLE_EQ(cosine(2), 1);  // the whole cosine comes after the warm-up
+  EXPECT_DOUBLE_EQ(cosine(6), 0.75);
   EXPECT_DOUBLE_EQ(cosine(10), 0.5);
+  const auto never = read(R"({"optimizer": {"learning_rate": 1}, "train": {"epochs": 2},
+      "schedule": {"name": "cosine", "warmup_epochs": 4}})")
+                         .learning_rate();
+  EXPECT_DOUBLE_EQ(never(1), 0.25);
   const auto lines = read(R"({"optimizer": {"learning_rate": 2}, "schedule": {
       "name": "piecewise_linear", "point_epochs": [0, 2, 10], "point_factors": [0, 1, 0]}})")
                          .learning_rate();
