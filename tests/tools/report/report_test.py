@@ -149,11 +149,15 @@ class ReportTest(unittest.TestCase):
         self.assertIn("all-reduce beside the peers, ranks: 2: not run", self.page().missing)
 
     def test_without_matplotlib_there_are_tables(self):
-        self.run_report("--only", "collectives", script=WITHOUT_MATPLOTLIB)
+        done = self.run_report("--only", "collectives", script=WITHOUT_MATPLOTLIB)
+        self.assertEqual((done.stdout + done.stderr).count("no plots: install"), 1)
         page = self.page()
         self.assertTrue(any("matplotlib" in line for line in page.missing), page.missing)
         self.assertIn("dlaunch butterfly", page.text)
         self.assertNotIn("<svg", page.text)
+        self.run_report("--draw")  # by whoever has it, or not
+        self.assertEqual(any("matplotlib" in line for line in self.page().missing),
+                         not importlib.util.find_spec("matplotlib"))
 
     def test_a_program_that_fails_is_named_with_its_reason(self):
         fake_programs.write(self.programs, sequential_print="#!/bin/sh\necho 'the cable is out' >&2\nexit 3\n")

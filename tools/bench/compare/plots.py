@@ -1,5 +1,6 @@
 """Plots of the figures, where matplotlib is installed (python3-matplotlib)."""
 import bisect
+import functools
 import math
 
 from . import tables
@@ -12,13 +13,18 @@ STYLES = {
 LIMIT_COLOUR = "#666666"
 
 
+@functools.cache
+def tell_once(log):
+    log("no plots: install python3-matplotlib")
+
+
 def pyplot(log):
     try:
         import matplotlib
         matplotlib.use("Agg")
         from matplotlib import pyplot as module
     except ImportError:
-        log("no plots: install python3-matplotlib")
+        tell_once(log)
         return None
     module.rcParams.update({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False,
                             "axes.grid": True, "grid.color": "#E6E6E6", "axes.axisbelow": True})
