@@ -5,11 +5,13 @@
 #include <cmath>
 #include <limits>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <spdlog/fmt/fmt.h>
 
 #include "nn/core/autograd.h"
+#include "nn/core/optimizer_kernels.h"
 #include "runtime/base/half.h"
 #include "runtime/parallel/state_broadcast.h"
 
@@ -42,6 +44,31 @@ std::size_t count_not_finite(const nn::Tensor& tensor) {
 bool gradient_is_finite(const nn::FlatParameters& parameters, const nn::FlatView& view) {
   const float* const first = parameters.gradients.data<const float>() + view.offset;
   return std::all_of(first, first + view.count, [](float value) { return is_finite(value); });
+}
+
+/// By view, whether elements of it that lie in `spans` of `flat` are not finite; on any device.
+std::vector<std::int32_t> find_not_finite(const nn::FlatParameters& parameters,
+                                          const nn::Tensor& flat, std::span<const FlatSpan> spans) {
+  nn::OptimizerKernels& kernels = flat.backend().optimizer();
+  std::vector<std::int32_t> found;
+  for (const nn::FlatView& view : parameters.views) {
+    const auto begin = static_cast<std::size_t>(view.offset);
+    const std::size_t end = begin + static_cast<std::size_t>(view.count);
+    found.push_back(std::ranges::any_of(spans, [&](const FlatSpan& span) {
+      const std::size_t first = std::max(begin, span.begin);
+      const std::size_t last = std::min(end, span.end);
+      return first < last &&
+             !std::isfinite(kernels.sum_of_squares(static_cast<std::int64_t>(last - first),
+                                                   flat.data<const float>() + first));
+    }));
+  }
+  return found;
+}
+
+NotFinite summary_of(const std::vector<std::int32_t>& found, std::size_t first,
+                     const nn::FlatParameters& parameters) {
+  const auto count = static_cast<std::size_t>(std::ranges::count(found, 1));
+  return {count, count == 0 ? "" : parameters.views[first].name};
 }
 
 /// The finding at the earliest place, of the lowest rank that has it.
@@ -100,11 +127,19 @@ std::string locate_divergence(Communicator& world, nn::Module& network, std::siz
   return agree(world, search.first());
 }
 
-std::string divergent_gradient(const nn::FlatParameters& parameters) {
-  const auto last =
-      std::find_if(parameters.views.rbegin(), parameters.views.rend(),
-                   [&](const nn::FlatView& view) { return !gradient_is_finite(parameters, view); });
-  return last == parameters.views.rend() ? "" : last->name;
+NotFinite parameters_not_finite(const nn::FlatParameters& parameters) {
+  const FlatSpan everything{0, static_cast<std::size_t>(parameters.values.size())};
+  const auto found = find_not_finite(parameters, parameters.values, {&everything, 1});
+  const auto first = std::ranges::find(found, 1) - found.begin();
+  return summary_of(found, static_cast<std::size_t>(first), parameters);
+}
+
+NotFinite gradients_not_finite(Communicator& world, const nn::FlatParameters& parameters,
+                               std::span<const FlatSpan> known) {
+  auto found = find_not_finite(parameters, parameters.gradients, known);
+  throw_if_error(world.all_reduce(found, ReduceOp::kMax).within("divergence"));
+  const auto behind_last = std::find(found.rbegin(), found.rend(), 1).base() - found.begin();
+  return summary_of(found, static_cast<std::size_t>(behind_last) - 1, parameters);
 }
 
 bool small_gradients_are_finite(const nn::FlatParameters& parameters) {
@@ -112,6 +147,19 @@ bool small_gradients_are_finite(const nn::FlatParameters& parameters) {
   return std::ranges::all_of(parameters.views, [&](const nn::FlatView& view) {
     return view.count > kSmall || gradient_is_finite(parameters, view);
   });
+}
+
+std::string advice_after_divergence(const TrainConfig& config) {
+  std::vector<std::string> all{
+      "lower optimizer.learning_rate", "warm up (schedule.warmup_epochs)",
+      config.clip_norm > 0 ? "lower optimizer.clip_norm" : "clip gradients (optimizer.clip_norm)"};
+  if (config.compute_type == ComputeType::kF16) {
+    if (!config.loss_scaling.enabled) all.emplace_back("scale the loss (train.loss_scaling)");
+    all.emplace_back("use train.compute_type \"bf16\", whose numbers are larger");
+  }
+  const std::string last = std::move(all.back());
+  all.pop_back();
+  return fmt::format("{} or {}", fmt::join(all, ", "), last);
 }
 
 }  // namespace dlaunch

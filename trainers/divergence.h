@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 
@@ -13,6 +14,8 @@
 #include "nn/core/module.h"
 #include "nn/data/batch_loader.h"
 #include "runtime/comm/communicator.h"
+#include "runtime/parallel/bucket_plan.h"
+#include "trainers/config.h"
 
 namespace dlaunch {
 
@@ -46,11 +49,24 @@ class NonFiniteSearch final : public nn::ModuleObserver {
 std::string locate_divergence(Communicator& world, nn::Module& network, std::size_t micro_batches,
                               const std::function<nn::Tensor()>& next);
 
-/// The parameter whose gradient is not finite and which is the last of the network: backward came
-/// there first. Empty if there is none.
-std::string divergent_gradient(const nn::FlatParameters& parameters);
+/// Tensors of a network that are not finite.
+struct NotFinite {
+  std::size_t count = 0;
+  std::string first;  // one of them, by its parameter's name; empty: there is none
+};
+/// Of the parameters, the first of the network: what comes behind it may only follow from it. Waits
+/// for a device.
+NotFinite parameters_not_finite(const nn::FlatParameters& parameters);
+/// Collective: of the gradients, of which this rank knows `known` parts of the flat array, the last
+/// of the network: backward came there first. Waits for a device. Throws StatusError.
+NotFinite gradients_not_finite(Communicator& world, const nn::FlatParameters& parameters,
+                               std::span<const FlatSpan> known);
+
 /// Whether small parameters' gradients are finite. A value that is not finite spreads to all layers
 /// before the one it appears in, so this notices it at no cost, except in one layer's weights.
 bool small_gradients_are_finite(const nn::FlatParameters& parameters);
+
+/// What may help: "lower optimizer.learning_rate, warm up (...) or ...".
+std::string advice_after_divergence(const TrainConfig& config);
 
 }  // namespace dlaunch

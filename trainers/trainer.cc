@@ -13,7 +13,6 @@
 #include "nn/data/streams.h"
 #include "runtime/parallel/state_broadcast.h"
 #include "trainers/datasets.h"
-#include "trainers/divergence.h"
 #include "trainers/tensor_memory.h"
 #include "trainers/trainer_parts.h"
 
@@ -201,30 +200,6 @@ RunPosition Trainer::train_epoch(const RunPosition& from) {
 /// Whether training ends with the step that makes so many.
 bool Trainer::is_last(std::size_t steps) const {
   return config_.max_steps > 0 && steps >= config_.max_steps;
-}
-
-/// On all ranks the same. If it has gone, finds out where: the step is repeated, with checks.
-void Trainer::check_loss(const StepTotals& totals, std::size_t epoch, std::size_t step) {
-  if (std::isfinite(totals.loss)) return;
-  load_from(epoch, step);
-  generator_ = generator_before_step_;
-  const std::string where = locate_divergence(world_, *model_, plan_.micro_batches(step),
-                                              [&] { return images_of(loader_->next()); });
-  throw Divergence(
-      fmt::format("epoch {}, step {} of {}: the loss is {}; {}; lower optimizer.learning_rate or "
-                  "warm up",
-                  epoch + 1, step + 1, plan_.steps(), std::abs(totals.loss), where));
-}
-
-/// Sums over all ranks, so all find the same; but if each has its share only, or if they are on a
-/// device that would have to be waited for, the next loss tells.
-void Trainer::check_gradients(std::size_t epoch, std::size_t step) const {
-  if (config_.parallel.gradients == GradientExchange::kShard || on_device_) return;
-  if (small_gradients_are_finite(parameters_)) return;
-  throw Divergence(
-      fmt::format("epoch {}, step {} of {}: the gradient of {} is not finite; lower "
-                  "optimizer.learning_rate or warm up",
-                  epoch + 1, step + 1, plan_.steps(), divergent_gradient(parameters_)));
 }
 
 /// `progress` is in epochs.

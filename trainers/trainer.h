@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <stdexcept>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -76,11 +77,14 @@ class Trainer {
   RunPosition resume();
   void load_from(std::size_t epoch, std::size_t step);
   void check_loss(const StepTotals& totals, std::size_t epoch, std::size_t step);
-  void check_gradients(std::size_t epoch, std::size_t step) const;
+  void check_late_loss(double loss, std::size_t epoch, std::size_t step, std::size_t last);
+  void check_loss_scale(std::size_t epoch, std::size_t step);
+  void check_gradients(std::size_t epoch, std::size_t step);
+  std::string what_is_left(std::size_t epoch, std::size_t step);
+  Divergence divergence(std::size_t epoch, std::size_t step, const std::string& what) const;
   bool is_last(std::size_t steps) const;
   bool losses_are_due(const RunPosition& next, const StepTotals& totals);
   void take_losses(StepTotals& totals, std::size_t epoch, std::size_t step);
-  void read_loss_scale(std::size_t epoch, std::size_t step);
   RunPosition train_epoch(const RunPosition& begin);
   void check_parameters(const RunPosition& position) const;
   void save(const RunPosition& position);

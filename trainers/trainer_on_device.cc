@@ -1,8 +1,5 @@
 // The steps of a Trainer whose tensors are on a device.
 #include <array>
-#include <cmath>
-
-#include <spdlog/fmt/fmt.h>
 
 #include "nn/core/ops.h"
 #include "nn/core/optimizer_kernels.h"
@@ -30,24 +27,12 @@ bool Trainer::losses_are_due(const RunPosition& next, const StepTotals& totals) 
 void Trainer::take_losses(StepTotals& totals, std::size_t epoch, std::size_t step) {
   const std::vector<double> losses = losses_.take();
   for (std::size_t i = 0; i < losses.size(); ++i) {
-    if (!std::isfinite(losses[i]))
-      throw Divergence(fmt::format(
-          "epoch {}, step {} of {}: the loss is {}; lower optimizer.learning_rate or warm up",
-          epoch + 1, step + 2 + i - losses.size(), plan_.steps(), std::abs(losses[i])));
+    check_late_loss(losses[i], epoch, step + 1 + i - losses.size(), step);
     totals.loss += losses[i];
   }
-  if (loss_scaler_) read_loss_scale(epoch, step);
-}
-
-/// On all ranks the same. Ends a run none of whose gradients fit into f16 any more.
-void Trainer::read_loss_scale(std::size_t epoch, std::size_t step) {
+  if (!loss_scaler_) return;
   loss_scale_ = loss_scaler_->read();
-  if (loss_scale_->scale >= 1) return;
-  throw Divergence(
-      fmt::format("epoch {}, step {} of {}: gradients are not finite though the loss scale has "
-                  "fallen to {:g}; lower optimizer.learning_rate, warm up or use "
-                  "train.compute_type \"bf16\"",
-                  epoch + 1, step + 1, plan_.steps(), loss_scale_->scale));
+  check_loss_scale(epoch, step);
 }
 
 /// The host waits for no work of the device. Totals are exchanged first, so that all that kernels

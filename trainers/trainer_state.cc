@@ -1,13 +1,9 @@
 // What a Trainer's run consists of: resumed, saved, shared with the other ranks, validated.
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <iterator>
 #include <utility>
 
-#include <spdlog/fmt/fmt.h>
-
-#include "nn/core/optimizer_kernels.h"
 #include "runtime/parallel/state_broadcast.h"
 #include "trainers/tensor_memory.h"
 #include "trainers/trainer.h"
@@ -38,21 +34,6 @@ RunPosition Trainer::resume() {
   stop_ = config_.max_steps > 0 && from.position.steps_done >= config_.max_steps;
   load_from(from.position.epoch, from.position.step);
   return from.position;
-}
-
-/// On all ranks the same. A checkpoint of what has left the numbers would be gone on from: an
-/// update can do that with gradients that nobody has looked at, or that were finite.
-void Trainer::check_parameters(const RunPosition& position) const {
-  nn::OptimizerKernels& kernels = backend_.optimizer();
-  if (std::isfinite(kernels.sum_of_squares(parameters_.values.size(),
-                                           parameters_.values.data<const float>())))
-    return;
-  for (const nn::FlatView& view : parameters_.views)
-    if (!std::isfinite(kernels.sum_of_squares(view.count, view.parameter.data<const float>())))
-      throw Divergence(
-          fmt::format("after step {} of the run {} is not finite; no checkpoint was written; lower "
-                      "optimizer.learning_rate or warm up",
-                      position.steps_done, view.name));
 }
 
 void Trainer::save(const RunPosition& position) {

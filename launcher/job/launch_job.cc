@@ -10,6 +10,7 @@
 #include "launcher/job/attempt_runner.h"
 #include "launcher/job/several_nodes.h"
 #include "launcher/job/single_node.h"
+#include "launcher/ranks/exec_check.h"
 #include "launcher/ranks/free_port.h"
 #include "runtime/base/exit_codes.h"
 
@@ -31,6 +32,13 @@ JobEnd run_on_one(AttemptRunner& runner, const LaunchContext& context) {
   const Status launched = run_on_single_node(runner, context);
   if (!launched.ok()) return JobEnd::not_launched(launched);
   return {.exit_code = runner.outcome().attempts.back().exit_code()};
+}
+
+// A running job would start again with a node that cannot start its ranks, and once more without
+// it. Where all nodes are needed the others are to be told, so such a node does join.
+Status check_before_joining(const LaunchContext& context) {
+  if (context.nodes.least == context.nodes.most) return {};
+  return check_exec(context.program, context.options.command);
 }
 
 // Tells the user what is wrong, and everything to the report.
@@ -68,6 +76,8 @@ int launch_job(const LaunchContext& context) {
     report = *std::move(opened);
   }
   if (!context.nodes.several()) return finish(runner, report, run_on_one(runner, context));
+  const Status can_start = check_before_joining(context);
+  if (!can_start.ok()) return finish(runner, report, JobEnd::not_launched(can_start));
   const auto master_port = find_free_port();
   if (!master_port.ok()) return finish(runner, report, JobEnd::not_launched(master_port.status()));
   nodes.emplace(runner, context, *master_port);

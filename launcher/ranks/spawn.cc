@@ -16,6 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "launcher/ranks/exec_check.h"
 #include "launcher/ranks/rank_terminal.h"
 
 namespace dlaunch {
@@ -93,18 +94,6 @@ cpu_set_t set_of(const std::vector<int>& threads) {
   CPU_ZERO(&set);
   for (const int thread : threads) CPU_SET(thread, &set);
   return set;
-}
-
-Status exec_error(const std::string& path, int error) {
-  if (error == ENOENT) {
-    return Status(StatusCode::kNotFound,
-                  path + ": cannot be run: the interpreter or loader it names does not exist");
-  }
-  if (error == ENOEXEC) {
-    return Status(StatusCode::kInvalidArgument,
-                  path + ": is no program for this machine (a script needs a #! line)");
-  }
-  return Status(StatusCode::kInvalidArgument, Status::from_errno(path, error).to_string());
 }
 
 }  // namespace

@@ -50,9 +50,7 @@ struct Rank {
 /// Starts a rank. To read from a terminal a process must be in its foreground group; so if
 /// plan.terminal_group is not 0, the rank that has dlaunch's own stdin joins that group instead of
 /// leading its own, and ignores SIGQUIT: Ctrl-\ is for dlaunch.
-///   kNotFound     the program, or the interpreter its first line names, does not exist
-///   kInvalidArgument  it cannot be executed
-///   kIo           the system is out of something
+/// Errors are exec_error's (exec_check.h), and kIo: the system is out of something.
 Result<Rank> spawn_rank(const SpawnPlan& plan, const RankStart& start);
 
 /// The descriptors above 2 that are open now and not close-on-exec: what the user handed down.

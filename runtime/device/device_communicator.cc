@@ -208,7 +208,7 @@ class DeviceCommunicator final : public DeviceWorld {
   std::unique_ptr<Communicator> host_;
   std::unique_ptr<Communicator> staged_;  // for what is started on device memory
   Staging staging_;
-  std::array<std::mutex, kDeviceLanes> mutexes_;
+  DeviceWatch::LaneLocks mutexes_;
   std::array<std::uint64_t, kDeviceLanes> sequences_{};
   std::array<std::unique_ptr<DeviceStream>, kDeviceLanes> streams_;  // kBlocking: nullptr
   std::unique_ptr<DevicePath> path_;                                 // nullptr: all by staging
@@ -236,9 +236,9 @@ Status DeviceCommunicator::connect() {
     control = *std::move(part);
   }
   staged_->set_timeout(options_.timeout);
-  watch_ = std::make_unique<DeviceWatch>(core_, std::move(control), path_.get(),
-                                         std::string(to_string(path_kind_)),
-                                         std::vector<Communicator*>{host_.get(), staged_.get()});
+  watch_ = std::make_unique<DeviceWatch>(
+      core_, std::move(control), path_.get(), std::string(to_string(path_kind_)),
+      std::vector<Communicator*>{host_.get(), staged_.get()}, mutexes_);
   return Status();
 }
 

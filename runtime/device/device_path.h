@@ -42,6 +42,11 @@ class DevicePath {
   virtual void release() = 0;
   /// A rank that the operation at the head of the lane waits for, as far as is known.
   virtual std::optional<int> awaited(DeviceLane lane) const = 0;
+  /// A rank that has left in good order and now waits for the others to let go of its memory.
+  virtual std::optional<int> leaver() const { return std::nullopt; }
+  /// Lets go of the others' memory, because of such a rank: while nothing is queued, nor being
+  /// queued. From then on calls return `why`.
+  virtual void let_go(const Status& /*why*/) {}
 };
 
 }  // namespace dlaunch

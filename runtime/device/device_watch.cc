@@ -28,12 +28,14 @@ std::string in_seconds(std::chrono::nanoseconds duration) {
 }  // namespace
 
 DeviceWatch::DeviceWatch(std::shared_ptr<DeviceCore> core, std::unique_ptr<Communicator> control,
-                         DevicePath* path, std::string path_name, std::vector<Communicator*> hosts)
+                         DevicePath* path, std::string path_name, std::vector<Communicator*> hosts,
+                         LaneLocks& lanes)
     : core_(std::move(core)),
       control_(std::move(control)),
       path_(path),
       path_name_(std::move(path_name)),
-      hosts_(std::move(hosts)) {
+      hosts_(std::move(hosts)),
+      lanes_(lanes) {
   if (control_ != nullptr) control_->set_timeout(kWatchTimeout);
   thread_ = std::thread([this] { run(); });
 }
@@ -78,6 +80,11 @@ void DeviceWatch::run() {
     const bool failed = core_->failure.failed();
     const bool busy = !idle();
     if (!busy) changed_.notify_all();
+    if (!failed && !busy) {
+      lock.unlock();
+      let_go();
+      lock.lock();
+    }
     if (failed) {
       lock.unlock();
       tell();
@@ -159,6 +166,19 @@ Status DeviceWatch::beat() {
   left_ = status.peer();
   left_at_ = Clock::now();
   return Status();
+}
+
+// A rank that has left waits for this one to close its memory. What was queued before it left may
+// still read there; nothing new can be done without it.
+void DeviceWatch::let_go() {
+  if (path_ == nullptr || has_let_go_) return;
+  const std::optional<int> leaver = path_->leaver();
+  if (!leaver.has_value() || std::try_lock(lanes_[0], lanes_[1], lanes_[2]) != -1) return;
+  const std::scoped_lock queueing(std::adopt_lock, lanes_[0], lanes_[1], lanes_[2]);
+  const std::scoped_lock lock(mutex_);
+  if (!idle()) return;
+  path_->let_go(Status::about_peer(StatusCode::kPeerLeft, *leaver, "closed its communicator"));
+  has_let_go_ = true;
 }
 
 // Once. Not with the lock: peers' threads and callers go on meanwhile.

@@ -57,11 +57,15 @@ struct WatchedOperation {
 
 class DeviceWatch {
  public:
+  /// By lane, held by who queues an operation until it is add()ed.
+  using LaneLocks = std::array<std::mutex, kDeviceLanes>;
+
   /// `control` is the watches' own, of all ranks (nullptr in a world of one); `hosts` are failed
   /// together with the device's communicator. `path` may be nullptr. All of it but `control`
   /// outlives the watch.
   DeviceWatch(std::shared_ptr<DeviceCore> core, std::unique_ptr<Communicator> control,
-              DevicePath* path, std::string path_name, std::vector<Communicator*> hosts);
+              DevicePath* path, std::string path_name, std::vector<Communicator*> hosts,
+              LaneLocks& lanes);
   /// Leaves in an orderly way, or tells the others of a failure.
   ~DeviceWatch();
   DeviceWatch(const DeviceWatch&) = delete;
@@ -89,12 +93,14 @@ class DeviceWatch {
   std::string name_of(const WatchedOperation& operation) const;
   bool idle() const;
   void tell();
+  void let_go();
 
   const std::shared_ptr<DeviceCore> core_;
   std::unique_ptr<Communicator> control_;
   DevicePath* const path_;
   const std::string path_name_;
   const std::vector<Communicator*> hosts_;
+  LaneLocks& lanes_;
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
@@ -107,6 +113,7 @@ class DeviceWatch {
   std::optional<int> left_;  // a rank that has closed its communicator
   Clock::time_point left_at_{};
   bool told_ = false;
+  bool has_let_go_ = false;
   std::thread thread_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <string>
 #include <thread>
@@ -30,9 +31,8 @@ class MemoryPath final : public DevicePath {
   // Memory may only be freed when nobody has it open any more (cudaFree).
   ~MemoryPath() override {
     if (!shown_) return;
-    close_others_memory();
-    flags_->store(flags_->layout().closed(rank_), 1);
     const bool orderly = connected_ && !released_;
+    close_others_memory(orderly ? Closed::kToLeave : Closed::kAfterFailure);
     const Deadline deadline =
         Deadline::after(orderly ? kLongestGoodbye : kLongestGoodbyeAfterFailure);
     while (open_elsewhere() && !deadline.expired()) {
@@ -53,6 +53,8 @@ class MemoryPath final : public DevicePath {
   Status check() override { return Status(); }
   void release() override;
   std::optional<int> awaited(DeviceLane lane) const override;
+  std::optional<int> leaver() const override;
+  void let_go(const Status& why) override;
 
  private:
   struct Job {
@@ -73,7 +75,8 @@ class MemoryPath final : public DevicePath {
   Status carry_out(const Job& job, const MemoryStep& step) const;
   Status reduce(const Job& job, const MemoryStep& step, bool into_slot) const;
   Status synchronise(const Job& job, bool tell, bool wait, MemoryPhase phase) const;
-  void close_others_memory();
+  void close_others_memory(Closed why);
+  Closed closed(int rank) const;
   bool open_elsewhere() const;
 
   const int rank_;
@@ -84,6 +87,8 @@ class MemoryPath final : public DevicePath {
   bool shown_ = false;                                                  // others may open its slots
   bool connected_ = false;                                              // to others
   bool released_ = false;
+  Status left_;                        // another rank; not ok once its memory is closed
+  std::atomic<bool> recorded_{false};  // what may be repeated at any time
 };
 
 Status MemoryPath::connect(Communicator& host, Device& device) {
@@ -123,6 +128,8 @@ Status MemoryPath::connect(Communicator& host, Device& device) {
 }
 
 Status MemoryPath::enqueue(const CollectiveCall& call, DeviceLane lane, DeviceStream& stream) {
+  if (!left_.ok()) return left_;
+  if (stream.capturing()) recorded_ = true;
   const Job job{.call = call,
                 .lane = lane,
                 .stream = stream,
@@ -265,18 +272,36 @@ std::optional<int> MemoryPath::awaited(DeviceLane lane) const {
   return std::nullopt;
 }
 
-void MemoryPath::close_others_memory() {
+std::optional<int> MemoryPath::leaver() const {
+  if (recorded_ || flags_ == nullptr) return std::nullopt;
+  for (int peer = 0; peer < world_; ++peer) {
+    if (peer != rank_ && closed(peer) == Closed::kToLeave) return peer;
+  }
+  return std::nullopt;
+}
+
+void MemoryPath::let_go(const Status& why) {
+  left_ = why;
+  close_others_memory(Closed::kAfterALeaver);
+}
+
+void MemoryPath::close_others_memory(Closed why) {
   for (auto& slots : slots_) {
     for (std::size_t member = 0; member < slots.size(); ++member) {
       if (member != static_cast<std::size_t>(rank_)) slots[member].reset();
     }
   }
+  flags_->store(flags_->layout().closed(rank_), static_cast<std::uint32_t>(why));
+}
+
+Closed MemoryPath::closed(int rank) const {
+  return static_cast<Closed>(flags_->load(flags_->layout().closed(rank)));
 }
 
 // Whether another rank may have this one's memory open.
 bool MemoryPath::open_elsewhere() const {
   for (int peer = 0; peer < world_; ++peer) {
-    if (peer != rank_ && flags_->load(flags_->layout().closed(peer)) == 0) return true;
+    if (peer != rank_ && closed(peer) == Closed::kNot) return true;
   }
   return false;
 }

@@ -23,8 +23,7 @@ struct MemoryPathOptions {
 
 /// A collective of `host`, whose ranks are on one host and pass the same options; all ranks succeed
 /// or none. The path does not use `host` afterwards; `device` must outlive it. When the path goes
-/// it waits, some seconds at most, until the others' go too: memory is freed when nobody has it
-/// open any more.
+/// it waits, some seconds at most, until the others' have let go of its memory.
 Result<std::unique_ptr<DevicePath>> connect_memory_path(Communicator& host, Device& device,
                                                         const MemoryPathOptions& options);
 

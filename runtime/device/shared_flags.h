@@ -37,12 +37,16 @@ struct FlagLayout {
     return kDeviceLanes * kMemoryPhases * static_cast<std::size_t>(world) * row() +
            (static_cast<std::size_t>(rank) * kDeviceLanes + static_cast<std::size_t>(lane)) * 16;
   }
-  /// 1: `rank` has closed the memory of the others.
+  /// A Closed: whether `rank` has closed the memory of the others.
   std::size_t closed(int rank) const {
     return stage(DeviceLane::kBlocking, world) + static_cast<std::size_t>(rank) * 16;
   }
   std::size_t words() const { return closed(world); }
 };
+
+/// Of a rank, once it has closed the memory of the others: because it leaves, or as one of them has
+/// left, or after a failure.
+enum class Closed : std::uint32_t { kNot = 0, kToLeave, kAfterALeaver, kAfterFailure };
 
 class SharedFlags {
  public:

@@ -1,6 +1,7 @@
 // What goes wrong while nobody waits on the host: found by the watch, told to all ranks, and the
 // streams run on.
 #include <chrono>
+#include <latch>
 #include <string>
 #include <vector>
 
@@ -107,6 +108,27 @@ TEST_P(DeviceFailures, FailureOnTheHostIsOneOnTheDevice) {
     const Status mismatch = comm.rank() == last() ? comm.broadcast(data, 0) : comm.all_reduce(data);
     EXPECT_EQ(mismatch.code(), StatusCode::kMismatch) << mismatch.to_string();
     EXPECT_EQ(failure_of(rank).code(), StatusCode::kMismatch);
+  });
+}
+
+TEST_P(DeviceFailures, RankThatLeavesEarlyWaitsForTheOthersToCloseItsMemoryAndNoLonger) {
+  std::latch gone(1);
+  run_fake_ranks(world(), over(DevicePathKind::kIpc), [&](FakeRank rank) {
+    Ones data(rank, 40'000);
+    EXPECT_TRUE(rank.communicator->start_all_reduce(data.buffer()).wait().ok());
+    EXPECT_TRUE(rank.communicator->all_reduce(data.buffer()).ok());
+    if (rank.communicator->rank() == last()) {
+      rank.communicator.reset();
+      EXPECT_EQ(rank.device->freed_while_open(), 0);
+      gone.count_down();
+      return;
+    }
+    gone.wait();  // with a communicator that is still there
+    ASSERT_TRUE(rank.device->synchronise());
+    EXPECT_EQ(data.values()[39'999], static_cast<float>(world() * world()));
+    const Status status = rank.communicator->all_reduce(data.buffer());
+    EXPECT_EQ(status.code(), StatusCode::kPeerLeft) << status.to_string();
+    EXPECT_EQ(status.peer(), last()) << status.to_string();
   });
 }
 

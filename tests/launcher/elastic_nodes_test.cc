@@ -17,6 +17,16 @@ using ::testing::HasSubstr;
 
 const Strings kTellsTheWorld{"sh", "-c", "echo world $WORLD_SIZE; exec sleep 60"};
 
+// Makes a program of that text; returns its path.
+std::string make_script(const std::string& text) {
+  static int number = 0;
+  std::string path =
+      ::testing::TempDir() + "/script." + std::to_string(getpid()) + "." + std::to_string(++number);
+  std::ofstream(path) << text;
+  chmod(path.c_str(), 0755);
+  return path;
+}
+
 // A job of one to three nodes, of which two run. The first hosts the store.
 class ElasticNodes : public ::testing::Test {
  protected:
@@ -61,18 +71,38 @@ TEST_F(ElasticNodes, GoOnWhenOneIsToldToGo) {
   end_all({0});
 }
 
-TEST_F(ElasticNodes, GoOnWhenANewcomerCannotStart) {
-  if (kVforkIsFork) GTEST_SKIP() << kVforkIsForkText;
-  const std::string broken = ::testing::TempDir() + "/no_interpreter." + std::to_string(getpid());
-  std::ofstream(broken) << "#!/nowhere/sh\n";
-  chmod(broken.c_str(), 0755);
+TEST_F(ElasticNodes, AreNotDisturbedByOneThatCannotStart) {
+  const std::string broken = make_script("#!/nowhere/sh\n");
   nodes_.start(kOneRank, {broken});
-  const auto newcomer = nodes_.finish(2);
+  const auto refused = nodes_.finish(2);
   unlink(broken.c_str());
+  EXPECT_EQ(refused.exit_code, 127) << refused.error;
+  EXPECT_THAT(refused.error, HasSubstr(broken + ": cannot be run: the interpreter"));
+  nodes_.start(kOneRank, kTellsTheWorld);
+  ASSERT_TRUE(nodes_[0].wait_for_output("world 1\nworld 2\nworld 3\n", soon()));
+  end_all({0, 1, 3});
+  EXPECT_EQ(nodes_[0].output(), "world 1\nworld 2\nworld 3\n");
+}
+
+// It could when it came.
+TEST(ElasticNodesOf, GoOnWhenANewcomerCannotStart) {
+  if (kVforkIsFork) GTEST_SKIP() << kVforkIsForkText;
+  const std::string gone = make_script("#!/bin/sh\n");
+  Nodes nodes("1:2");
+  nodes.start(kOneRank, {"sh", "-c",
+                         "trap 'echo stops; while test -e " + gone +
+                             "; do sleep 0.05; done; exit' TERM; echo world $WORLD_SIZE; "
+                             "while :; do sleep 0.05; done"});
+  ASSERT_TRUE(nodes[0].wait_for_output("world 1\n", soon()));
+  nodes.start(kOneRank, {gone});
+  ASSERT_TRUE(nodes[0].wait_for_output("stops\n", soon()));
+  unlink(gone.c_str());
+  const auto newcomer = nodes.finish(1);
   EXPECT_EQ(newcomer.exit_code, 127) << newcomer.error;
-  ASSERT_TRUE(nodes_[0].wait_for_error("has left the job: ", soon()));
-  ASSERT_TRUE(nodes_[0].wait_for_error("starts again with the nodes that are there", soon()));
-  end_all({0, 1});
+  ASSERT_TRUE(nodes[0].wait_for_error("has left the job: ", soon()));
+  ASSERT_TRUE(nodes[0].wait_for_error("starts again with the nodes that are there", soon()));
+  nodes[0].send_signal(SIGTERM);
+  EXPECT_EQ(nodes.finish(0).exit_code, 143);
 }
 
 }  // namespace

@@ -96,6 +96,16 @@ class DeviceTraining : public ::testing::Test {
     return outcome;
   }
 
+  /// What a run that diverges says.
+  std::string divergence(int ranks, On where, const nlohmann::json& changes) const {
+    try {
+      train(ranks, where, changes);
+    } catch (const Divergence& divergence) {
+      return divergence.what();
+    }
+    return "it ended well";
+  }
+
   std::vector<nlohmann::json> metrics() const { return metrics(directory_); }
   static std::vector<nlohmann::json> metrics(const std::string& folder) {
     std::vector<nlohmann::json> lines;

@@ -7,6 +7,7 @@ namespace dlaunch::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 
 TEST_F(DeviceTraining, GivesTheParametersOfTheCpu) {
   const Outcome cpu = train(2, On::kCpu);
@@ -121,13 +122,37 @@ TEST_F(DeviceTraining, SaysWhyStepsAreNotRecorded) {
   EXPECT_THAT(train(1, On::kDeviceWithGraphs, lines).screen, Not(HasSubstr("recorded")));
 }
 
-TEST_F(DeviceTraining, NamesTheStepWhoseLossIsNotFinite) {
-  const nlohmann::json how = {{"optimizer", {{"learning_rate", 1e30}}}};
-  try {
-    train(2, On::kDeviceWithGraphs, how);
-    FAIL() << "it ended well";
-  } catch (const Divergence& divergence) {
-    EXPECT_THAT(divergence.what(), HasSubstr("epoch 1, step 2 of 5: the loss is "));
+TEST_F(DeviceTraining, NamesTheStepWhoseLossIsNotFiniteAndWhatIsLeft) {
+  for (const char* gradients : {"all_reduce", "shard"}) {
+    SCOPED_TRACE(gradients);
+    const nlohmann::json how = {{"optimizer", {{"learning_rate", 1e30}}},
+                                {"parallel", {{"gradients", gradients}}}};
+    for (const On where : {On::kDevice, On::kDeviceWithGraphs})
+      EXPECT_THAT(
+          divergence(2, where, how),
+          MatchesRegex(
+              "epoch 1, step 2 of 5: the loss is (nan|inf); noticed after step 3, when 8 "
+              "of 8 parameters \\(first conv1.weight\\) and [0-9] of 8 gradients \\(first in "
+              "backward fc2.bias\\) were not finite; lower optimizer.learning_rate, warm "
+              "up \\(schedule.warmup_epochs\\) or clip gradients "
+              "\\(optimizer.clip_norm\\)"));
+  }
+}
+
+TEST_F(DeviceTraining, RepeatsAStepWithChecksIfItHasLeftTheParametersFinite) {
+  // The loss overflows; parameters that are not moved do not.
+  const nlohmann::json still = {{"optimizer", {{"learning_rate", 0}, {"clip_norm", 1}}},
+                                {"train", {{"loss_scaling", "dynamic"}}},
+                                {"data", {{"std", {1e-39, 1e-39, 1e-39}}}}};
+  for (const bool on_device : {true, false}) {
+    nlohmann::json how = still;
+    how["data"]["on_device"] = on_device;
+    EXPECT_THAT(divergence(2, On::kDeviceWithGraphs, how),
+                MatchesRegex("epoch 1, step 1 of 5: the loss is nan; noticed after step 3; with "
+                             "the parameters of then, it begins on rank 0, in the images: "
+                             "[0-9]+ of 12288 numbers are not finite; lower "
+                             "optimizer.learning_rate, warm up \\(schedule.warmup_epochs\\) or "
+                             "lower optimizer.clip_norm"));
   }
 }
 

@@ -3,8 +3,9 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <vector>
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include "nn/core/autograd.h"
 #include "nn/cpu/cpu_backend.h"
@@ -96,15 +97,66 @@ TEST(Divergence, IsNotSeenWhereThereIsNone) {
 }
 
 TEST(Divergence, IsTheLastLayerWhoseGradientIsNotFinite) {
+  testing::run_threads_as_ranks(1, [](Communicator& world) {
+    const SmallResNet network;
+    const FlatSpan all{0, static_cast<std::size_t>(network.parameters.values.size())};
+    const auto found = [&] { return gradients_not_finite(world, network.parameters, {&all, 1}); };
+    nn::Tensor scores = (*network.model)(network.images());
+    nn::Tensor gradient = nn::Tensor::zeros(*network.backend, scores.shape());
+    gradient.data<float>()[0] = kNan;
+    EXPECT_TRUE(small_gradients_are_finite(network.parameters));
+    EXPECT_EQ(found().count, 0U);
+    EXPECT_EQ(found().first, "");
+    nn::backward(scores, {.gradient = gradient});
+    EXPECT_FALSE(small_gradients_are_finite(network.parameters));
+    EXPECT_EQ(found().count, network.parameters.views.size());
+    EXPECT_EQ(found().first, "fc.bias");
+  });
+}
+
+TEST(Divergence, IsFoundInTheGradientsOfWhichEachRankKnowsAPart) {
+  testing::run_threads_as_ranks(3, [](Communicator& world) {
+    const SmallResNet network;
+    const auto end = static_cast<std::size_t>(network.parameters.values.size());
+    const std::size_t edge = static_cast<std::size_t>(network.view("layer2.0.conv1.weight").offset);
+    // Rank 2 knows none; what the others do not know is not looked at.
+    std::vector<FlatSpan> known;
+    if (world.rank() == 0) known = {{0, 7}, {7, edge + 5}};
+    if (world.rank() == 1) known = {{edge + 5, end}};
+    float* const gradients = network.parameters.gradients.data<float>();
+    const auto found = [&] { return gradients_not_finite(world, network.parameters, known); };
+    gradients[world.rank() == 0 ? edge + 5 : edge + 4] = kNan;
+    EXPECT_EQ(found().count, 0U);
+    gradients[edge + 5] = kInfinity;
+    gradients[2] = kNan;
+    EXPECT_EQ(found().count, 2U);
+    EXPECT_EQ(found().first, "layer2.0.conv1.weight");
+  });
+}
+
+TEST(Divergence, IsTheFirstParameterThatIsNotFinite) {
   const SmallResNet network;
-  nn::Tensor scores = (*network.model)(network.images());
-  nn::Tensor gradient = nn::Tensor::zeros(*network.backend, scores.shape());
-  gradient.data<float>()[0] = kNan;
-  EXPECT_TRUE(small_gradients_are_finite(network.parameters));
-  EXPECT_EQ(divergent_gradient(network.parameters), "");
-  nn::backward(scores, {.gradient = gradient});
-  EXPECT_FALSE(small_gradients_are_finite(network.parameters));
-  EXPECT_EQ(divergent_gradient(network.parameters), "fc.bias");
+  EXPECT_EQ(parameters_not_finite(network.parameters).count, 0U);
+  network.poison("layer1.0.bn1.weight", kInfinity);
+  network.poison("fc.weight", kNan);
+  EXPECT_EQ(parameters_not_finite(network.parameters).count, 2U);
+  EXPECT_EQ(parameters_not_finite(network.parameters).first, "layer1.0.bn1.weight");
+}
+
+TEST(Divergence, ComesWithAdviceThatGoesWithTheConfiguration) {
+  TrainConfig config;
+  EXPECT_EQ(advice_after_divergence(config),
+            "lower optimizer.learning_rate, warm up (schedule.warmup_epochs) or clip gradients "
+            "(optimizer.clip_norm)");
+  config.clip_norm = 1;
+  config.compute_type = ComputeType::kF16;
+  config.loss_scaling.enabled = true;
+  EXPECT_EQ(advice_after_divergence(config),
+            "lower optimizer.learning_rate, warm up (schedule.warmup_epochs), lower "
+            "optimizer.clip_norm or use train.compute_type \"bf16\", whose numbers are larger");
+  config.loss_scaling.enabled = false;
+  EXPECT_THAT(advice_after_divergence(config),
+              ::testing::HasSubstr("optimizer.clip_norm, scale the loss (train.loss_scaling) or "));
 }
 
 }  // namespace

@@ -180,7 +180,9 @@ TEST_F(Observing, SaysWhereNumbersEnded) {
   EXPECT_THAT(
       lines[0],
       AllOf(HasSubstr("epoch 1, step 2 of 5: the loss is "),
-            HasSubstr("begins on rank 0, in the output of conv2, Conv2d(32, 32, kernel 3)")));
+            HasSubstr("begins on rank 0, in the output of conv2, Conv2d(32, 32, kernel 3)"),
+            HasSubstr("; lower optimizer.learning_rate, warm up (schedule.warmup_epochs) or clip "
+                      "gradients (optimizer.clip_norm)")));
   const CompletedProcess data = dtrain(2, {"--set", "data.std=[1e-39, 1e-39, 1e-39]"});
   EXPECT_EQ(data.exit_code, kExitDiverged);
   EXPECT_THAT(data.error, HasSubstr("step 1 of 5: the loss is nan; it begins on rank 0, in the "

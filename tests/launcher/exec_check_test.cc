@@ -1,0 +1,68 @@
+// Whether programs can be executed, found out without running them.
+#include <elf.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "launcher/ranks/exec_check.h"
+
+namespace dlaunch {
+namespace {
+
+using ::testing::HasSubstr;
+
+class CheckExec : public ::testing::Test {
+ protected:
+  ~CheckExec() override { std::filesystem::remove(program_); }
+
+  Status check(const std::string& content) const {
+    std::ofstream(program_) << content;
+    chmod(program_.c_str(), 0755);
+    return check_exec(program_, {"program", "argument"});
+  }
+
+  std::string program_ = ::testing::TempDir() + "/check_exec." + std::to_string(getpid());
+};
+
+TEST_F(CheckExec, RunsNothing) {
+  const std::string trace = program_ + ".trace";
+  sigset_t trap;
+  sigset_t before;
+  sigemptyset(&trap);
+  sigaddset(&trap, SIGTRAP);
+  for (const int how : {SIG_UNBLOCK, SIG_BLOCK}) {
+    ASSERT_EQ(pthread_sigmask(how, &trap, &before), 0);
+    EXPECT_TRUE(check("#!/bin/sh\ntouch " + trace + "\n").ok());
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    EXPECT_FALSE(std::filesystem::exists(trace));
+  }
+  EXPECT_TRUE(check_exec("/proc/self/exe", {"program"}).ok());
+}
+
+TEST_F(CheckExec, SaysWhatIsWrong) {
+  const Status script = check("#!/nowhere/sh\n");
+  EXPECT_EQ(script.code(), StatusCode::kNotFound);
+  EXPECT_THAT(script.to_string(), HasSubstr("the interpreter or loader it names does not exist"));
+  EXPECT_EQ(check("").code(), StatusCode::kInvalidArgument);
+
+  std::ifstream own("/proc/self/exe", std::ios::binary);
+  std::string text(sizeof(Elf64_Ehdr), '\0');
+  ASSERT_TRUE(own.read(text.data(), static_cast<std::streamsize>(text.size())));
+  const Elf64_Half nobodys = 0xfefe;
+  std::memcpy(text.data() + offsetof(Elf64_Ehdr, e_machine), &nobodys, sizeof nobodys);
+  const Status foreign = check(text);
+  EXPECT_EQ(foreign.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(foreign.to_string(), HasSubstr("is no program for this machine"));
+}
+
+}  // namespace
+}  // namespace dlaunch
