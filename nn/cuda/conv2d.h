@@ -2,8 +2,8 @@
 // in that type with f32 accumulation; images and filters stay in NHWC. For each pass of a geometry
 // an engine is chosen when it is first needed, among those that give the same bits every time, and
 // kept. With activations in 16 bits the weights are converted once per change of the weights, and
-// gradients of weights, having the type of the other tensors of their pass, are rounded to 16 bits
-// before they are added up in f32.
+// gradients of weights are rounded to 16 bits before they are added up in f32: cuDNN 9 has no
+// engine that writes f32 of operands in 16 bits.
 #pragma once
 
 #include <cudnn.h>
