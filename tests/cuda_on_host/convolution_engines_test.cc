@@ -56,13 +56,13 @@ class ConvolutionEngines : public ::testing::Test {
     const auto backend = make_cuda_backend(options);
     const Conv2dOptions windows{.stride = stride, .padding = 1};
     const Shape weight_shape{4, kernel, 3, 6};
-    const Shape output = conv2d_geometry(kImages, weight_shape, windows).output();
+    const Shape output = conv2d_geometry(images_, weight_shape, windows).output();
     if (x_.empty()) {
-      x_ = random_values(kImages);
+      x_ = random_values(images_);
       weights_ = random_values(weight_shape);
       dy_ = random_values(output);
     }
-    Tensor x = Tensor::from<float>(*backend, kImages, x_);
+    Tensor x = Tensor::from<float>(*backend, images_, x_);
     Tensor weights = Tensor::from<float>(*backend, weight_shape, weights_);
     x.set_requires_grad(true);
     weights.set_requires_grad(true);
@@ -72,7 +72,7 @@ class ConvolutionEngines : public ::testing::Test {
             weights.grad().host_values<float>()};
   }
 
-  const Shape kImages{2, 9, 7, 6};
+  const Shape images_{2, 9, 7, 6};
   Generator generator_{std::random_device{}()};
   std::vector<float> x_, weights_, dy_;
 };
@@ -132,7 +132,7 @@ TEST_F(ConvolutionEngines, AreMeasuredOnceIfThatIsWanted) {
 TEST_F(ConvolutionEngines, AreNotMeasuredWhileKernelsAreRecorded) {
   const auto backend = make_cuda_backend({.autotune = true});
   engine_control().slow = EngineNumber::kPlain;
-  const Tensor x = Tensor::from<float>(*backend, kImages, random_values(kImages));
+  const Tensor x = Tensor::from<float>(*backend, images_, random_values(images_));
   const Tensor weights = Tensor::from<float>(*backend, {4, 3, 3, 6}, random_values({4, 3, 3, 6}));
   const Tensor y = Tensor::zeros(*backend, {2, 7, 5, 4});
   const auto work = [&] {
@@ -180,7 +180,7 @@ TEST_F(ConvolutionEngines, AreNotGivenAddressesThatAreNotAligned) {
   const Tensor flat = Tensor::zeros(*backend, {1000});
   const Tensor weights = Tensor::view_of(flat, 1, {4, 3, 3, 6});
   EXPECT_THAT(
-      [&] { conv2d(Tensor::zeros(*backend, kImages), weights, Tensor()); },
+      [&] { conv2d(Tensor::zeros(*backend, images_), weights, Tensor()); },
       ThrowsMessage<Error>(AllOf(HasSubstr("weights [4, 3, 3, 6]"), HasSubstr("16 bytes"))));
 }
 
