@@ -26,10 +26,12 @@ namespace {
 using cuda_on_host::engine_control;
 using cuda_on_host::EngineNumber;
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::FloatNear;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::Pointwise;
 using ::testing::SizeIs;
 using ::testing::StrEq;
@@ -81,6 +83,7 @@ TEST_F(ConvolutionEngines, AreTheFirstThatKeepWhatIsPromisedAndAreReadyAtOnce) {
   run({});
   EXPECT_THAT(engine_control().executed,
               ElementsAre(EngineNumber::kPlain, EngineNumber::kPlain, EngineNumber::kPlain));
+  EXPECT_THAT(engine_control().planned, Not(Contains(EngineNumber::kCompiled)));
 }
 
 TEST_F(ConvolutionEngines, MayMultiplyF32InTF32IfThatIsAllowed) {
@@ -120,7 +123,8 @@ TEST_F(ConvolutionEngines, AreMeasuredOnceIfThatIsWanted) {
   const Passes expected = run({});
   for (const auto& [slow, fast] : {std::pair(EngineNumber::kPlain, EngineNumber::kOtherPlain),
                                    std::pair(EngineNumber::kOtherPlain, EngineNumber::kPlain)}) {
-    engine_control() = {.executed = {}, .slow = slow};
+    engine_control() = {};
+    engine_control().slow = slow;
     EXPECT_EQ(run({.autotune = true}), expected) << "nothing is added while they are measured";
     const auto& executed = engine_control().executed;
     ASSERT_THAT(executed, SizeIs(kMeasured + 3));

@@ -81,6 +81,12 @@ const CudnnObject& engine_config_of(const CudnnObject& plan) {
   return *plan.object(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
 }
 
+void plan(const HostEngine& engine) {
+  engine_control().planned.push_back(engine.number);
+  require(engine.number != kRefuses, "this engine does not do it after all",
+          CUDNN_STATUS_NOT_SUPPORTED);
+}
+
 /// What is checked of an object that has all its attributes.
 void check_whole(const CudnnObject& object) {
   switch (object.type()) {
@@ -99,8 +105,7 @@ void check_whole(const CudnnObject& object) {
           convolution_in(*object.object(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH)),
           object.one<cudnnBackendHeurMode_t>(CUDNN_ATTR_ENGINEHEUR_MODE));
     case CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR:
-      return require(engine_config_of(object).engine->number != kRefuses,
-                     "this engine does not do it after all", CUDNN_STATUS_NOT_SUPPORTED);
+      return plan(*engine_config_of(object).engine);
     default:
       return;
   }

@@ -46,6 +46,7 @@ std::vector<const HostEngine*> engines_for(const HostConvolution& convolution,
 
 /// What tests see and say.
 struct EngineControl {
+  std::vector<EngineNumber> planned;   // in order; compiled, if they have to be
   std::vector<EngineNumber> executed;  // in order
   std::int64_t slow = -1;              // the engine that takes a second of the device's time
 };
