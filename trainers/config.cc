@@ -288,6 +288,7 @@ void read_train(JsonObject& object, TrainConfig& config) {
   read_precision(object, config);
   config.winograd = object.boolean("winograd", false);
   config.tf32 = object.boolean("tf32", false);
+  config.autotune = object.boolean("autotune", false);
   config.cuda_graphs = object.boolean("cuda_graphs", true);
   if (object.choice("device", "cpu", {"cpu", "cuda"}) == "cuda") config.device = DeviceKind::kCuda;
   if (config.device == DeviceKind::kCuda && !nn::built_with_cuda())

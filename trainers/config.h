@@ -125,6 +125,7 @@ struct TrainConfig {
   ComputeType compute_type = ComputeType::kF32;
   bool winograd = false;  // for 3x3 convolutions on CPU
   bool tf32 = false;      // for f32 convolutions and products on GPU
+  bool autotune = false;  // measure convolutions' engines on GPU
   LossScaling loss_scaling;
   bool cuda_graphs = true;  // record steps on GPU and repeat them whole, where that can be
   double label_smoothing = 0;

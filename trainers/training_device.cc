@@ -45,8 +45,10 @@ TrainingDevice::TrainingDevice(const TrainConfig& config, const Machine& machine
   if (const std::string why = nn::why_no_cuda(); !why.empty())
     throw ConfigError("train.device: " + why + "; use \"cpu\"");
   refuse_what_gpus_do_not_do(config);
-  auto gpu = nn::make_cuda_backend(
-      {.device = machine.local_rank % nn::cuda_devices(), .tf32 = config.tf32});
+  auto gpu = nn::make_cuda_backend({.device = machine.local_rank % nn::cuda_devices(),
+                                    .tf32 = config.tf32,
+                                    .autotune = config.autotune,
+                                    .logger = make_logger("cuda")});
   stream_ = gpu->stream();
   number_ = gpu->device();
   backend_ = std::move(gpu);

@@ -7,12 +7,28 @@
 
 #include <string>
 
+#include "nn/core/error.h"
+
 namespace dlaunch::nn::cuda {
 
-/// Throws Error "WHAT: CUDA: TEXT" unless `status` is success. `what` names the operation.
+/// What cuDNN has refused, or what has failed in it.
+class CudnnError : public Error {
+ public:
+  CudnnError(cudnnStatus_t status, const std::string& text) : Error(text), status_(status) {}
+  /// Whether it is only that cuDNN has nothing for this: the shape, the layout, the type, ...
+  bool not_supported() const {
+    return CUDNN_STATUS_CATEGORY(status_) == CUDNN_STATUS_NOT_SUPPORTED;
+  }
+
+ private:
+  cudnnStatus_t status_;
+};
+
+/// Throws Error "WHAT: LIBRARY: TEXT" unless `status` is success. `what` names the operation.
 void check(cudaError_t status, const char* what);
 void check(cublasStatus_t status, const char* what);
-void check(cudnnStatus_t status, const std::string& what);
+/// As these; a CudnnError, with what cuDNN says about its last error.
+void check(cudnnStatus_t status, const char* what);
 
 /// For destructors, in which nothing can be done about a failure: the process is about to end, or
 /// the failure has been or will be reported by a call that is checked.

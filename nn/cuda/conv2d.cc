@@ -1,18 +1,19 @@
 #include "nn/cuda/conv2d.h"
 
-#include <optional>
-#include <string>
+#include <memory>
+
+#include <spdlog/logger.h>
 
 #include "nn/core/error.h"
 #include "nn/cuda/check.h"
-#include "nn/cuda/convolution_plan.h"
 #include "nn/cuda/kernels.h"
 
 namespace dlaunch::nn::cuda {
 namespace {
 
-// More geometries than any network has; reached only by programs that go through many shapes.
-constexpr std::size_t kMostPlans = 512;
+// More passes of geometries than any network has; reached only by programs that go through many
+// shapes.
+constexpr std::size_t kMostPlans = 1536;
 
 std::int64_t weight_count(const Conv2dGeometry& g) {
   return g.out * g.kernel_h * g.kernel_w * g.in;
@@ -52,23 +53,11 @@ class Widened {
 
 }  // namespace
 
-// What cuDNN has for one geometry; a pass that it has no algorithm for is left out.
-struct Convolutions::Plan {
-  Plan(const Key& key, cudnnHandle_t handle, bool tf32)
-      : shapes(key.geometry, key.dtype),
-        forward(ForwardPass::find(handle, shapes, tf32)),
-        backward_data(BackwardDataPass::find(handle, shapes, tf32)),
-        backward_weights(BackwardWeightsPass::find(handle, shapes, tf32)) {}
-
-  bool complete() const { return forward && backward_data && backward_weights; }
-
-  ConvolutionShapes shapes;
-  std::optional<ForwardPass> forward;
-  std::optional<BackwardDataPass> backward_data;
-  std::optional<BackwardWeightsPass> backward_weights;
-};
-
-Convolutions::Convolutions(Device& device, bool tf32) : device_(device), tf32_(tf32) {
+Convolutions::Convolutions(Device& device, const CudaOptions& options)
+    : device_(device),
+      tf32_(options.tf32),
+      autotune_(options.autotune),
+      logger_(options.logger ? options.logger : make_null_logger()) {
   check(cudnnCreate(&handle_), "cudnnCreate");
   if (const cudnnStatus_t status = cudnnSetStream(handle_, device_.stream());
       status != CUDNN_STATUS_SUCCESS) {
@@ -82,30 +71,51 @@ Convolutions::~Convolutions() {
   ignore(cudnnDestroy(handle_));
 }
 
-std::size_t Convolutions::KeyHash::operator()(const Key& key) const {
-  const Conv2dGeometry& g = key.geometry;
-  auto hash = static_cast<std::size_t>(key.dtype);
-  for (const std::int64_t value : {g.n, g.height, g.width, g.in, g.out, g.kernel_h, g.kernel_w,
-                                   g.stride_h, g.stride_w, g.pad_h, g.pad_w}) {
+std::size_t Convolutions::Hash::operator()(const Convolution& convolution) const {
+  const Conv2dGeometry& g = convolution.geometry;
+  auto hash = static_cast<std::size_t>(convolution.dtype);
+  for (const std::int64_t value :
+       {static_cast<std::int64_t>(convolution.pass), g.n, g.height, g.width, g.in, g.out,
+        g.kernel_h, g.kernel_w, g.stride_h, g.stride_w, g.pad_h, g.pad_w}) {
     hash = hash * 0x9E3779B97F4A7C15U + static_cast<std::size_t>(value);
   }
   return hash ^ (hash >> 29);
 }
 
-Convolutions::Plan& Convolutions::plan(const Conv2dGeometry& geometry, DType dtype) {
-  if (plans_.size() >= kMostPlans) plans_.clear();
-  const Key key{geometry, dtype};
-  std::unique_ptr<Plan>& plan = plans_[key];
-  if (!plan) plan = std::make_unique<Plan>(key, handle_, tf32_);
-  return *plan;
+/// None if cuDNN has no engine for it in that type. Throws CudnnError if it has none in f32.
+///
+/// Ranks choose each for itself. Where they measure, one may take another engine than the next, and
+/// round otherwise; that does no harm, as they add up gradients of different samples anyway, and
+/// the parameters that all compute from the sums stay the same.
+std::optional<ConvolutionPlan> Convolutions::choose(const Convolution& convolution,
+                                                    const ConvolutionArrays& arrays) {
+  const bool f32 = convolution.dtype == DType::kF32;
+  try {
+    auto plan =
+        ConvolutionPlan::choose(handle_, device_, convolution, !f32 || tf32_, autotune_, arrays);
+    logger_->debug("{}: {}", convolution.describe(), plan.description());
+    return plan;
+  } catch (const CudnnError& error) {
+    if (f32 || !error.not_supported()) throw;
+    logger_->debug("{}: {}; computed in f32", convolution.describe(), error.what());
+    return {};
+  }
 }
 
-/// Whether cuDNN does all passes in this type. Throws Error if it does not even in f32.
-bool Convolutions::does(const Conv2dGeometry& geometry, DType dtype) {
-  const Plan& made = plan(geometry, dtype);
-  if (!made.complete() && dtype == DType::kF32)
-    throw Error(made.shapes.describe("conv2d") + ": cuDNN has no deterministic algorithm for it");
-  return made.complete();
+/// False, and nothing has happened, if cuDNN has no engine for it in that type. Throws Error.
+bool Convolutions::run(const Convolution& convolution, const ConvolutionArrays& arrays) {
+  try {
+    auto plan = plans_.find(convolution);
+    if (plan == plans_.end()) {
+      if (plans_.size() >= kMostPlans) plans_.clear();
+      plan = plans_.emplace(convolution, choose(convolution, arrays)).first;
+    }
+    if (!plan->second) return false;
+    plan->second->run(handle_, device_, arrays);
+    return true;
+  } catch (const Error& error) {
+    throw Error(convolution.describe() + ": " + error.what());
+  }
 }
 
 /// The weights in the type that activations have.
@@ -128,15 +138,13 @@ const void* Convolutions::weights_in(DType dtype, const Conv2dGeometry& geometry
 void Convolutions::forward(const Conv2dGeometry& geometry, ConstArrayRef x,
                            const WeightsRef& weights, const float* bias_or_null, ArrayRef y) {
   if (geometry.n == 0) return;
-  if (!does(geometry, x.dtype)) {
+  if (!run({geometry, x.dtype, ConvolutionPass::kForward},
+           {x.data, weights_in(x.dtype, geometry, weights), y.data})) {
     const Widened result(device_, geometry.output().size());
     forward(geometry, Widened(device_, input_count(geometry), x).array(), weights, bias_or_null,
             result.array());
     return result.narrow(y);
   }
-  const Plan& made = plan(geometry, x.dtype);
-  made.forward->run(handle_, device_, made.shapes, x.data, weights_in(x.dtype, geometry, weights),
-                    y.data);
   if (bias_or_null != nullptr)
     add_to_rows(device_, geometry.n * geometry.out_height() * geometry.out_width(), geometry.out,
                 bias_or_null, y);
@@ -145,32 +153,29 @@ void Convolutions::forward(const Conv2dGeometry& geometry, ConstArrayRef x,
 void Convolutions::backward_data(const Conv2dGeometry& geometry, ConstArrayRef dy,
                                  const WeightsRef& weights, ArrayRef dx) {
   if (geometry.n == 0) return;
-  if (!does(geometry, dy.dtype)) {
+  if (!run({geometry, dy.dtype, ConvolutionPass::kBackwardData},
+           {dy.data, weights_in(dy.dtype, geometry, weights), dx.data})) {
     const Widened result(device_, input_count(geometry));
     backward_data(geometry, Widened(device_, geometry.output().size(), dy).array(), weights,
                   result.array());
-    return result.narrow(dx);
+    result.narrow(dx);
   }
-  const Plan& made = plan(geometry, dy.dtype);
-  made.backward_data->run(handle_, device_, made.shapes, weights_in(dy.dtype, geometry, weights),
-                          dy.data, dx.data);
 }
 
 void Convolutions::backward_weights(const Conv2dGeometry& geometry, ConstArrayRef x,
                                     ConstArrayRef dy, float* dw, float* db_or_null) {
   if (geometry.n == 0) return;
-  if (!does(geometry, x.dtype))
-    return backward_weights(geometry, Widened(device_, input_count(geometry), x).array(),
-                            Widened(device_, geometry.output().size(), dy).array(), dw, db_or_null);
-  const Plan& made = plan(geometry, x.dtype);
-  if (x.dtype == DType::kF32) {
-    made.backward_weights->run(handle_, device_, made.shapes, x.data, dy.data, 1.0F, dw);
+  const Convolution convolution{geometry, x.dtype, ConvolutionPass::kBackwardWeights};
+  if (convolution.accumulates()) {
+    run(convolution, {x.data, dy.data, dw});
   } else {
     const std::int64_t count = weight_count(geometry);
     const ScratchMemory gradient(device_.memory(),
                                  static_cast<std::size_t>(count) * size_of(x.dtype));
-    made.backward_weights->run(handle_, device_, made.shapes, x.data, dy.data, 0.0F,
-                               gradient.get());
+    if (!run(convolution, {x.data, dy.data, gradient.get()}))
+      return backward_weights(geometry, Widened(device_, input_count(geometry), x).array(),
+                              Widened(device_, geometry.output().size(), dy).array(), dw,
+                              db_or_null);
     accumulate(device_, count, {gradient.get(), x.dtype}, dw);
   }
   if (db_or_null != nullptr)

@@ -1,18 +1,22 @@
-// Convolutions through cuDNN, in f32 or, with activations in 16 bits (bf16, f16), in that type with
-// f32 accumulation; images and filters stay in NHWC. Algorithms are chosen by cuDNN's heuristics
-// among those that give the same bits every time, once per geometry, and kept. With activations in
-// 16 bits the weights are converted once per change of the weights, and gradients of weights are
-// rounded to 16 bits before they are added up in f32, as cuDNN's interface for single convolutions
-// has it.
+// Convolutions through cuDNN's graph interface, in f32 or, with activations in 16 bits (bf16, f16),
+// in that type with f32 accumulation; images and filters stay in NHWC. For each pass of a geometry
+// an engine is chosen when it is first needed, among those that give the same bits every time, and
+// kept. With activations in 16 bits the weights are converted once per change of the weights, and
+// gradients of weights are rounded to 16 bits before they are added up in f32: cuDNN 9 has no
+// engine that writes f32 of operands in 16 bits.
 #pragma once
 
 #include <cudnn.h>
 
-#include <memory>
+#include <cstddef>
+#include <optional>
 #include <unordered_map>
 
 #include "nn/core/backend.h"
+#include "nn/cuda/convolution_plan.h"
+#include "nn/cuda/cuda_backend.h"
 #include "nn/cuda/device.h"
+#include "runtime/base/logging.h"
 
 namespace dlaunch::nn::cuda {
 
@@ -20,8 +24,8 @@ namespace dlaunch::nn::cuda {
 /// weights.
 class Convolutions {
  public:
-  /// f32 is multiplied in TF32 if `tf32`. Throws Error.
-  Convolutions(Device& device, bool tf32);
+  /// Throws Error.
+  Convolutions(Device& device, const CudaOptions& options);
   ~Convolutions();
   Convolutions(const Convolutions&) = delete;
   Convolutions& operator=(const Convolutions&) = delete;
@@ -34,24 +38,21 @@ class Convolutions {
                         float* dw, float* db_or_null);
 
  private:
-  struct Plan;
-  struct Key {
-    Conv2dGeometry geometry;
-    DType dtype;  // of activations
-    friend bool operator==(const Key&, const Key&) = default;
-  };
-  struct KeyHash {
-    std::size_t operator()(const Key& key) const;
+  struct Hash {
+    std::size_t operator()(const Convolution& convolution) const;
   };
 
-  Plan& plan(const Conv2dGeometry& geometry, DType dtype);
-  bool does(const Conv2dGeometry& geometry, DType dtype);
+  bool run(const Convolution& convolution, const ConvolutionArrays& arrays);
+  std::optional<ConvolutionPlan> choose(const Convolution& convolution,
+                                        const ConvolutionArrays& arrays);
   const void* weights_in(DType dtype, const Conv2dGeometry& geometry, const WeightsRef& weights);
 
   Device& device_;
-  bool tf32_;
+  const bool tf32_;
+  const bool autotune_;
+  const Logger logger_;
   cudnnHandle_t handle_ = nullptr;
-  std::unordered_map<Key, std::unique_ptr<Plan>, KeyHash> plans_;
+  std::unordered_map<Convolution, std::optional<ConvolutionPlan>, Hash> plans_;  // none: no engine
 };
 
 }  // namespace dlaunch::nn::cuda

@@ -22,7 +22,7 @@ class Cuda final : public CudaBackend {
   explicit Cuda(const CudaOptions& options)
       : device_(options.device),
         staging_(device_),
-        convolutions_(device_, options.tf32),
+        convolutions_(device_, options),
         matmul_(device_, options.tf32) {}
 
   std::string_view name() const override { return "cuda"; }

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "nn/core/backend.h"
+#include "runtime/base/logging.h"
 
 struct CUstream_st;  // cudaStream_t points to one
 
@@ -24,6 +25,12 @@ struct CudaOptions {
   int device = 0;  // among the visible ones
   /// Products of f32 in TF32, with 10 bits of mantissa: faster, less exact.
   bool tf32 = false;
+  /// Convolutions: the fastest of a few of cuDNN's engines is measured for each geometry when it is
+  /// first used, instead of taking the one that cuDNN expects to be it. Engines differ in how they
+  /// round, so another process may compute other bits.
+  bool autotune = false;
+  /// Told at level debug what is chosen for each geometry; null: silence.
+  Logger logger = nullptr;
 };
 
 class CudaBackend : public Backend {

@@ -42,8 +42,8 @@ class EventTimer final : public DeviceTimer {
 
 }  // namespace
 
-std::unique_ptr<DeviceTimer> make_device_timer(const CudaBackend& backend) {
-  return std::make_unique<EventTimer>(backend.stream());
+std::unique_ptr<DeviceTimer> make_device_timer(CUstream_st* stream) {
+  return std::make_unique<EventTimer>(stream);
 }
 
 }  // namespace dlaunch::nn

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "nn/cuda/cuda_backend.h"
+struct CUstream_st;  // cudaStream_t points to one
 
 namespace dlaunch::nn {
 
@@ -17,8 +17,7 @@ class DeviceTimer {
   virtual double seconds() = 0;
 };
 
-/// Of the backend's stream; the backend must outlive it. Throws Error, always in a build without
-/// CUDA.
-std::unique_ptr<DeviceTimer> make_device_timer(const CudaBackend& backend);
+/// The stream must outlive it. Throws Error, always in a build without CUDA.
+std::unique_ptr<DeviceTimer> make_device_timer(CUstream_st* stream);
 
 }  // namespace dlaunch::nn

@@ -21,7 +21,7 @@ std::unique_ptr<CudaBackend> make_cuda_backend(const CudaOptions& /*options*/) {
   throw Error(why_no_cuda());
 }
 
-std::unique_ptr<DeviceTimer> make_device_timer(const CudaBackend& /*backend*/) {
+std::unique_ptr<DeviceTimer> make_device_timer(CUstream_st* /*stream*/) {
   throw Error(why_no_cuda());
 }
 

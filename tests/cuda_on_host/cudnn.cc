@@ -1,14 +1,22 @@
-// The functions of include/cudnn.h. The heuristics name an algorithm that is not deterministic
-// first, which must not be taken, and have none for halves with an odd number of channels.
+// The functions of include/cudnn.h, strict where cuDNN may be generous: what is not exactly as it
+// has to be is refused, with a reason.
 #include "cudnn.h"
 
+#include <algorithm>
+#include <array>
+#include <chrono>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "nn/core/backend.h"
 #include "nn/cpu/cpu_backend.h"
-#include "tests/cuda_on_host/halves.h"
+#include "tests/cuda_on_host/cudnn_engines.h"
+#include "tests/cuda_on_host/cudnn_object.h"
 #include "tests/cuda_on_host/queue.h"
 
 // NOLINTBEGIN(readability-identifier-naming): the names are cuDNN's
@@ -17,109 +25,223 @@ struct cudnnContext {
   cudaStream_t stream = nullptr;
   std::shared_ptr<dlaunch::nn::Backend> cpu = dlaunch::nn::make_cpu_backend();
 };
-struct cudnnTensorStruct {
-  cudnnDataType_t type;
-  int n, channels, height, width;
-};
-struct cudnnFilterStruct {
-  cudnnDataType_t type;
-  int out, in, height, width;
-};
-struct cudnnConvolutionStruct {
-  int pad_h, pad_w, stride_h, stride_w;
-};
 
 namespace dlaunch::cuda_on_host {
 namespace {
 
-using nn::Conv2dGeometry;
-
-constexpr int kTaken = 1;  // the algorithm that can be
-constexpr std::size_t kWorkspace = 1000;
-
-/// A convolution, and whether its descriptors fit together.
-struct Shapes {
-  Shapes(const cudnnTensorStruct& x, const cudnnFilterStruct& w, const cudnnTensorStruct& y,
-         const cudnnConvolutionStruct& c)
-      : geometry{x.n,     x.height,   x.width,    x.channels, w.out,  w.height,
-                 w.width, c.stride_h, c.stride_w, c.pad_h,    c.pad_w},
-        dtype(x.type == CUDNN_DATA_BFLOAT16 ? DType::kBF16
-              : x.type == CUDNN_DATA_HALF   ? DType::kF16
-                                            : DType::kF32),
-        fit(x.type == w.type && x.type == y.type && w.in == x.channels && y.n == x.n &&
-            y.channels == w.out && y.height == geometry.out_height() &&
-            y.width == geometry.out_width()) {}
-
-  std::size_t inputs() const {
-    return size(geometry.n, geometry.height, geometry.width, geometry.in);
-  }
-  std::size_t weights() const {
-    return size(geometry.out, geometry.kernel_h, geometry.kernel_w, geometry.in);
-  }
-  std::size_t outputs() const { return static_cast<std::size_t>(geometry.output().size()); }
-  bool supported() const {
-    return dtype == DType::kF32 || (geometry.in % 2 == 0 && geometry.out % 2 == 0);
-  }
-
-  Conv2dGeometry geometry;
-  DType dtype;
-  bool fit;
-
- private:
-  static std::size_t size(std::int64_t a, std::int64_t b, std::int64_t c, std::int64_t d) {
-    return static_cast<std::size_t>(a * b * c * d);
-  }
+struct Library {
+  std::string last_error;
+  int handles = 0;
+  int descriptors = 0;
 };
 
-template <typename Performance>
-cudnnStatus_t find(const Shapes& shapes, int most, int* count, Performance* found) {
-  if (!shapes.fit || most < 2) return CUDNN_STATUS_BAD_PARAM;
-  if (!shapes.supported()) return CUDNN_STATUS_NOT_SUPPORTED_SHAPE;
-  *count = 2;
-  for (int i = 0; i < *count; ++i)
-    found[i] = {.algo = static_cast<decltype(found->algo)>(i),
-                .status = CUDNN_STATUS_SUCCESS,
-                .determinism = i == kTaken ? CUDNN_DETERMINISTIC : CUDNN_NON_DETERMINISTIC,
-                .mathType = CUDNN_DEFAULT_MATH};
-  return CUDNN_STATUS_SUCCESS;
+Library& library() {
+  static Library the_one;
+  return the_one;
 }
 
-cudnnStatus_t ask_workspace(int algorithm, std::size_t* bytes) {
-  *bytes = kWorkspace;
-  return algorithm == kTaken ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_BAD_PARAM;
+/// What a function returns that does this.
+template <typename Function>
+cudnnStatus_t status_of(const Function& function) {
+  try {
+    function();
+    return CUDNN_STATUS_SUCCESS;
+  } catch (const Refusal& refusal) {
+    library().last_error = refusal.what();
+    return refusal.status();
+  }
 }
 
-/// Queues `pass`, after a check of what all passes have in common. The workspace is written to.
-cudnnStatus_t run(cudnnHandle_t handle, const Shapes& shapes, int algorithm, const void* alpha,
-                  void* workspace, std::size_t workspace_bytes, Work pass) {
-  if (!shapes.fit || !shapes.supported() || algorithm != kTaken || workspace_bytes < kWorkspace ||
-      *static_cast<const float*>(alpha) != 1)
-    return CUDNN_STATUS_BAD_PARAM;
-  queue().add(handle->stream, [=, pass = std::move(pass)] {
-    std::memset(workspace, 0xff, workspace_bytes);
-    pass();
+std::shared_ptr<CudnnObject>& object_of(cudnnBackendDescriptor_t descriptor) {
+  require(descriptor != nullptr, "no descriptor");
+  return static_cast<CudnnReference*>(descriptor)->object;
+}
+
+const CudnnObject& finalised(cudnnBackendDescriptor_t descriptor,
+                             cudnnBackendDescriptorType_t type) {
+  const CudnnObject& object = *object_of(descriptor);
+  require(object.type() == type, "a descriptor of another type");
+  require(object.finalised(), "a descriptor is not finalised",
+          CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED);
+  return object;
+}
+
+HostConvolution convolution_in(const CudnnObject& graph) {
+  return HostConvolution(*graph.object(CUDNN_ATTR_OPERATIONGRAPH_OPS));
+}
+
+void check_graph(const CudnnObject& graph) {
+  const HostConvolution convolution = convolution_in(graph);
+  const nn::Conv2dGeometry& g = convolution.geometry;
+  require(convolution.dtype == DType::kF32 || (g.in % 2 == 0 && g.out % 2 == 0),
+          "halves in odd numbers of channels", CUDNN_STATUS_NOT_SUPPORTED_SHAPE);
+}
+
+const CudnnObject& engine_config_of(const CudnnObject& plan) {
+  return *plan.object(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
+}
+
+void plan(const HostEngine& engine) {
+  engine_control().planned.push_back(engine.number);
+  require(engine.number != kRefuses, "this engine does not do it after all",
+          CUDNN_STATUS_NOT_SUPPORTED);
+}
+
+/// What is checked of an object that has all its attributes.
+void check_whole(const CudnnObject& object) {
+  switch (object.type()) {
+    case CUDNN_BACKEND_TENSOR_DESCRIPTOR:
+      return check_tensor(object);
+    case CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR:
+      return check_windows(object);
+    case CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR:
+    case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR:
+    case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR:
+      return (void)HostConvolution(object);
+    case CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR:
+      return check_graph(object);
+    case CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR:
+      return (void)engines_for(
+          convolution_in(*object.object(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH)),
+          object.one<cudnnBackendHeurMode_t>(CUDNN_ATTR_ENGINEHEUR_MODE));
+    case CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR:
+      return plan(*engine_config_of(object).engine);
+    default:
+      return;
+  }
+}
+
+template <typename T>
+std::int64_t hand_out(const std::vector<T>& values, std::int64_t most, void* elements) {
+  const auto count = std::min(most, static_cast<std::int64_t>(values.size()));
+  std::copy_n(values.begin(), count, static_cast<T*>(elements));
+  return static_cast<std::int64_t>(values.size());
+}
+
+/// Fills descriptors of the type `type` that are there already, with configured or bare engines.
+std::int64_t hand_out_engines(const std::vector<const HostEngine*>& engines,
+                              const std::shared_ptr<const CudnnObject>& graph,
+                              cudnnBackendDescriptorType_t type, std::int64_t most,
+                              void* elements) {
+  const auto count = std::min(static_cast<std::size_t>(most), engines.size());
+  for (std::size_t i = 0; i < count; ++i) {
+    auto& object = object_of(static_cast<cudnnBackendDescriptor_t*>(elements)[i]);
+    require(object->type() == type && !object->finalised(), "a descriptor that cannot be filled");
+    object = std::make_shared<CudnnObject>(type, *engines[i], graph);
+  }
+  return static_cast<std::int64_t>(engines.size());
+}
+
+/// Returns how many there are.
+std::int64_t get(const CudnnObject& object, cudnnBackendAttributeName_t name,
+                 cudnnBackendAttributeType_t type, std::int64_t most, void* elements) {
+  const auto require_type = [&](cudnnBackendDescriptorType_t of,
+                                cudnnBackendAttributeType_t wanted) {
+    require(object.type() == of && type == wanted, "not an attribute of that descriptor and type");
+  };
+  require(object.finalised(), "a descriptor is read that is not finalised",
+          CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED);
+  switch (name) {
+    case CUDNN_ATTR_ENGINEHEUR_RESULTS: {
+      require_type(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, CUDNN_TYPE_BACKEND_DESCRIPTOR);
+      const auto& graph = object.object(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
+      return hand_out_engines(
+          engines_for(convolution_in(*graph),
+                      object.one<cudnnBackendHeurMode_t>(CUDNN_ATTR_ENGINEHEUR_MODE)),
+          graph, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, most, elements);
+    }
+    case CUDNN_ATTR_ENGINECFG_ENGINE:
+      require_type(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, CUDNN_TYPE_BACKEND_DESCRIPTOR);
+      return hand_out_engines({object.engine}, object.graph, CUDNN_BACKEND_ENGINE_DESCRIPTOR, most,
+                              elements);
+    case CUDNN_ATTR_ENGINE_NUMERICAL_NOTE:
+      require_type(CUDNN_BACKEND_ENGINE_DESCRIPTOR, CUDNN_TYPE_NUMERICAL_NOTE);
+      return hand_out(object.engine->numerical_notes, most, elements);
+    case CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE:
+      require_type(CUDNN_BACKEND_ENGINE_DESCRIPTOR, CUDNN_TYPE_BEHAVIOR_NOTE);
+      return hand_out(object.engine->behavior_notes, most, elements);
+    case CUDNN_ATTR_ENGINE_GLOBAL_INDEX:
+      require_type(CUDNN_BACKEND_ENGINE_DESCRIPTOR, CUDNN_TYPE_INT64);
+      return hand_out(std::vector{std::int64_t{object.engine->number}}, most, elements);
+    case CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE:
+      require_type(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, CUDNN_TYPE_INT64);
+      return hand_out(
+          std::vector{static_cast<std::int64_t>(engine_config_of(object).engine->workspace)}, most,
+          elements);
+    default:
+      throw Refusal(CUDNN_STATUS_BAD_PARAM,
+                    "attribute " + std::to_string(name) + " cannot be read");
+  }
+}
+
+/// The addresses that the variant pack has for the convolution's tensors, and for no others.
+std::array<void*, 3> tensors_of(const HostConvolution& convolution, const CudnnObject& pack) {
+  const auto uids = pack.all<std::int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
+  const auto pointers = pack.all<void*>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
+  std::array<void*, 3> tensors{};
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const auto found = std::find(uids.begin(), uids.end(), convolution.uids[i]);
+    require(found != uids.end(), "an address is missing");  // three ids for three tensors
+    tensors[i] = pointers[static_cast<std::size_t>(found - uids.begin())];
+    require(
+        tensors[i] != nullptr && reinterpret_cast<std::uintptr_t>(tensors[i]) %
+                                         static_cast<std::uintptr_t>(convolution.alignments[i]) ==
+                                     0,
+        "an address is not aligned as was said", CUDNN_STATUS_BAD_PARAM_MISALIGNED_POINTER);
+  }
+  return tensors;
+}
+
+void execute(cudnnHandle_t handle, const CudnnObject& plan, const CudnnObject& pack) {
+  constexpr std::size_t kMostFilled = std::size_t{1} << 20;
+  constexpr std::chrono::seconds kSlow{1};
+  require(plan.one<cudnnHandle_t>(CUDNN_ATTR_EXECUTION_PLAN_HANDLE) == handle, "another handle");
+  const HostEngine& engine = *engine_config_of(plan).engine;
+  require(engine.may_be_taken(), "an engine that breaks what nn promises",
+          CUDNN_STATUS_EXECUTION_FAILED);
+  const HostConvolution convolution = convolution_in(*engine_config_of(plan).graph);
+  const auto tensors = tensors_of(convolution, pack);
+  auto* const workspace = pack.one<void*>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE);
+  require(workspace != nullptr || engine.workspace == 0, "no workspace");
+  engine_control().executed.push_back(engine.number);
+  const bool slow = engine_control().slow == engine.number;
+  const bool in_tf32 = engine.number == kTensorCores && convolution.dtype == DType::kF32;
+  queue().add(handle->stream, [=, bytes = engine.workspace, cpu = handle->cpu] {
+    if (bytes > 0) std::memset(workspace, 0xff, std::min(bytes, kMostFilled));
+    convolution.run(*cpu, tensors, in_tf32);
+    if (slow) queue().pass_time(kSlow);
   });
-  return CUDNN_STATUS_SUCCESS;
 }
 
 }  // namespace
 }  // namespace dlaunch::cuda_on_host
 
-using dlaunch::cuda_on_host::Shapes;
+using namespace dlaunch::cuda_on_host;  // NOLINT(google-build-using-namespace)
 
 const char* cudnnGetErrorString(cudnnStatus_t status) {
-  return status == CUDNN_STATUS_SUCCESS     ? "success"
-         : status == CUDNN_STATUS_BAD_PARAM ? "a bad parameter"
-                                            : "not supported";
+  if (CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_BAD_PARAM) return "a bad parameter";
+  if (CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED) return "not supported";
+  return status == CUDNN_STATUS_SUCCESS ? "success" : "execution failed";
+}
+
+void cudnnGetLastErrorString(char* message, std::size_t max_size) {
+  std::snprintf(message, max_size, "%s", library().last_error.c_str());
+  library().last_error.clear();
 }
 
 cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
   *handle = new cudnnContext;
+  ++library().handles;
   return CUDNN_STATUS_SUCCESS;
 }
 
 cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) {
   delete handle;
+  if (--library().handles == 0 && library().descriptors != 0) {
+    std::fprintf(stderr, "cuDNN's stand-in: %d descriptors were not destroyed\n",
+                 library().descriptors);
+    std::abort();
+  }
   return CUDNN_STATUS_SUCCESS;
 }
 
@@ -128,167 +250,51 @@ cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
   return CUDNN_STATUS_SUCCESS;
 }
 
-cudnnStatus_t cudnnCreateTensorDescriptor(cudnnTensorDescriptor_t* descriptor) {
-  *descriptor = new cudnnTensorStruct{};
+cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type,
+                                           cudnnBackendDescriptor_t* descriptor) {
+  *descriptor = new CudnnReference{std::make_shared<CudnnObject>(type)};
+  ++library().descriptors;
   return CUDNN_STATUS_SUCCESS;
 }
 
-cudnnStatus_t cudnnDestroyTensorDescriptor(cudnnTensorDescriptor_t descriptor) {
-  delete descriptor;
+cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t descriptor) {
+  delete static_cast<CudnnReference*>(descriptor);
+  --library().descriptors;
   return CUDNN_STATUS_SUCCESS;
 }
 
-cudnnStatus_t cudnnSetTensor4dDescriptor(cudnnTensorDescriptor_t descriptor,
-                                         cudnnTensorFormat_t /*format*/, cudnnDataType_t type,
-                                         int n, int channels, int height, int width) {
-  *descriptor = {type, n, channels, height, width};
-  return CUDNN_STATUS_SUCCESS;
-}
-
-cudnnStatus_t cudnnCreateFilterDescriptor(cudnnFilterDescriptor_t* descriptor) {
-  *descriptor = new cudnnFilterStruct{};
-  return CUDNN_STATUS_SUCCESS;
-}
-
-cudnnStatus_t cudnnDestroyFilterDescriptor(cudnnFilterDescriptor_t descriptor) {
-  delete descriptor;
-  return CUDNN_STATUS_SUCCESS;
-}
-
-cudnnStatus_t cudnnSetFilter4dDescriptor(cudnnFilterDescriptor_t descriptor, cudnnDataType_t type,
-                                         cudnnTensorFormat_t /*format*/, int out, int in,
-                                         int height, int width) {
-  *descriptor = {type, out, in, height, width};
-  return CUDNN_STATUS_SUCCESS;
-}
-
-cudnnStatus_t cudnnCreateConvolutionDescriptor(cudnnConvolutionDescriptor_t* descriptor) {
-  *descriptor = new cudnnConvolutionStruct{};
-  return CUDNN_STATUS_SUCCESS;
-}
-
-cudnnStatus_t cudnnDestroyConvolutionDescriptor(cudnnConvolutionDescriptor_t descriptor) {
-  delete descriptor;
-  return CUDNN_STATUS_SUCCESS;
-}
-
-cudnnStatus_t cudnnSetConvolution2dDescriptor(cudnnConvolutionDescriptor_t descriptor, int pad_h,
-                                              int pad_w, int stride_h, int stride_w, int dilation_h,
-                                              int dilation_w, cudnnConvolutionMode_t /*mode*/,
-                                              cudnnDataType_t compute_type) {
-  *descriptor = {pad_h, pad_w, stride_h, stride_w};
-  return dilation_h == 1 && dilation_w == 1 && compute_type == CUDNN_DATA_FLOAT
-             ? CUDNN_STATUS_SUCCESS
-             : CUDNN_STATUS_NOT_SUPPORTED;
-}
-
-cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t /*descriptor*/,
-                                          cudnnMathType_t /*math*/) {
-  return CUDNN_STATUS_SUCCESS;
-}
-
-cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(
-    cudnnHandle_t /*handle*/, cudnnTensorDescriptor_t x, cudnnFilterDescriptor_t weights,
-    cudnnConvolutionDescriptor_t convolution, cudnnTensorDescriptor_t y, int most, int* count,
-    cudnnConvolutionFwdAlgoPerf_t* found) {
-  return dlaunch::cuda_on_host::find(Shapes(*x, *weights, *y, *convolution), most, count, found);
-}
-
-cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(
-    cudnnHandle_t /*handle*/, cudnnFilterDescriptor_t weights, cudnnTensorDescriptor_t dy,
-    cudnnConvolutionDescriptor_t convolution, cudnnTensorDescriptor_t dx, int most, int* count,
-    cudnnConvolutionBwdDataAlgoPerf_t* found) {
-  return dlaunch::cuda_on_host::find(Shapes(*dx, *weights, *dy, *convolution), most, count, found);
-}
-
-cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(
-    cudnnHandle_t /*handle*/, cudnnTensorDescriptor_t x, cudnnTensorDescriptor_t dy,
-    cudnnConvolutionDescriptor_t convolution, cudnnFilterDescriptor_t dw, int most, int* count,
-    cudnnConvolutionBwdFilterAlgoPerf_t* found) {
-  return dlaunch::cuda_on_host::find(Shapes(*x, *dw, *dy, *convolution), most, count, found);
-}
-
-cudnnStatus_t cudnnGetConvolutionForwardWorkspaceSize(
-    cudnnHandle_t /*handle*/, cudnnTensorDescriptor_t /*x*/, cudnnFilterDescriptor_t /*weights*/,
-    cudnnConvolutionDescriptor_t /*convolution*/, cudnnTensorDescriptor_t /*y*/,
-    cudnnConvolutionFwdAlgo_t algorithm, std::size_t* bytes) {
-  return dlaunch::cuda_on_host::ask_workspace(algorithm, bytes);
-}
-
-cudnnStatus_t cudnnGetConvolutionBackwardDataWorkspaceSize(
-    cudnnHandle_t /*handle*/, cudnnFilterDescriptor_t /*weights*/, cudnnTensorDescriptor_t /*dy*/,
-    cudnnConvolutionDescriptor_t /*convolution*/, cudnnTensorDescriptor_t /*dx*/,
-    cudnnConvolutionBwdDataAlgo_t algorithm, std::size_t* bytes) {
-  return dlaunch::cuda_on_host::ask_workspace(algorithm, bytes);
-}
-
-cudnnStatus_t cudnnGetConvolutionBackwardFilterWorkspaceSize(
-    cudnnHandle_t /*handle*/, cudnnTensorDescriptor_t /*x*/, cudnnTensorDescriptor_t /*dy*/,
-    cudnnConvolutionDescriptor_t /*convolution*/, cudnnFilterDescriptor_t /*dw*/,
-    cudnnConvolutionBwdFilterAlgo_t algorithm, std::size_t* bytes) {
-  return dlaunch::cuda_on_host::ask_workspace(algorithm, bytes);
-}
-
-cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle, const void* alpha,
-                                      cudnnTensorDescriptor_t x_shape, const void* x,
-                                      cudnnFilterDescriptor_t weights_shape, const void* weights,
-                                      cudnnConvolutionDescriptor_t convolution,
-                                      cudnnConvolutionFwdAlgo_t algorithm, void* workspace,
-                                      std::size_t workspace_bytes, const void* beta,
-                                      cudnnTensorDescriptor_t y_shape, void* y) {
-  using namespace dlaunch::cuda_on_host;  // NOLINT(google-build-using-namespace)
-  if (*static_cast<const float*>(beta) != 0) return CUDNN_STATUS_NOT_SUPPORTED;
-  const Shapes shapes(*x_shape, *weights_shape, *y_shape, *convolution);
-  return run(handle, shapes, algorithm, alpha, workspace, workspace_bytes, [=, cpu = handle->cpu] {
-    const auto wide_x = widened(x, shapes.dtype, shapes.inputs());
-    const auto wide_weights = widened(weights, shapes.dtype, shapes.weights());
-    std::vector<float> wide_y(shapes.outputs());
-    std::unique_ptr<dlaunch::nn::DerivedData> derived;
-    cpu->conv2d(shapes.geometry, {wide_x.data(), dlaunch::DType::kF32},
-                {wide_weights.data(), 0, &derived}, nullptr, {wide_y.data(), dlaunch::DType::kF32});
-    narrow(wide_y, y, shapes.dtype);
+cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor) {
+  return status_of([&] {
+    CudnnObject& object = *object_of(descriptor);
+    require(!object.finalised(), "a descriptor is finalised twice");
+    object.require_all();
+    check_whole(object);
+    object.finalise();
   });
 }
 
-cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t handle, const void* alpha,
-                                           cudnnFilterDescriptor_t weights_shape,
-                                           const void* weights, cudnnTensorDescriptor_t dy_shape,
-                                           const void* dy, cudnnConvolutionDescriptor_t convolution,
-                                           cudnnConvolutionBwdDataAlgo_t algorithm, void* workspace,
-                                           std::size_t workspace_bytes, const void* beta,
-                                           cudnnTensorDescriptor_t dx_shape, void* dx) {
-  using namespace dlaunch::cuda_on_host;  // NOLINT(google-build-using-namespace)
-  if (*static_cast<const float*>(beta) != 0) return CUDNN_STATUS_NOT_SUPPORTED;
-  const Shapes shapes(*dx_shape, *weights_shape, *dy_shape, *convolution);
-  return run(handle, shapes, algorithm, alpha, workspace, workspace_bytes, [=, cpu = handle->cpu] {
-    const auto wide_dy = widened(dy, shapes.dtype, shapes.outputs());
-    const auto wide_weights = widened(weights, shapes.dtype, shapes.weights());
-    std::vector<float> wide_dx(shapes.inputs());
-    std::unique_ptr<dlaunch::nn::DerivedData> derived;
-    cpu->conv2d_backward_data(shapes.geometry, {wide_dy.data(), dlaunch::DType::kF32},
-                              {wide_weights.data(), 0, &derived},
-                              {wide_dx.data(), dlaunch::DType::kF32});
-    narrow(wide_dx, dx, shapes.dtype);
+cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor,
+                                       cudnnBackendAttributeName_t name,
+                                       cudnnBackendAttributeType_t type, std::int64_t count,
+                                       const void* elements) {
+  return status_of([&] { object_of(descriptor)->set(name, type, count, elements); });
+}
+
+cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t descriptor,
+                                       cudnnBackendAttributeName_t name,
+                                       cudnnBackendAttributeType_t type, std::int64_t most,
+                                       std::int64_t* count, void* elements) {
+  return status_of([&] {
+    require(most == 0 || elements != nullptr, "no place for elements");
+    *count = get(*object_of(descriptor), name, type, most, elements);
   });
 }
 
-cudnnStatus_t cudnnConvolutionBackwardFilter(
-    cudnnHandle_t handle, const void* alpha, cudnnTensorDescriptor_t x_shape, const void* x,
-    cudnnTensorDescriptor_t dy_shape, const void* dy, cudnnConvolutionDescriptor_t convolution,
-    cudnnConvolutionBwdFilterAlgo_t algorithm, void* workspace, std::size_t workspace_bytes,
-    const void* beta, cudnnFilterDescriptor_t dw_shape, void* dw) {
-  using namespace dlaunch::cuda_on_host;  // NOLINT(google-build-using-namespace)
-  const float kept = *static_cast<const float*>(beta);
-  if (kept != 0 && kept != 1) return CUDNN_STATUS_NOT_SUPPORTED;
-  const Shapes shapes(*x_shape, *dw_shape, *dy_shape, *convolution);
-  return run(handle, shapes, algorithm, alpha, workspace, workspace_bytes, [=, cpu = handle->cpu] {
-    const auto wide_x = widened(x, shapes.dtype, shapes.inputs());
-    const auto wide_dy = widened(dy, shapes.dtype, shapes.outputs());
-    auto wide_dw = kept == 0 ? std::vector<float>(shapes.weights())
-                             : widened(dw, shapes.dtype, shapes.weights());
-    cpu->conv2d_backward_weights(shapes.geometry, {wide_x.data(), dlaunch::DType::kF32},
-                                 {wide_dy.data(), dlaunch::DType::kF32}, wide_dw.data(), nullptr);
-    narrow(wide_dw, dw, shapes.dtype);
+cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan,
+                                  cudnnBackendDescriptor_t variant_pack) {
+  return status_of([&] {
+    execute(handle, finalised(plan, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR),
+            finalised(variant_pack, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR));
   });
 }
 

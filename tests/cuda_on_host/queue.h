@@ -4,6 +4,7 @@
 // Used by one thread.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -25,6 +26,13 @@ class Queue {
   /// Does everything. cudaErrorLaunchFailure if a kernel has a fault; the rest is dropped then.
   cudaError_t drain();
 
+  /// The device's time: the host's, and what work has pretended to take.
+  std::chrono::steady_clock::time_point now() const {
+    return std::chrono::steady_clock::now() + pretended_;
+  }
+  /// For work that is to look slow.
+  void pass_time(std::chrono::steady_clock::duration time) { pretended_ += time; }
+
   bool capturing() const { return captured_stream_ != nullptr; }
   void begin_capture(cudaStream_t stream);
   std::vector<Work> end_capture();
@@ -37,6 +45,7 @@ class Queue {
   std::vector<Work> captured_;
   cudaStream_t captured_stream_ = nullptr;
   std::string fault_;
+  std::chrono::steady_clock::duration pretended_{};
 };
 
 /// The device's.

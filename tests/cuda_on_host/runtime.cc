@@ -165,7 +165,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  queue().add(stream, [time = event->time] { *time = std::chrono::steady_clock::now(); });
+  queue().add(stream, [time = event->time] { *time = queue().now(); });
   return cudaSuccess;
 }
 

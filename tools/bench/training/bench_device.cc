@@ -21,7 +21,7 @@ BenchDevice::BenchDevice(std::unique_ptr<Communicator> host, BenchDeviceKind kin
     throw ConfigError("--device cuda: " + why);
   const int rank = read_job_environment().value_or_throw().local_rank;
   auto backend = nn::make_cuda_backend({.device = rank % nn::cuda_devices()});
-  timer_ = nn::make_device_timer(*backend);
+  timer_ = nn::make_device_timer(backend->stream());
   world_ = make_cuda_communicator(std::move(world_), backend->device(), backend->stream())
                .value_or_throw();
   backend_ = std::move(backend);

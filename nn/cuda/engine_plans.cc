@@ -1,0 +1,123 @@
+#include "nn/cuda/engine_plans.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "nn/cuda/check.h"
+
+namespace dlaunch::nn::cuda {
+namespace {
+
+constexpr std::int64_t kVeryMuch = std::int64_t{1} << 30;
+
+// The second asks longer, the third knows what works at all.
+constexpr std::array kModes{CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B, CUDNN_HEUR_MODE_FALLBACK};
+
+std::vector<CudnnDescriptor> ask_heuristics(const CudnnDescriptor& graph,
+                                            cudnnBackendHeurMode_t mode) {
+  CudnnDescriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+  heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
+  heuristics.set(CUDNN_ATTR_ENGINEHEUR_MODE, mode);
+  heuristics.finalize();
+  return heuristics.descriptors(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+}
+
+template <typename Note>
+bool has_note(const std::vector<Note>& notes, Note note) {
+  return std::find(notes.begin(), notes.end(), note) != notes.end();
+}
+
+bool keeps_promises(const CudnnDescriptor& engine, bool tensor_cores) {
+  const auto notes = engine.values<cudnnBackendNumericalNote_t>(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
+                                                                CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
+  return !has_note(notes, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) &&
+         !has_note(notes, CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION) &&
+         !has_note(notes, CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS) &&
+         (tensor_cores || !has_note(notes, CUDNN_NUMERICAL_NOTE_TENSOR_CORE));
+}
+
+bool is_compiled_first(const CudnnDescriptor& engine) {
+  return has_note(engine.values<cudnnBackendBehaviorNote_t>(CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE,
+                                                            CUDNN_BEHAVIOR_NOTE_TYPE_COUNT),
+                  CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION);
+}
+
+// A mode or an engine that fails, for whatever reason, is passed over: another may do.
+class Search {
+ public:
+  Search(cudnnHandle_t handle, const CudnnDescriptor& graph, bool tensor_cores)
+      : handle_(handle), graph_(graph), tensor_cores_(tensor_cores) {}
+
+  /// Those of the first mode that has any.
+  std::vector<EnginePlan> find(bool costly, std::size_t most) {
+    std::vector<EnginePlan> found;
+    for (const cudnnBackendHeurMode_t mode : kModes) {
+      for (const CudnnDescriptor& config : ask(mode)) {
+        if (found.size() == most) break;
+        if (auto plan = try_engine(config, costly)) found.push_back(*std::move(plan));
+      }
+      if (!found.empty()) break;
+    }
+    return found;
+  }
+
+  /// What the last failure was; empty if there was none.
+  const std::string& failure() const { return failure_; }
+
+ private:
+  std::vector<CudnnDescriptor> ask(cudnnBackendHeurMode_t mode) {
+    try {
+      return ask_heuristics(graph_, mode);
+    } catch (const CudnnError& error) {
+      failure_ = error.what();
+      return {};
+    }
+  }
+
+  std::optional<EnginePlan> try_engine(const CudnnDescriptor& config, bool costly) {
+    try {
+      return make_plan(config, costly);
+    } catch (const CudnnError& error) {
+      failure_ = error.what();
+      return {};
+    }
+  }
+
+  std::optional<EnginePlan> make_plan(const CudnnDescriptor& config, bool costly) const {
+    const CudnnDescriptor engine =
+        config.descriptor(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+    if (!keeps_promises(engine, tensor_cores_)) return {};
+    const bool compiled_first = is_compiled_first(engine);
+    if (compiled_first && !costly) return {};
+    CudnnDescriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle_);
+    plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
+    plan.finalize();
+    const std::int64_t workspace = plan.number(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE);
+    if ((compiled_first || workspace > kVeryMuch) != costly) return {};
+    return EnginePlan{std::move(plan), engine.number(CUDNN_ATTR_ENGINE_GLOBAL_INDEX), workspace};
+  }
+
+  cudnnHandle_t handle_;
+  const CudnnDescriptor& graph_;
+  const bool tensor_cores_;
+  std::string failure_;
+};
+
+}  // namespace
+
+std::vector<EnginePlan> find_engines(cudnnHandle_t handle, const CudnnDescriptor& graph,
+                                     bool tensor_cores, std::size_t most) {
+  Search search(handle, graph, tensor_cores);
+  std::vector<EnginePlan> found = search.find(false, most);
+  if (found.empty()) found = search.find(true, 1);
+  if (!found.empty()) return found;
+  std::string text = "cuDNN has no engine that gives the same bits every time";
+  if (!search.failure().empty()) text += "; the last failure: " + search.failure();
+  throw CudnnError(CUDNN_STATUS_NOT_SUPPORTED, text);
+}
+
+}  // namespace dlaunch::nn::cuda

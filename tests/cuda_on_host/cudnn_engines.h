@@ -1,0 +1,55 @@
+// The engines of cuDNN's stand-in, which all compute the same, but say different things about
+// themselves. Those that must not be taken come first; if one is, it fails. Tests see which have
+// run, and say which one is slow.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "tests/cuda_on_host/cudnn_convolution.h"
+
+namespace dlaunch::cuda_on_host {
+
+/// Their numbers, in the order in which the heuristics name them.
+enum EngineNumber : std::int64_t {
+  kNonDeterministic,
+  kReducedSums,
+  kConvertsOperands,
+  kCompiled,     // at run time
+  kRefuses,      // when its plan is finalised
+  kTensorCores,  // the first one that is to be taken for halves and TF32
+  kLarge,        // workspace
+  kPlain,        // the first one that is to be taken for f32
+  kOtherPlain,
+  kFallback,  // only by the mode of this name, and only where the others have nothing
+};
+
+// Most geometries have all engines but the last. These strides and heights of kernels do not.
+constexpr std::int64_t kStrideOfFallback = 3;
+constexpr std::int64_t kHeightOfCompiled = 5;  // of what may be taken, only that
+constexpr std::int64_t kHeightOfLarge = 6;     // likewise in f32
+constexpr std::int64_t kHeightOfNone = 8;
+
+struct HostEngine {
+  EngineNumber number;
+  std::vector<cudnnBackendNumericalNote_t> numerical_notes;
+  std::vector<cudnnBackendBehaviorNote_t> behavior_notes;
+  std::size_t workspace;
+
+  bool may_be_taken() const { return number >= kCompiled; }
+};
+
+/// Throws Refusal if there is none in this mode.
+std::vector<const HostEngine*> engines_for(const HostConvolution& convolution,
+                                           cudnnBackendHeurMode_t mode);
+
+/// What tests see and say.
+struct EngineControl {
+  std::vector<EngineNumber> planned;   // in order; compiled, if they have to be
+  std::vector<EngineNumber> executed;  // in order
+  std::int64_t slow = -1;              // the engine that takes a second of the device's time
+};
+EngineControl& engine_control();
+
+}  // namespace dlaunch::cuda_on_host
