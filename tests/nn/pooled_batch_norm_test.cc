@@ -62,7 +62,8 @@ class PooledBatchNormShapes : public PooledBatchNorm,
 INSTANTIATE_TEST_SUITE_P(Shapes, PooledBatchNormShapes, testing::ValuesIn(kCases));
 
 TEST_P(PooledBatchNormShapes, EqualsPoolingAndNormalisationInDouble) {
-  const auto& [shape, pool] = GetParam();
+  const Shape& shape = GetParam().x;
+  const Pool2dOptions& pool = GetParam().pool;
   BatchNorm layer(*backend_, shape[-1], {.pool = pool});
   BatchNormReference norm{.channels = static_cast<std::size_t>(shape[-1])};
   give_values(layer, norm);

@@ -60,7 +60,9 @@ Array unpooled(const Array& x, const Array& y, const std::vector<double>& dy, st
 class PooledSyncBatchNorm : public ::testing::TestWithParam<PooledSplit> {};
 
 TEST_P(PooledSyncBatchNorm, EqualsPoolingAndNormalisingTheWholeBatch) {
-  const auto& [samples, image, pool] = GetParam();
+  const std::vector<std::int64_t>& samples = GetParam().samples;
+  const Shape& image = GetParam().image;
+  const Pool2dOptions& pool = GetParam().pool;
   const std::int64_t all = std::accumulate(samples.begin(), samples.end(), std::int64_t{0});
   run_on_ranks(static_cast<int>(samples.size()), [&](Communicator& world) {
     const auto backend = make_cpu_backend();
