@@ -5,7 +5,8 @@
 // channels innermost: [N, C] features, or an NHWC batch of images with rows = N H W. There may be
 // no rows at all, and any number of channels. gamma and beta are null for a layer without affine.
 //
-// What follows a normalisation in most networks is fused into it: adding a residual, and ReLU.
+// What follows a normalisation in most networks is fused into it: adding a residual, and ReLU. So
+// is max-pooling before it, on devices that can (PooledNormKernels).
 //
 // `statistics` is 1 + 2 C doubles that stay on the device and are filled in two steps:
 //   packed    n, then A per channel, then Q per channel (nn/core/batch_statistics.h). They add up
@@ -34,6 +35,24 @@ struct NormEpilogue {
 struct RunningStatistics {
   float* mean = nullptr;
   float* variance = nullptr;
+};
+
+/// What a device may have besides: max-pooling in the same passes as the normalisation of its
+/// result. `x` is the pooling's result here, `pool` says of what shape.
+class PooledNormKernels {
+ public:
+  virtual ~PooledNormKernels() = default;
+
+  /// Makes x and `argmax` (null: not wanted) of `input`, as Backend::max_pool2d, and the packed
+  /// statistics of x.
+  virtual void pool_and_sum(const PoolGeometry& pool, ConstArrayRef input, ArrayRef x,
+                            std::uint8_t* argmax, double* statistics) = 0;
+
+  /// The gradient of the pooling's input: NormKernels::backward_data, and what
+  /// Backend::max_pool2d_backward makes of that.
+  virtual void backward_data(const PoolGeometry& pool, ConstArrayRef dy, ConstArrayRef x,
+                             const std::uint8_t* argmax, const double* statistics,
+                             const float* gamma, const double* sums, ArrayRef dinput) = 0;
 };
 
 class NormKernels {
@@ -80,6 +99,9 @@ class NormKernels {
   virtual void backward_data(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
                              const double* statistics, const float* gamma, const double* sums,
                              ArrayRef dx) = 0;
+
+  /// Null if the device has none for these windows: then pooling is a kernel of its own.
+  virtual PooledNormKernels* pooled(const PoolGeometry& /*pool*/) { return nullptr; }
 };
 
 }  // namespace dlaunch::nn

@@ -5,13 +5,52 @@
 #include "nn/core/batch_statistics.h"
 #include "nn/core/norm_coefficients.h"
 #include "nn/cuda/kernel_groups.h"
+#include "nn/cuda/max_pool.cuh"
 #include "nn/cuda/norm_rows.h"
 #include "nn/cuda/row_sums.cuh"
 
 namespace dlaunch::nn::cuda {
 namespace {
 
+// Rows that are there.
 template <typename T>
+struct StoredRows {
+  const T* x;
+
+  template <int kWidth>
+  __device__ void peek(const RowPack& at, float (&values)[kWidth]) const {
+    load_pack(x + at.offset, values);
+  }
+  template <int kWidth>
+  __device__ void take(const RowPack& at, float (&values)[kWidth]) const {
+    peek(at, values);
+  }
+};
+
+// Rows that max-pooling makes, and stores when they are taken.
+template <int kKernel, typename T>
+struct PooledRows {
+  PoolGeometry pool;
+  std::int64_t out_height, out_width;
+  const T* input;
+  T* x;
+  std::uint8_t* argmax;
+
+  template <int kWidth>
+  __device__ Places<kWidth> peek(const RowPack& at, float (&values)[kWidth]) const {
+    const Pixel pixel = pixel_at(at.row, out_height, out_width);
+    const std::int64_t image = pixel.image * pool.height * pool.width * pool.channels;
+    return max_of_window<kKernel>(pool, pixel, input + image + at.channel, values);
+  }
+  template <int kWidth>
+  __device__ void take(const RowPack& at, float (&values)[kWidth]) const {
+    const Places<kWidth> places = peek(at, values);
+    store_pack(x + at.offset, values);
+    store_places(places, argmax, at.offset);
+  }
+};
+
+template <typename Rows>
 struct MomentTerms {
   static constexpr int kSums = 2;
   template <int kWidth>
@@ -19,19 +58,19 @@ struct MomentTerms {
     float shift[kWidth];
   };
 
-  const T* x;
+  Rows rows;
 
   template <int kWidth>
-  __device__ State<kWidth> begin(std::int64_t /*channel*/, std::int64_t offset) const {
-    State<kWidth> state;
-    load_pack(x + offset, state.shift);
+  __device__ State<kWidth> begin(const RowPack& at) const {
+    State<kWidth> state{};
+    rows.peek(at, state.shift);
     return state;
   }
   template <int kWidth>
-  __device__ void add(std::int64_t offset, const State<kWidth>& state,
+  __device__ void add(const RowPack& at, const State<kWidth>& state,
                       float (&sums)[kSums][kWidth]) const {
-    float values[kWidth];
-    load_pack(x + offset, values);
+    float values[kWidth] = {};
+    rows.take(at, values);
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) {
       const float d = values[k] - state.shift[k];
@@ -69,25 +108,25 @@ struct GradientTerms {
   const double* inv_stds;
 
   template <int kWidth>
-  __device__ State<kWidth> begin(std::int64_t channel, std::int64_t /*offset*/) const {
+  __device__ State<kWidth> begin(const RowPack& at) const {
     State<kWidth> state;
 #pragma unroll
-    for (int k = 0; k < kWidth; ++k) state.shift[k] = split(means[channel + k]).shift;
+    for (int k = 0; k < kWidth; ++k) state.shift[k] = split(means[at.channel + k]).shift;
     return state;
   }
   template <int kWidth>
-  __device__ void add(std::int64_t offset, const State<kWidth>& state,
+  __device__ void add(const RowPack& at, const State<kWidth>& state,
                       float (&sums)[kSums][kWidth]) const {
     float gradients[kWidth];
     float values[kWidth];
-    load_pack(dy + offset, gradients);
-    load_pack(x + offset, values);
+    load_pack(dy + at.offset, gradients);
+    load_pack(x + at.offset, values);
     if constexpr (kMasked) {
       float outputs[kWidth];
-      load_pack(y + offset, outputs);
+      load_pack(y + at.offset, outputs);
 #pragma unroll
       for (int k = 0; k < kWidth; ++k) gradients[k] = outputs[k] > 0.0F ? gradients[k] : 0.0F;
-      store_pack(masked + offset, gradients);
+      store_pack(masked + at.offset, gradients);
     }
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) {
@@ -152,15 +191,66 @@ __global__ void accumulate_affine(std::int64_t channels, const double* sums, flo
   }
 }
 
+// Windows beside each other, so that a pixel is in one of them or, at the border, in none.
+bool has_pooled_kernels(const PoolGeometry& pool) {
+  return pool.pad == 0 && pool.stride == pool.kernel && (pool.kernel == 2 || pool.kernel == 3);
+}
+
+template <typename T, typename Terms, typename Write, typename... Memory>
+void start_sums(Device& device, const char* name, NormExtent extent, const Terms& terms,
+                const Write& write, const Memory*... memory) {
+  if (packs_fit<T>(extent.channels, memory...)) {
+    start_row_sums<kPackOf<T>>(device, name, extent.rows, extent.channels, terms, write);
+  } else {
+    start_row_sums<1>(device, name, extent.rows, extent.channels, terms, write);
+  }
+}
+
+class CudaPooledNorm final : public PooledNormKernels {
+ public:
+  explicit CudaPooledNorm(Device& device) : device_(device) {}
+
+  void pool_and_sum(const PoolGeometry& pool, ConstArrayRef input, ArrayRef x, std::uint8_t* argmax,
+                    double* statistics) override {
+    visit_activation(x.dtype, [&]<typename T>() {
+      if (pool.kernel == 2) {
+        start<2>(pool, as<T>(input), as<T>(x), argmax, statistics);
+      } else {
+        start<3>(pool, as<T>(input), as<T>(x), argmax, statistics);
+      }
+    });
+  }
+
+  void backward_data(const PoolGeometry& pool, ConstArrayRef dy, ConstArrayRef x,
+                     const std::uint8_t* argmax, const double* statistics, const float* gamma,
+                     const double* sums, ArrayRef dinput) override {
+    pooled_normalise_backward(device_, pool, dy, x, argmax, statistics, gamma, sums, dinput);
+  }
+
+ private:
+  template <int kKernel, typename T>
+  void start(const PoolGeometry& pool, const T* input, T* x, std::uint8_t* argmax,
+             double* statistics) {
+    const PooledRows<kKernel, T> rows{pool, pool.out_height(), pool.out_width(), input, x, argmax};
+    const NormExtent extent{pool.n * rows.out_height * rows.out_width, pool.channels};
+    const MomentTerms<PooledRows<kKernel, T>> terms{rows};
+    const StoreStatistics write{static_cast<double>(extent.rows), statistics};
+    start_sums<T>(device_, "max_pool2d and batch statistics", extent, terms, write, input, x,
+                  argmax);
+  }
+
+  Device& device_;
+};
+
 class CudaNormKernels final : public NormKernels {
  public:
-  explicit CudaNormKernels(Device& device) : device_(device) {}
+  explicit CudaNormKernels(Device& device) : device_(device), pooled_(device) {}
 
   void batch_statistics(NormExtent extent, ConstArrayRef x, double* statistics) override {
     visit_activation(x.dtype, [&]<typename T>() {
-      const MomentTerms<T> terms{as<T>(x)};
+      const MomentTerms<StoredRows<T>> terms{{as<T>(x)}};
       const StoreStatistics write{static_cast<double>(extent.rows), statistics};
-      start<T>("batch statistics", extent, terms, write, terms.x);
+      start_sums<T>(device_, "batch statistics", extent, terms, write, as<T>(x));
     });
   }
 
@@ -187,7 +277,8 @@ class CudaNormKernels final : public NormKernels {
     visit_activation(x.dtype, [&]<typename T>() {
       const GradientTerms<T, false> terms{
           as<T>(dy), as<T>(x), nullptr, nullptr, statistics + 1, statistics + 1 + extent.channels};
-      start<T>("batch norm backward sums", extent, terms, StoreSum{sums}, terms.dy, terms.x);
+      start_sums<T>(device_, "batch norm backward sums", extent, terms, StoreSum{sums}, terms.dy,
+                    terms.x);
     });
   }
 
@@ -197,8 +288,8 @@ class CudaNormKernels final : public NormKernels {
       const GradientTerms<T, true> terms{as<T>(dy),      as<T>(x),
                                          as<T>(y),       as<T>(masked),
                                          statistics + 1, statistics + 1 + extent.channels};
-      start<T>("batch norm backward sums", extent, terms, StoreSum{sums}, terms.dy, terms.x,
-               terms.y, terms.masked);
+      start_sums<T>(device_, "batch norm backward sums", extent, terms, StoreSum{sums}, terms.dy,
+                    terms.x, terms.y, terms.masked);
     });
   }
 
@@ -214,18 +305,13 @@ class CudaNormKernels final : public NormKernels {
     normalise_backward(device_, extent, dy, x, statistics, gamma, sums, dx);
   }
 
- private:
-  template <typename T, typename Terms, typename Write, typename... Memory>
-  void start(const char* name, NormExtent extent, const Terms& terms, const Write& write,
-             const Memory*... memory) {
-    if (packs_fit<T>(extent.channels, memory...)) {
-      start_row_sums<kPackOf<T>>(device_, name, extent.rows, extent.channels, terms, write);
-    } else {
-      start_row_sums<1>(device_, name, extent.rows, extent.channels, terms, write);
-    }
+  PooledNormKernels* pooled(const PoolGeometry& pool) override {
+    return has_pooled_kernels(pool) ? &pooled_ : nullptr;
   }
 
+ private:
   Device& device_;
+  CudaPooledNorm pooled_;
 };
 
 }  // namespace

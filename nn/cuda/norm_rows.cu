@@ -1,7 +1,7 @@
 #include "nn/cuda/norm_rows.h"
 
 #include "nn/core/norm_coefficients.h"
-#include "nn/cuda/row_tiles.cuh"
+#include "nn/cuda/max_pool.cuh"
 
 namespace dlaunch::nn::cuda {
 namespace {
@@ -52,23 +52,27 @@ __global__ void normalise_rows(NormExtent extent, const T* x, Affine affine, con
   }
 }
 
+// The gradient of what is normalised, of a pack of channels in any row.
 template <int kWidth, typename T>
-__global__ void backward_rows(NormExtent extent, const T* dy, const T* x, Affine affine,
-                              const double* count, const double* sums, T* dx) {
-  const std::int64_t channel = first_channel<kWidth>();
-  if (channel >= extent.channels) return;
+struct InputGradient {
+  const T* dy;
+  const T* x;
   BackwardCoefficients of[kWidth];
+
+  __device__ InputGradient(const T* output_gradient, const T* input, std::int64_t channels,
+                           std::int64_t channel, const Affine& affine, const double* count,
+                           const double* sums)
+      : dy(output_gradient), x(input) {
 #pragma unroll
-  for (int k = 0; k < kWidth; ++k) {
-    const std::int64_t c = channel + k;
-    of[k] = sums == nullptr
-                ? backward_coefficients(affine.means[c], affine.inv_stds[c], affine.gamma_of(c))
-                : backward_coefficients(affine.means[c], affine.inv_stds[c], affine.gamma_of(c),
-                                        *count, sums[c], sums[extent.channels + c]);
+    for (int k = 0; k < kWidth; ++k) {
+      const std::int64_t c = channel + k;
+      of[k] = sums == nullptr
+                  ? backward_coefficients(affine.means[c], affine.inv_stds[c], affine.gamma_of(c))
+                  : backward_coefficients(affine.means[c], affine.inv_stds[c], affine.gamma_of(c),
+                                          *count, sums[c], sums[channels + c]);
+    }
   }
-  for (std::int64_t row = first_row(); row < extent.rows; row += row_step()) {
-    const std::int64_t offset = row * extent.channels + channel;
-    float gradients[kWidth];
+  __device__ void at(std::int64_t offset, float (&gradients)[kWidth]) const {
     float values[kWidth];
     load_pack(dy + offset, gradients);
     load_pack(x + offset, values);
@@ -76,7 +80,67 @@ __global__ void backward_rows(NormExtent extent, const T* dy, const T* x, Affine
     for (int k = 0; k < kWidth; ++k)
       gradients[k] =
           gradients[k] * of[k].scale + (values[k] - of[k].shift) * of[k].slope + of[k].offset;
+  }
+};
+
+template <int kWidth, typename T>
+__global__ void backward_rows(NormExtent extent, const T* dy, const T* x, Affine affine,
+                              const double* count, const double* sums, T* dx) {
+  const std::int64_t channel = first_channel<kWidth>();
+  if (channel >= extent.channels) return;
+  const InputGradient<kWidth, T> gradient(dy, x, extent.channels, channel, affine, count, sums);
+  for (std::int64_t row = first_row(); row < extent.rows; row += row_step()) {
+    const std::int64_t offset = row * extent.channels + channel;
+    float gradients[kWidth];
+    gradient.at(offset, gradients);
     store_pack(dx + offset, gradients);
+  }
+}
+
+// Writes the pixels of a window, of which each channel's winner gets the gradient and the others 0.
+// `dinput` points to the first one's pack, `line` is from a row to the next.
+template <int kKernel, int kWidth, typename T>
+__device__ void write_window(const float (&gradients)[kWidth], const Places<kWidth>& winners,
+                             std::int64_t line, std::int64_t channels, T* dinput) {
+#pragma unroll
+  for (int r = 0; r < kKernel; ++r) {
+#pragma unroll
+    for (int c = 0; c < kKernel; ++c) {
+      float own[kWidth];
+#pragma unroll
+      for (int k = 0; k < kWidth; ++k)
+        own[k] = winners.values[k] == r * kKernel + c ? gradients[k] : 0.0F;
+      store_pack(dinput + r * line + c * channels, own);
+    }
+  }
+}
+
+// Rows are windows. The last ones also write what is left of the image, which no window has.
+template <int kKernel, int kWidth, typename T>
+__global__ void pooled_backward_rows(PoolGeometry g, std::int64_t out_height,
+                                     std::int64_t out_width, const T* dy, const T* x,
+                                     const std::uint8_t* argmax, Affine affine, const double* count,
+                                     const double* sums, T* dinput) {
+  const std::int64_t channel = first_channel<kWidth>();
+  if (channel >= g.channels) return;
+  const InputGradient<kWidth, T> gradient(dy, x, g.channels, channel, affine, count, sums);
+  const std::int64_t windows = g.n * out_height * out_width;
+  const std::int64_t line = g.width * g.channels;
+  for (std::int64_t window = first_row(); window < windows; window += row_step()) {
+    const std::int64_t offset = window * g.channels + channel;
+    float gradients[kWidth];
+    gradient.at(offset, gradients);
+    const Pixel at = pixel_at(window, out_height, out_width);
+    const std::int64_t top = at.image * g.height + at.row * kKernel;
+    T* const first = dinput + (top * g.width + at.column * kKernel) * g.channels + channel;
+    write_window<kKernel>(gradients, load_places<kWidth>(argmax + offset), line, g.channels, first);
+    const float zeros[kWidth] = {};
+    const std::int64_t rows = at.row + 1 < out_height ? kKernel : g.height - at.row * kKernel;
+    const std::int64_t columns =
+        at.column + 1 < out_width ? kKernel : g.width - at.column * kKernel;
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t c = r < kKernel ? kKernel : 0; c < columns; ++c)
+        store_pack(first + r * line + c * g.channels, zeros);
   }
 }
 
@@ -101,6 +165,17 @@ void start_backward(Device& device, NormExtent extent, const T* dy, const T* x,
   const auto [grid, block] = row_tiles(extent.rows, divide_up(extent.channels, kWidth));
   launch(device, "batch norm backward", backward_rows<kWidth, T>, grid, block, extent, dy, x,
          affine, count, sums, dx);
+}
+
+template <int kKernel, int kWidth, typename T>
+void start_pooled_backward(Device& device, const PoolGeometry& pool, const T* dy, const T* x,
+                           const std::uint8_t* argmax, const Affine& affine, const double* count,
+                           const double* sums, T* dinput) {
+  const std::int64_t height = pool.out_height();
+  const std::int64_t width = pool.out_width();
+  const auto [grid, block] = row_tiles(pool.n * height * width, divide_up(pool.channels, kWidth));
+  launch(device, "batch norm and max_pool2d backward", pooled_backward_rows<kKernel, kWidth, T>,
+         grid, block, pool, height, width, dy, x, argmax, affine, count, sums, dinput);
 }
 
 }  // namespace
@@ -134,6 +209,30 @@ void normalise_backward(Device& device, NormExtent extent, ConstArrayRef dy, Con
       start_backward<kPackOf<T>>(device, extent, gradients, from, affine, statistics, sums, to);
     } else {
       start_backward<1>(device, extent, gradients, from, affine, statistics, sums, to);
+    }
+  });
+}
+
+void pooled_normalise_backward(Device& device, const PoolGeometry& pool, ConstArrayRef dy,
+                               ConstArrayRef x, const std::uint8_t* argmax,
+                               const double* statistics, const float* gamma, const double* sums,
+                               ArrayRef dinput) {
+  if (pool.output().size() == 0) return;
+  const Affine affine{statistics + 1, statistics + 1 + pool.channels, gamma, nullptr};
+  visit_activation(x.dtype, [&]<typename T>() {
+    const auto start = [&]<int kKernel>() {
+      if (packs_fit<T>(pool.channels, as<T>(dy), as<T>(x), argmax, as<T>(dinput))) {
+        start_pooled_backward<kKernel, kPackOf<T>>(device, pool, as<T>(dy), as<T>(x), argmax,
+                                                   affine, statistics, sums, as<T>(dinput));
+      } else {
+        start_pooled_backward<kKernel, 1>(device, pool, as<T>(dy), as<T>(x), argmax, affine,
+                                          statistics, sums, as<T>(dinput));
+      }
+    };
+    if (pool.kernel == 2) {
+      start.template operator()<2>();
+    } else {
+      start.template operator()<3>();
     }
   });
 }

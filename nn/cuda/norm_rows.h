@@ -13,4 +13,10 @@ void normalise_backward(Device& device, NormExtent extent, ConstArrayRef dy, Con
                         const double* statistics, const float* gamma, const double* sums,
                         ArrayRef dx);
 
+/// PooledNormKernels::backward_data. Windows of 2x2 or 3x3, beside each other, no padding.
+void pooled_normalise_backward(Device& device, const PoolGeometry& pool, ConstArrayRef dy,
+                               ConstArrayRef x, const std::uint8_t* argmax,
+                               const double* statistics, const float* gamma, const double* sums,
+                               ArrayRef dinput);
+
 }  // namespace dlaunch::nn::cuda

@@ -1,50 +1,34 @@
 // Pooling of NHWC images: rows are pixels. Backward gathers: each input pixel asks the windows that
 // it lies in, always in the same order, so nothing is cleared and nothing is added at random.
-#include <cmath>
-
 #include "nn/cuda/kernels.h"
-#include "nn/cuda/row_tiles.cuh"
+#include "nn/cuda/max_pool.cuh"
 
 namespace dlaunch::nn::cuda {
 namespace {
 
-struct Pixel {
-  std::int64_t image, row, column;
-};
-
-__device__ Pixel pixel_at(std::int64_t index, std::int64_t height, std::int64_t width) {
-  const std::int64_t line = index / width;
-  return {line / height, line % height, index % width};
-}
-
-template <typename T>
+template <int kWidth, typename T>
 __global__ void max_pool(PoolGeometry g, std::int64_t out_height, std::int64_t out_width,
                          const T* x, T* y, std::uint8_t* argmax) {
-  const std::int64_t channel = first_channel<1>();
+  const std::int64_t channel = first_channel<kWidth>();
   if (channel >= g.channels) return;
   const std::int64_t pixels = g.n * out_height * out_width;
   for (std::int64_t index = first_row(); index < pixels; index += row_step()) {
     const Pixel at = pixel_at(index, out_height, out_width);
-    const std::int64_t top = at.row * g.stride - g.pad;
-    const std::int64_t left = at.column * g.stride - g.pad;
-    float best = -INFINITY;
-    std::int64_t where = -1;
-    for (std::int64_t r = 0; r < g.kernel; ++r) {
-      for (std::int64_t c = 0; c < g.kernel; ++c) {
-        const std::int64_t row = top + r;
-        const std::int64_t column = left + c;
-        if (row < 0 || row >= g.height || column < 0 || column >= g.width) continue;
-        const float value =
-            load(x[((at.image * g.height + row) * g.width + column) * g.channels + channel]);
-        // The first of all if none is larger than minus infinity; a NaN wins.
-        if (where >= 0 && !(value > best) && !isnan(value)) continue;
-        best = value;
-        where = r * g.kernel + c;
-      }
-    }
-    store(y[index * g.channels + channel], best);
-    if (argmax != nullptr) argmax[index * g.channels + channel] = static_cast<std::uint8_t>(where);
+    const T* const image = x + at.image * g.height * g.width * g.channels + channel;
+    float maxima[kWidth] = {};
+    const Places<kWidth> places = max_of_window<0>(g, at, image, maxima);
+    const std::int64_t offset = index * g.channels + channel;
+    store_pack(y + offset, maxima);
+    store_places(places, argmax, offset);
   }
+}
+
+template <int kWidth, typename T>
+void start_max_pool(Device& device, const PoolGeometry& g, const T* x, T* y, std::uint8_t* argmax) {
+  const std::int64_t height = g.out_height();
+  const std::int64_t width = g.out_width();
+  const auto [grid, block] = row_tiles(g.n * height * width, divide_up(g.channels, kWidth));
+  launch(device, "max_pool2d", max_pool<kWidth, T>, grid, block, g, height, width, x, y, argmax);
 }
 
 // The first window, along one axis, that reaches to `position` in the padded image.
@@ -131,13 +115,15 @@ void window(Device& device, const WindowGeometry& geometry, ConstArrayRef x, Arr
 
 void max_pool2d(Device& device, const PoolGeometry& geometry, ConstArrayRef x, ArrayRef y,
                 std::uint8_t* argmax) {
-  const std::int64_t height = geometry.out_height();
-  const std::int64_t width = geometry.out_width();
-  if (geometry.n * height * width * geometry.channels == 0) return;
-  const auto [grid, block] = row_tiles(geometry.n * height * width, geometry.channels);
-  visit_activation(y.dtype, [&, grid = grid, block = block]<typename T>() {
-    launch(device, "max_pool2d", max_pool<T>, grid, block, geometry, height, width, as<T>(x),
-           as<T>(y), argmax);
+  if (geometry.output().size() == 0) return;
+  visit_activation(y.dtype, [&]<typename T>() {
+    const T* from = as<T>(x);
+    T* to = as<T>(y);
+    if (packs_fit<T>(geometry.channels, from, to, argmax)) {
+      start_max_pool<kPackOf<T>>(device, geometry, from, to, argmax);
+    } else {
+      start_max_pool<1>(device, geometry, from, to, argmax);
+    }
   });
 }
 

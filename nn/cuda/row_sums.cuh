@@ -3,8 +3,8 @@
 //
 // What is summed is said by `Terms`, a kernel's argument, which has kSums sums per channel and
 //   template <int kWidth> struct State;                  // what a thread keeps of its channels
-//   State<kWidth> begin<kWidth>(channel, offset)         // offset of the thread's first row's pack
-//   void add(offset, const State&, float (&sums)[kSums][kWidth])
+//   State<kWidth> begin<kWidth>(const RowPack&)          // of the thread's first row
+//   void add(const RowPack&, const State&, float (&sums)[kSums][kWidth])   // once for each row
 //   void finish(channel, count, const State&, double (&sums)[kSums][kWidth])   // of `count` rows
 // The finished sums of all threads add up to the result.
 #pragma once
@@ -17,6 +17,11 @@ constexpr int kRunRows = 64;              // added in float
 constexpr std::int64_t kMostParts = 512;  // of the rows
 constexpr std::int64_t kRowsToSum = 4;    // per thread at least, before there are more parts
 constexpr int kPartThreads = 8;           // that share the parts of a channel in the second kernel
+
+/// A row's pack of channels: the first of them, and where in the array it lies.
+struct RowPack {
+  std::int64_t row, channel, offset;
+};
 
 // The sums of `values` over the block's threads below each other, for kSums sums. All threads of
 // the block take part; those without channels have zeros.
@@ -50,13 +55,14 @@ __global__ void sum_rows(std::int64_t rows, std::int64_t channels, Terms terms, 
   std::int64_t row = first_row();
   if (channel < channels && row < rows) {
     const std::int64_t count = (rows - row + step - 1) / step;
-    const auto state = terms.template begin<kWidth>(channel, row * channels + channel);
+    const auto state =
+        terms.template begin<kWidth>(RowPack{row, channel, row * channels + channel});
     for (std::int64_t done = 0; done < count; done += kRunRows) {
       const std::int64_t here = count - done < kRunRows ? count - done : kRunRows;
       float run[Terms::kSums][kWidth] = {};
 #pragma unroll 4
       for (std::int64_t i = 0; i < here; ++i, row += step)
-        terms.add(row * channels + channel, state, run);
+        terms.add(RowPack{row, channel, row * channels + channel}, state, run);
 #pragma unroll
       for (int s = 0; s < Terms::kSums; ++s)
 #pragma unroll

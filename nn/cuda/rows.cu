@@ -32,14 +32,14 @@ struct Values {
   const T* x;
 
   template <int kWidth>
-  __device__ State<kWidth> begin(std::int64_t /*channel*/, std::int64_t /*offset*/) const {
+  __device__ State<kWidth> begin(const RowPack& /*at*/) const {
     return {};
   }
   template <int kWidth>
-  __device__ void add(std::int64_t offset, const State<kWidth>& /*state*/,
+  __device__ void add(const RowPack& at, const State<kWidth>& /*state*/,
                       float (&sums)[kSums][kWidth]) const {
     float values[kWidth];
-    load_pack(x + offset, values);
+    load_pack(x + at.offset, values);
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) sums[0][k] += values[k];
   }

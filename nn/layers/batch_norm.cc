@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "nn/core/autograd.h"
 #include "nn/core/checks.h"
 #include "nn/core/norm_kernels.h"
+#include "nn/layers/pooling.h"
 
 namespace dlaunch::nn {
 namespace {
@@ -34,11 +36,18 @@ void sum_over(Communicator* group, const Tensor& values, const std::string& labe
   throw_if_error(group->all_reduce(buffer).within(label + " " + direction));
 }
 
-/// What backward must know besides the input.
+void max_pool(const Tensor& input, const PoolGeometry& geometry, const Tensor& x,
+              std::uint8_t* argmax) {
+  input.backend().max_pool2d(geometry, input.read(), x.write(), argmax);
+}
+
+/// What backward must know besides what was normalised.
 struct Saved {
   Tensor statistics;  // finished
   Tensor weight;      // detached; undefined without affine
   Tensor output;      // detached; undefined without ReLU
+  std::optional<PoolGeometry> pool;
+  Tensor argmax;  // of the pooling
   bool of_batch = true;
   Communicator* group = nullptr;
   std::string label;
@@ -65,7 +74,10 @@ class BatchNormFunction : public Function {
     if (saved_.of_batch) sum_over(saved_.group, sums, saved_.label, "backward");
     const Tensor residual_grad = context.needs(3) ? gradient : Tensor();
     Tensor input_grad;
-    if (context.needs(0)) input_grad = input_gradient(extent, std::move(gradient), sums);
+    if (context.needs(0))
+      input_grad = saved_.pool.has_value()
+                       ? gradient_before_pool(*saved_.pool, std::move(gradient), sums)
+                       : gradient_before_norm(extent, std::move(gradient), sums);
     return {input_grad, weight_grad, bias_grad, residual_grad};
   }
 
@@ -93,16 +105,38 @@ class BatchNormFunction : public Function {
     return existing.defined() ? existing : Tensor::zeros(input_.backend(), {input_.shape()[-1]});
   }
 
-  Tensor input_gradient(NormExtent extent, Tensor gradient, const Tensor& sums) const {
+  /// Null where the statistics did not depend on the batch.
+  const double* sums_or_null(const Tensor& sums) const {
+    return saved_.of_batch ? sums.data<const double>() : nullptr;
+  }
+
+  Tensor gradient_before_norm(NormExtent extent, Tensor gradient, const Tensor& sums) const {
     const ConstArrayRef dy = gradient.read();
     Tensor result = gradient.sole_owner() ? std::move(gradient) : empty_like(gradient);
-    input_.backend().norm().backward_data(
-        extent, dy, input_.read(), statistics(), values_or_null(saved_.weight),
-        saved_.of_batch ? sums.data<const double>() : nullptr, result.write());
+    input_.backend().norm().backward_data(extent, dy, input_.read(), statistics(),
+                                          values_or_null(saved_.weight), sums_or_null(sums),
+                                          result.write());
     return result;
   }
 
-  Tensor input_;
+  Tensor gradient_before_pool(const PoolGeometry& pool, Tensor gradient, const Tensor& sums) {
+    Backend& backend = input_.backend();
+    const Shape shape{pool.n, pool.height, pool.width, pool.channels};
+    const auto* argmax = saved_.argmax.data<const std::uint8_t>();
+    if (PooledNormKernels* kernels = backend.norm().pooled(pool)) {
+      Tensor result = Tensor::empty(backend, shape, input_.dtype());
+      kernels->backward_data(pool, gradient.read(), input_.read(), argmax, statistics(),
+                             values_or_null(saved_.weight), sums_or_null(sums), result.write());
+      return result;
+    }
+    gradient = gradient_before_norm(extent_of(input_), std::move(gradient), sums);
+    input_ = Tensor();  // its memory may be the result's
+    Tensor result = Tensor::empty(backend, shape, gradient.dtype());
+    backend.max_pool2d_backward(pool, gradient.read(), argmax, result.write());
+    return result;
+  }
+
+  Tensor input_;  // of the normalisation
   Saved saved_;
 };
 
@@ -128,6 +162,10 @@ BatchNorm::BatchNorm(Backend& backend, std::int64_t channels, BatchNormOptions o
   }
 }
 
+std::uint8_t* BatchNorm::Pooled::argmax_or_null() const {
+  return argmax.defined() ? argmax.data<std::uint8_t>() : nullptr;
+}
+
 // By value: sole_owner() tells whether the input was given away.
 // NOLINTNEXTLINE(performance-unnecessary-value-param)
 Tensor BatchNorm::forward(Tensor input, const Tensor& residual) {
@@ -135,13 +173,17 @@ Tensor BatchNorm::forward(Tensor input, const Tensor& residual) {
   const bool of_batch = is_training() || !options_.track_running_stats;
   // As in PyTorch, evaluation never waits for other ranks.
   Communicator* group = is_training() ? group_ : nullptr;
-  const Tensor statistics = finished_statistics(input, of_batch, group);
-
   const bool recording = is_recording({input, weight_, bias_, residual});
-  const ConstArrayRef x = input.read();
-  Tensor output = !recording && input.sole_owner() ? input.detach() : empty_like(input);
-  input.backend().norm().normalise(
-      extent_of(input), x, statistics.data<const double>(), values_or_null(weight_),
+  std::optional<Pooled> pooled;
+  if (options_.pool.has_value()) pooled = empty_pooled(input, recording);
+  const Tensor statistics = finished_statistics(input, pooled, of_batch, group);
+  if (pooled.has_value() && !recording) input = std::move(pooled->x);  // nobody wants it any more
+
+  const Tensor& x = pooled.has_value() && recording ? pooled->x : input;
+  const ConstArrayRef from = x.read();
+  Tensor output = !recording && x.sole_owner() ? x.detach() : empty_like(x);
+  x.backend().norm().normalise(
+      extent_of(x), from, statistics.data<const double>(), values_or_null(weight_),
       values_or_null(bias_),
       {.residual = residual.defined() ? residual.read() : ConstArrayRef(), .relu = options_.relu},
       output.write());
@@ -149,33 +191,59 @@ Tensor BatchNorm::forward(Tensor input, const Tensor& residual) {
     Saved saved{.statistics = statistics,
                 .weight = weight_.defined() ? weight_.detach() : Tensor(),
                 .output = options_.relu ? output.detach() : Tensor(),
+                .pool = pooled.has_value() ? std::optional(pooled->geometry) : std::nullopt,
+                .argmax = pooled.has_value() ? pooled->argmax : Tensor(),
                 .of_batch = of_batch,
                 .group = group,
                 .label = label_};
     record(output, {input, weight_, bias_, residual},
-           std::make_unique<BatchNormFunction>(input.detach(), std::move(saved)));
+           std::make_unique<BatchNormFunction>(x.detach(), std::move(saved)));
   }
   return output;
 }
 
 void BatchNorm::check(const Tensor& input, const Tensor& residual) const {
-  (void)output_shape(input.shape());
+  const Shape output = output_shape(input.shape());
   require_activation(label_, input);
   if (!residual.defined()) return;
-  require_same_shape(label_, input, residual);
+  if (residual.shape() != output)
+    throw Error(label_ + ": residual " + residual.shape().to_string() + " for a result " +
+                output.to_string());
   require_same_dtype(label_, input, residual);
 }
 
-Tensor BatchNorm::finished_statistics(const Tensor& input, bool of_batch, Communicator* group) {
+BatchNorm::Pooled BatchNorm::empty_pooled(const Tensor& input, bool recording) const {
+  const PoolGeometry geometry = max_pool2d_geometry(input.shape(), *options_.pool);
+  Backend& backend = input.backend();
+  return {.geometry = geometry,
+          .x = Tensor::empty(backend, geometry.output(), input.dtype()),
+          .argmax = recording ? Tensor::empty(backend, geometry.output(), DType::kU8) : Tensor()};
+}
+
+void BatchNorm::batch_statistics(const Tensor& input, const std::optional<Pooled>& pooled,
+                                 double* statistics) {
+  NormKernels& norm = input.backend().norm();
+  if (!pooled.has_value()) return norm.batch_statistics(extent_of(input), input.read(), statistics);
+  const Tensor& x = pooled->x;
+  if (PooledNormKernels* kernels = norm.pooled(pooled->geometry))
+    return kernels->pool_and_sum(pooled->geometry, input.read(), x.write(),
+                                 pooled->argmax_or_null(), statistics);
+  max_pool(input, pooled->geometry, x, pooled->argmax_or_null());
+  norm.batch_statistics(extent_of(x), x.read(), statistics);
+}
+
+Tensor BatchNorm::finished_statistics(const Tensor& input, const std::optional<Pooled>& pooled,
+                                      bool of_batch, Communicator* group) {
   Backend& backend = input.backend();
   Tensor statistics = Tensor::empty(backend, {2 * channels_ + 1}, DType::kF64);
   if (!of_batch) {
+    if (pooled.has_value()) max_pool(input, pooled->geometry, pooled->x, pooled->argmax_or_null());
     backend.norm().statistics_from_running(
         channels_, options_.eps, running_mean_.data<const float>(),
         running_var_.data<const float>(), statistics.data<double>());
     return statistics;
   }
-  backend.norm().batch_statistics(extent_of(input), input.read(), statistics.data<double>());
+  batch_statistics(input, pooled, statistics.data<double>());
   sum_over(group, statistics, label_, "forward");
   RunningStatistics running;
   if (options_.track_running_stats) {
@@ -195,7 +263,8 @@ std::string BatchNorm::kind() const {
          (!options_.affine ? ", no affine"
           : options_.scale ? ""
                            : ", no scale") +
-         (options_.relu ? ", ReLU)" : ")");
+         (options_.relu ? ", ReLU" : "") +
+         (options_.pool.has_value() ? ", after " + MaxPool2d(*options_.pool).kind() : "") + ")";
 }
 
 Shape BatchNorm::output_shape(const Shape& input) const {
@@ -203,7 +272,7 @@ Shape BatchNorm::output_shape(const Shape& input) const {
     throw Error(label_ + ": input " + input.to_string() + " should be [N, " +
                 std::to_string(channels_) + "] or [N, H, W, " + std::to_string(channels_) + "]");
   }
-  return input;
+  return options_.pool.has_value() ? max_pool2d_geometry(input, *options_.pool).output() : input;
 }
 
 }  // namespace dlaunch::nn

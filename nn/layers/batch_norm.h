@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -20,24 +21,27 @@ struct BatchNormOptions {
   bool scale = true;                // if affine: whether there is a "weight"
   bool track_running_stats = true;  // buffers "running_mean" (zeros) and "running_var" (ones)
   bool relu = false;                // the result goes through ReLU, in the same pass
+  // The input goes through max-pooling first, in the same passes where the device can.
+  std::optional<Pool2dOptions> pool = std::nullopt;
 };
 
-/// Input [N, C] or [N, H, W, C]; each channel is brought to mean 0 and (biased) variance 1 over all
-/// other dimensions, then scaled and shifted if affine.
+/// Input [N, C] or [N, H, W, C] (with pooling the latter); each channel is brought to mean 0 and
+/// (biased) variance 1 over all other dimensions, then scaled and shifted if affine.
 ///
 /// In training the batch's own statistics are used, and the running ones follow them (the variance
 /// unbiased). A batch with a single value per channel is an Error; an empty one changes nothing. In
 /// evaluation the running statistics are used; without them, those of the local batch.
 ///
 /// Input and result are f32, bf16 or f16; statistics and parameters are not. For backward it keeps
-/// the input, 2 C + 1 doubles and, with ReLU, the result.
+/// the input, 2 C + 1 doubles and, with ReLU, the result; with pooling, instead of the input, what
+/// pooling made of it and a byte for each of these values.
 class BatchNorm : public Module {
  public:
   BatchNorm(Backend& backend, std::int64_t channels, BatchNormOptions options = {});
 
   Tensor forward(Tensor input) override { return forward(std::move(input), Tensor()); }
-  /// The normalised input plus `residual` (of the same shape and type; undefined: nothing), then
-  /// ReLU if the layer has it.
+  /// The normalised input plus `residual` (of the result's shape and type; undefined: nothing),
+  /// then ReLU if the layer has it.
   Tensor forward(Tensor input, const Tensor& residual);
   using Module::operator();
   Tensor operator()(Tensor input, const Tensor& residual) {
@@ -52,9 +56,24 @@ class BatchNorm : public Module {
             Communicator* group);
 
  private:
+  /// The input after max-pooling.
+  struct Pooled {
+    PoolGeometry geometry;
+    Tensor x;
+    Tensor argmax;  // undefined unless backward needs it
+
+    std::uint8_t* argmax_or_null() const;
+  };
+
   void check(const Tensor& input, const Tensor& residual) const;
-  /// Of the batch, summed over the group, or the running ones; f64 [2 C + 1].
-  Tensor finished_statistics(const Tensor& input, bool of_batch, Communicator* group);
+  Pooled empty_pooled(const Tensor& input, bool recording) const;
+  /// Of the batch, summed over the group, or the running ones; f64 [2 C + 1]. Fills `pooled`, if
+  /// there is pooling.
+  Tensor finished_statistics(const Tensor& input, const std::optional<Pooled>& pooled,
+                             bool of_batch, Communicator* group);
+  /// The local batch's, packed.
+  static void batch_statistics(const Tensor& input, const std::optional<Pooled>& pooled,
+                               double* statistics);
 
   std::int64_t channels_;
   BatchNormOptions options_;

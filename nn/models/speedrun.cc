@@ -15,7 +15,10 @@ namespace dlaunch::nn {
 namespace {
 
 constexpr std::int64_t kStemKernel = 2;
+constexpr Pool2dOptions kPool{.kernel = 2};
 constexpr BatchNormOptions kAirbenchNorm{.eps = 1e-12, .momentum = 0.4, .scale = false};
+constexpr BatchNormOptions kAirbenchPoolNorm{
+    .eps = 1e-12, .momentum = 0.4, .scale = false, .pool = kPool};
 constexpr float kSpeedrunLogits = 1.25F / 9;
 
 /// A group of the CIFAR-100 network.
@@ -66,8 +69,7 @@ void append_conv(Sequential& network, const ModelBuilder& builder, const std::st
 void append_airbench_group(Sequential& network, const ModelBuilder& builder,
                            const std::string& name, std::int64_t in, std::int64_t out) {
   append_conv(network, builder, name + "_conv1", in, out, 3);
-  network.append(name + "_pool", std::make_unique<MaxPool2d>(Pool2dOptions{.kernel = 2}));
-  network.append(name + "_norm1", builder.norm(out, name + "_norm1", kAirbenchNorm));
+  network.append(name + "_norm1", builder.norm(out, name + "_norm1", kAirbenchPoolNorm));
   network.append(name + "_gelu1", std::make_unique<Gelu>());
   append_conv(network, builder, name + "_conv2", out, out, 3);
   network.append(name + "_norm2", builder.norm(out, name + "_norm2", kAirbenchNorm));
@@ -77,8 +79,7 @@ void append_airbench_group(Sequential& network, const ModelBuilder& builder,
 void append_speedrun_group(Sequential& network, const ModelBuilder& builder,
                            const std::string& name, std::int64_t in, const SpeedrunGroup& group) {
   append_conv(network, builder, name + "_conv", in, group.channels, group.kernel);
-  network.append(name + "_pool", std::make_unique<MaxPool2d>(Pool2dOptions{.kernel = 2}));
-  network.append(name + "_norm", builder.norm(group.channels, name + "_norm"));
+  network.append(name + "_norm", builder.norm(group.channels, name + "_norm", {.pool = kPool}));
   network.append(name + "_silu", std::make_unique<Silu>());
   auto pair = std::make_unique<Residual>();
   append_conv(*pair, builder, "conv_a", group.channels, group.middle, group.kernel_a);

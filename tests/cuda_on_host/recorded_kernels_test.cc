@@ -6,10 +6,12 @@
 
 #include <gtest/gtest.h>
 
+#include "nn/core/autograd.h"
 #include "nn/core/error.h"
 #include "nn/core/ops.h"
 #include "nn/core/random.h"
 #include "nn/cuda/cuda_backend.h"
+#include "nn/layers/batch_norm.h"
 
 namespace dlaunch::nn {
 namespace {
@@ -48,6 +50,34 @@ TEST_F(RecordedKernels, GiveTheBitsOfThoseThatRunAtOnce) {
     backend_->fill(y.size(), -1, y.data<float>());
     recording->replay(0);
     EXPECT_EQ(y.host_values<float>(), expected) << "round " << round;
+  }
+}
+
+TEST_F(RecordedKernels, PoolAndNormaliseWithTheBitsOfThoseThatRunAtOnce) {
+  BatchNorm layer(*backend_, 16, {.track_running_stats = false, .pool = {{.kernel = 2}}});
+  const Shape pooled{3, 3, 2, 16};
+  Tensor x = Tensor::zeros(*backend_, {3, 7, 5, 16});
+  x.set_requires_grad(true);
+  x.set_grad(Tensor::zeros(*backend_, x.shape()));
+  const Tensor dy = Tensor::zeros(*backend_, pooled);
+  const Tensor y = Tensor::zeros(*backend_, pooled);
+  const auto work = [&] {
+    backend_->fill(x.size(), 0, x.grad().data<float>());
+    const Tensor output = layer.forward(x);
+    copy(y, output);
+    backward(output, {.gradient = dy});
+  };
+  const auto recording = backend_->record(work);
+  for (int round = 0; round < 3; ++round) {
+    put(x, random_values(static_cast<std::size_t>(x.size())));
+    put(dy, random_values(static_cast<std::size_t>(dy.size())));
+    work();
+    const auto output = y.host_values<float>();
+    const auto gradient = x.grad().host_values<float>();
+    backend_->fill(y.size(), -1, y.data<float>());
+    recording->replay(0);
+    EXPECT_EQ(y.host_values<float>(), output) << "round " << round;
+    EXPECT_EQ(x.grad().host_values<float>(), gradient) << "round " << round;
   }
 }
 

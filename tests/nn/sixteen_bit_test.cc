@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "nn/core/flat_parameters.h"
@@ -170,9 +171,11 @@ TEST_P(SixteenBits, MaxPoolEqualsItsReference) {
 }
 
 TEST_P(SixteenBits, MaxPoolGivesWhatItGivesInF32) {
-  for (const Pool2dOptions& options :
-       {Pool2dOptions{.kernel = 2}, {.kernel = 3, .stride = 2, .padding = 1}}) {
-    Array x({3, 6, 8, 70});  // with equal values in windows
+  constexpr Pool2dOptions kTiles{.kernel = 2};
+  constexpr Pool2dOptions kOverlaps{.kernel = 3, .stride = 2, .padding = 1};
+  for (const auto& [options, channels] :
+       {std::pair{kTiles, 70}, {kOverlaps, 70}, {kOverlaps, 72}}) {
+    Array x({3, 6, 8, channels});  // with equal values in windows
     for (double& value : x.values) value = static_cast<double>(random_() % 64) - 32;
     std::vector<std::vector<float>> results;
     for (const DType dtype : {DType::kF32, type()}) {
