@@ -2,7 +2,7 @@
 
 # The sanitizer build: optimised enough to run everything, with frames and lines for the reports. -g1 holds
 # just those and compiles a third faster than -g.
-set(CMAKE_CXX_FLAGS_SANITIZE "-O1 -g1 -fno-omit-frame-pointer")
+set(CMAKE_CXX_FLAGS_SANITIZE "-Og -g1 -fno-omit-frame-pointer")
 set(CMAKE_EXE_LINKER_FLAGS_SANITIZE "")
 
 find_program(DLAUNCH_CCACHE ccache)
