@@ -2,6 +2,8 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
+
 namespace dlaunch::cuda_on_host {
 
 void* HostPages::allocate(std::size_t bytes) {
@@ -16,6 +18,14 @@ void HostPages::release(void* memory) {
   if (found == sizes_.end()) return;
   munmap(memory, found->second);
   sizes_.erase(found);
+}
+
+bool HostPages::contains(const void* memory) const {
+  const auto* const place = static_cast<const std::byte*>(memory);
+  return std::ranges::any_of(sizes_, [&](const auto& allocation) {
+    const auto* const begin = static_cast<const std::byte*>(allocation.first);
+    return begin <= place && place < begin + allocation.second;
+  });
 }
 
 void HostPages::set_accessible(bool accessible) const {

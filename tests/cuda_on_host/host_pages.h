@@ -14,6 +14,7 @@ class HostPages {
   /// Null if there is no memory.
   void* allocate(std::size_t bytes);
   void release(void* memory);
+  bool contains(const void* memory) const;
   void set_accessible(bool accessible) const;
 
  private:
