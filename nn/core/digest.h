@@ -1,4 +1,4 @@
-// Digest: recognises bytes that have changed. BLAKE2b with 128 bits, from libsodium; about 1 GB/s.
+// Digest: recognises bytes that have changed. BLAKE2b with 128 bits, from libsodium.
 #pragma once
 
 #include <cstddef>

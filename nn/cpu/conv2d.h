@@ -1,11 +1,11 @@
 // Convolutions through oneDNN, in f32 or, with activations in bf16, in bf16 with f32 accumulation.
 // Images stay in plain NHWC, in which oneDNN's direct kernels are as fast as in its blocked layouts
-// on AVX-512 and AMX; weights are reordered into whatever layout oneDNN asks for, once per change
-// of the weights. Primitives are made once per geometry and kept.
+// on AVX-512, and which it asks for itself with AMX; weights are reordered into whatever layout
+// oneDNN asks for, once per change of the weights. Primitives are made once per geometry and kept.
 //
 // On request 3x3 convolutions of stride 1 go by Winograd's algorithm (Lavin & Gray 2015), for less
 // time and with a larger error: in f32 as oneDNN's F(4x4, 3x3), although images are reordered for
-// it, with some three times the error of the direct algorithm; in bf16 as nn/cpu/winograd.h.
+// it; in bf16 as nn/cpu/winograd.h.
 #pragma once
 
 #include <cstddef>

@@ -13,7 +13,7 @@ namespace dlaunch::nn::cpu {
 /// One geometry. Used by one thread at a time.
 class WeightGradientMatmul {
  public:
-  /// Whether this way was measured to be at least 1.3 times as fast as oneDNN's convolution.
+  /// Whether this way is taken: for the geometries in which oneDNN's convolution is slow.
   static bool pays(const Conv2dGeometry& geometry, DType dtype);
 
   WeightGradientMatmul(const dnnl::engine& engine, const Conv2dGeometry& geometry, DType dtype);

@@ -2,7 +2,7 @@
 // has the formulas): 2.25 times fewer multiplications than directly. Tiles are transformed a block
 // at a time, so that what is in between stays in the cache; the products are oneDNN's matrix
 // products, bf16 with f32 accumulation. Transformed tiles and filters are rounded to bf16, which
-// makes the error some twice that of the direct algorithm.
+// adds to the error of the direct algorithm (docs/nn.md).
 //
 // Objects are for one geometry; one thread at a time uses one.
 #pragma once

@@ -1,7 +1,7 @@
 // CostModel: what messages, copies and additions cost, as measured by `dbench tune`.
 //
-// The file is JSON; every key may be left out and then has the value of this header, which was
-// measured on a host of two cores:
+// The file is JSON; every key may be left out and then has the value of this header, which suits a
+// host of two cores:
 //
 //   {"shared_memory":  {"sync_us": 0.2, "turn_us": 0.65},
 //    "memory":         {"copy_gb_per_s": 12, "reduce_gb_per_s": 12},

@@ -2,7 +2,7 @@
 //
 // An ordinary store must first take the cache line away from whoever read it last. Between cores
 // that share a cache this is quick, and the data stay in that cache for the reader; between cores
-// that do not it takes ten times as long as a streaming store past the caches, which needs nothing
+// that do not it takes many times as long as a streaming store past the caches, which needs nothing
 // of the line's old contents. Which of the two it is differs from pair to pair, and on a virtual
 // machine from one minute to the next, so the writer keeps measuring its ordinary copies.
 //
