@@ -40,6 +40,7 @@ Status exec_error(const std::string& path, int error) {
 
 Status check_exec(const std::string& path, const std::vector<std::string>& command) {
   std::vector<char*> arguments;
+  arguments.reserve(command.size() + 1);
   for (const std::string& text : command) arguments.push_back(const_cast<char*>(text.c_str()));
   arguments.push_back(nullptr);
   const pid_t launcher = getpid();

@@ -18,8 +18,8 @@ Schedule constant_schedule(double rate);
 /// rate * gamma^(number of milestones reached). Milestones ascend.
 Schedule multi_step_schedule(double rate, std::vector<double> milestones, double gamma);
 
-/// `rate` up to `begin`, from there half a cosine down to `final_rate` at `end`, `final_rate` beyond
-/// (Loshchilov & Hutter 2017, without restarts).
+/// `rate` up to `begin`, from there half a cosine down to `final_rate` at `end`, `final_rate`
+/// beyond (Loshchilov & Hutter 2017, without restarts).
 Schedule cosine_schedule(double rate, double begin, double end, double final_rate = 0);
 
 struct SchedulePoint {
