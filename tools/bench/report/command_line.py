@@ -117,7 +117,7 @@ def main(description, root, words):
             results.document["machine"] = results.document["machine"] or machine.describe(
                 root, programs, torch_python, torchrun)
             code = measure(results, arguments.sections, setting)
-        # Of what draws, which may have been installed since the measuring.
+        # Of what draws now: it may have been installed since the measuring.
         results.document["machine"]["tools"] = machine.python_packages()
         drawing.update_figures(results, SECTIONS)
         results.save()

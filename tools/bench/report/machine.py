@@ -133,4 +133,4 @@ def describe(root, programs, torch_python, torchrun):
     return {"cpu": cpu(), "memory_gib": memory_gib(), "gpus": gpus(), "distribution": distribution(),
             "kernel": platform.release(), "governor": read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
             or "unknown", "load_average": list(os.getloadavg()), "build": build(programs),
-            "libraries": libraries(root), "peers": peers(torch_python, torchrun), "tools": python_packages()}
+            "libraries": libraries(root), "peers": peers(torch_python, torchrun)}
