@@ -3,10 +3,11 @@
 //
 // A batch is `rows` rows of `channels` activations (f32, bf16 or f16, all of a call the same),
 // channels innermost: [N, C] features, or an NHWC batch of images with rows = N H W. There may be
-// no rows at all, and any number of channels. gamma and beta are null for a layer without affine.
+// no rows at all, and any number of channels.
 //
-// What follows a normalisation in most networks is fused into it: adding a residual, and ReLU. So
-// is max-pooling before it, on devices that can (PooledNormKernels).
+// What follows a normalisation in most networks is fused into it: adding a residual, and an
+// activation function. Backward makes the function's argument z again, from what was normalised,
+// which it reads anyway. So is max-pooling before it, on devices that can (PooledNormKernels).
 //
 // `statistics` is 1 + 2 C doubles that stay on the device and are filled in two steps:
 //   packed    n, then A per channel, then Q per channel (nn/core/batch_statistics.h). They add up
@@ -25,10 +26,20 @@ struct NormExtent {
   std::int64_t channels = 0;
 };
 
-/// What follows the normalisation.
-struct NormEpilogue {
-  ConstArrayRef residual = {};  // added; null: none
-  bool relu = false;            // then, max(0, .)
+/// What follows a normalisation.
+enum class NormActivation : std::uint8_t {
+  kNone,
+  kRelu,
+  kGelu,  // as Activation
+  kSilu,
+};
+
+/// activation(z) of z = gamma (x - mean) / std + beta.
+struct NormFunction {
+  const double* statistics = nullptr;  // finished
+  const float* gamma = nullptr;        // null: ones
+  const float* beta = nullptr;         // null: zeros
+  NormActivation activation = NormActivation::kNone;
 };
 
 /// Running statistics, null where there are none.
@@ -51,8 +62,8 @@ class PooledNormKernels {
   /// The gradient of the pooling's input: NormKernels::backward_data, and what
   /// Backend::max_pool2d_backward makes of that.
   virtual void backward_data(const PoolGeometry& pool, ConstArrayRef dy, ConstArrayRef x,
-                             const std::uint8_t* argmax, const double* statistics,
-                             const float* gamma, const double* sums, ArrayRef dinput) = 0;
+                             const std::uint8_t* argmax, const NormFunction& function,
+                             const double* sums, ArrayRef dinput) = 0;
 };
 
 class NormKernels {
@@ -74,31 +85,30 @@ class NormKernels {
   virtual void statistics_from_running(std::int64_t channels, double eps, const float* running_mean,
                                        const float* running_variance, double* statistics) = 0;
 
-  /// y = gamma (x - mean) / std + beta, and the epilogue. In place, also of the residual.
-  virtual void normalise(NormExtent extent, ConstArrayRef x, const double* statistics,
-                         const float* gamma, const float* beta, const NormEpilogue& epilogue,
-                         ArrayRef y) = 0;
+  /// y = activation(z + residual). A residual (null: none) goes with ReLU or no activation. In
+  /// place, also of the residual.
+  virtual void normalise(NormExtent extent, ConstArrayRef x, const NormFunction& function,
+                         ConstArrayRef residual, ArrayRef y) = 0;
 
-  /// The local batch's sums that backward needs: sum dy (C doubles), then sum dy xhat (C doubles),
-  /// with xhat = (x - mean) / std. They add up over ranks.
+  /// The local batch's sums that backward needs: sum dz (C doubles), then sum dz xhat (C doubles),
+  /// with dz = dy activation'(z) and xhat = (x - mean) / std. They add up over ranks.
   virtual void backward_sums(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
-                             const double* statistics, double* sums) = 0;
+                             const NormFunction& function, double* sums) = 0;
 
-  /// The same behind a ReLU with the output y: of masked = (y > 0 ? dy : 0), which is stored. In
-  /// place (masked == dy).
+  /// The same behind a residual and a ReLU with the output y: of masked = (y > 0 ? dy : 0), which
+  /// is stored. In place (masked == dy).
   virtual void masked_backward_sums(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
                                     ConstArrayRef y, const double* statistics, double* sums,
                                     ArrayRef masked) = 0;
 
-  /// dgamma += sum dy xhat, dbeta += sum dy; either may be null.
+  /// dgamma += sum dz xhat, dbeta += sum dz; either may be null.
   virtual void accumulate_affine_gradients(std::int64_t channels, const double* sums, float* dgamma,
                                            float* dbeta) = 0;
 
-  /// dx = gamma / std (dy - S1 / N - xhat S2 / N), with S1 and S2 the sums over the whole batch, or
+  /// dx = gamma / std (dz - S1 / N - xhat S2 / N), with S1 and S2 the sums over the whole batch, or
   /// null where the statistics did not depend on x. In place (dx == dy).
   virtual void backward_data(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
-                             const double* statistics, const float* gamma, const double* sums,
-                             ArrayRef dx) = 0;
+                             const NormFunction& function, const double* sums, ArrayRef dx) = 0;
 
   /// Null if the device has none for these windows: then pooling is a kernel of its own.
   virtual PooledNormKernels* pooled(const PoolGeometry& /*pool*/) { return nullptr; }

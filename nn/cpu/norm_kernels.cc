@@ -12,6 +12,7 @@
 #include "nn/core/batch_statistics.h"
 #include "nn/core/norm_coefficients.h"
 #include "nn/cpu/activation.h"
+#include "nn/cpu/activation_functions.h"
 #include "nn/cpu/kernel_groups.h"
 #include "nn/cpu/norm_rows.h"
 #include "nn/cpu/parallel.h"
@@ -36,6 +37,21 @@ double factor(const float* gamma, std::size_t channel) {
   return gamma == nullptr ? 1.0 : static_cast<double>(gamma[channel]);
 }
 
+/// Calls function.operator()<A>() with the activation's type.
+template <typename Function>
+void visit_norm_activation(NormActivation activation, const Function& function) {
+  switch (activation) {
+    case NormActivation::kNone:
+      return function.template operator()<cpu::NoActivation>();
+    case NormActivation::kRelu:
+      return function.template operator()<cpu::Relu>();
+    case NormActivation::kGelu:
+      return function.template operator()<cpu::Gelu>();
+    case NormActivation::kSilu:
+      return function.template operator()<cpu::Silu>();
+  }
+}
+
 /// Calls work(first element, row count) for shares of the rows, on several threads if there is much
 /// to do.
 template <typename Work>
@@ -53,31 +69,32 @@ class CpuNormKernels final : public NormKernels {
                          RunningStatistics running, double* statistics) override;
   void statistics_from_running(std::int64_t channels, double eps, const float* running_mean,
                                const float* running_variance, double* statistics) override;
-  void normalise(NormExtent extent, ConstArrayRef x, const double* statistics, const float* gamma,
-                 const float* beta, const NormEpilogue& epilogue, ArrayRef y) override;
-  void backward_sums(NormExtent extent, ConstArrayRef dy, ConstArrayRef x, const double* statistics,
-                     double* sums) override;
+  void normalise(NormExtent extent, ConstArrayRef x, const NormFunction& function,
+                 ConstArrayRef residual, ArrayRef y) override;
+  void backward_sums(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
+                     const NormFunction& function, double* sums) override;
   void masked_backward_sums(NormExtent extent, ConstArrayRef dy, ConstArrayRef x, ConstArrayRef y,
                             const double* statistics, double* sums, ArrayRef masked) override;
   void accumulate_affine_gradients(std::int64_t channels, const double* sums, float* dgamma,
                                    float* dbeta) override;
-  void backward_data(NormExtent extent, ConstArrayRef dy, ConstArrayRef x, const double* statistics,
-                     const float* gamma, const double* sums, ArrayRef dx) override;
+  void backward_data(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
+                     const NormFunction& function, const double* sums, ArrayRef dx) override;
 
  private:
   template <typename AddBlock>
   void sum_rows(NormExtent extent, const AddBlock& add_block);
   template <typename T>
   void find_shift_near_mean(NormExtent extent, const T* x);
-  void split_mean(const double* statistics, std::size_t channels);
+  cpu::NormaliseRows normalise_rows_of(const NormFunction& function, std::size_t channels);
   void finish_backward_sums(std::size_t channels, const double* statistics, double* sums) const;
 
   // Memory of one call, kept so that the next one need not allocate. Per channel:
   std::vector<float> shift_;  // near the mean, or the mean as a float
-  std::vector<double> rest_;  // of the mean, what the float leaves out
-  std::vector<float> scale_;
-  std::vector<float> slope_;
+  std::vector<float> scale_;  // of NormaliseCoefficients
   std::vector<float> offset_;
+  std::vector<float> dz_scale_;  // of BackwardCoefficients
+  std::vector<float> slope_;
+  std::vector<float> dx_offset_;
   std::vector<double> sums_;   // per part: first sums, second sums
   std::vector<float> blocks_;  // the same of the block being summed
 };
@@ -121,15 +138,23 @@ void CpuNormKernels::find_shift_near_mean(NormExtent extent, const T* x) {
   }
 }
 
-/// The means as float, in shift_, and what that leaves out, in rest_.
-void CpuNormKernels::split_mean(const double* statistics, std::size_t channels) {
+/// In shift_, scale_ and offset_.
+cpu::NormaliseRows CpuNormKernels::normalise_rows_of(const NormFunction& function,
+                                                     std::size_t channels) {
+  const double* means = function.statistics + 1;
+  const double* inv_stds = means + channels;
   shift_.resize(channels);
-  rest_.resize(channels);
+  scale_.resize(channels);
+  offset_.resize(channels);
   for (std::size_t c = 0; c < channels; ++c) {
-    const SplitMean mean = split(statistics[1 + c]);
-    shift_[c] = mean.shift;
-    rest_[c] = mean.rest;
+    const NormaliseCoefficients of = normalise_coefficients(
+        means[c], inv_stds[c], factor(function.gamma, c),
+        function.beta == nullptr ? 0.0 : static_cast<double>(function.beta[c]));
+    shift_[c] = of.shift;
+    scale_[c] = of.scale;
+    offset_[c] = of.offset;
   }
+  return {shift_.data(), scale_.data(), offset_.data()};
 }
 
 void CpuNormKernels::batch_statistics(NormExtent extent, ConstArrayRef x, double* statistics) {
@@ -181,58 +206,53 @@ void CpuNormKernels::statistics_from_running(std::int64_t channels, double eps,
   }
 }
 
-void CpuNormKernels::normalise(NormExtent extent, ConstArrayRef x, const double* statistics,
-                               const float* gamma, const float* beta, const NormEpilogue& epilogue,
-                               ArrayRef y) {
-  const auto channels = static_cast<std::size_t>(extent.channels);
-  const double* inv_std = statistics + 1 + channels;
-  shift_.resize(channels);
-  scale_.resize(channels);
-  offset_.resize(channels);
-  for (std::size_t c = 0; c < channels; ++c) {
-    const NormaliseCoefficients of =
-        normalise_coefficients(statistics[1 + c], inv_std[c], factor(gamma, c),
-                               beta == nullptr ? 0.0 : static_cast<double>(beta[c]));
-    shift_[c] = of.shift;
-    scale_[c] = of.scale;
-    offset_[c] = of.offset;
-  }
-  const float floor = epilogue.relu ? 0.0F : -std::numeric_limits<float>::infinity();
+void CpuNormKernels::normalise(NormExtent extent, ConstArrayRef x, const NormFunction& function,
+                               ConstArrayRef residual, ArrayRef y) {
+  const cpu::NormaliseRows rows_of =
+      normalise_rows_of(function, static_cast<std::size_t>(extent.channels));
   cpu::visit_activation(x.dtype, [&]<typename T>() {
     const T* from = as<T>(x);
-    const T* residual = as<T>(epilogue.residual);
+    const T* added = as<T>(residual);
     T* to = as<T>(y);
+    if (added == nullptr) {
+      visit_norm_activation(function.activation, [&]<typename Activation>() {
+        for_rows(extent, [&](std::int64_t start, std::int64_t rows) {
+          cpu::normalise_rows<Activation>(from + start, rows, extent.channels, rows_of, to + start);
+        });
+      });
+      return;
+    }
+    const bool relu = function.activation == NormActivation::kRelu;
+    const float floor = relu ? 0.0F : -std::numeric_limits<float>::infinity();
     for_rows(extent, [&](std::int64_t start, std::int64_t rows) {
-      if (residual == nullptr) {
-        cpu::scale_rows(from + start, rows, extent.channels, shift_.data(), scale_.data(),
-                        offset_.data(), floor, to + start);
-      } else {
-        cpu::scale_and_add_rows(from + start, residual + start, rows, extent.channels,
-                                shift_.data(), scale_.data(), offset_.data(), floor, to + start);
-      }
+      cpu::normalise_and_add_rows(from + start, added + start, rows, extent.channels, rows_of,
+                                  floor, to + start);
     });
   });
 }
 
 void CpuNormKernels::backward_sums(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
-                                   const double* statistics, double* sums) {
+                                   const NormFunction& function, double* sums) {
   const auto channels = static_cast<std::size_t>(extent.channels);
-  split_mean(statistics, channels);
+  const cpu::NormaliseRows rows_of = normalise_rows_of(function, channels);
   cpu::visit_activation(x.dtype, [&]<typename T>() {
-    sum_rows(extent, [&](std::int64_t begin, std::int64_t rows, float* first, float* second) {
-      const std::int64_t start = begin * extent.channels;
-      cpu::add_gradient_rows(as<T>(dy) + start, as<T>(x) + start, rows, extent.channels,
-                             shift_.data(), first, second);
+    visit_norm_activation(function.activation, [&]<typename Activation>() {
+      sum_rows(extent, [&](std::int64_t begin, std::int64_t rows, float* first, float* second) {
+        const std::int64_t start = begin * extent.channels;
+        cpu::add_gradient_rows<Activation>(as<T>(dy) + start, as<T>(x) + start, rows,
+                                           extent.channels, rows_of, first, second);
+      });
     });
   });
-  finish_backward_sums(channels, statistics, sums);
+  finish_backward_sums(channels, function.statistics, sums);
 }
 
 void CpuNormKernels::masked_backward_sums(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
                                           ConstArrayRef y, const double* statistics, double* sums,
                                           ArrayRef masked) {
   const auto channels = static_cast<std::size_t>(extent.channels);
-  split_mean(statistics, channels);
+  shift_.resize(channels);
+  for (std::size_t c = 0; c < channels; ++c) shift_[c] = split(statistics[1 + c]).shift;
   cpu::visit_activation(x.dtype, [&]<typename T>() {
     sum_rows(extent, [&](std::int64_t begin, std::int64_t rows, float* first, float* second) {
       const std::int64_t start = begin * extent.channels;
@@ -247,11 +267,11 @@ void CpuNormKernels::masked_backward_sums(NormExtent extent, ConstArrayRef dy, C
 /// From the sums in sums_, which are about the means as floats.
 void CpuNormKernels::finish_backward_sums(std::size_t channels, const double* statistics,
                                           double* sums) const {
-  const double* inv_std = statistics + 1 + channels;
+  const double* means = statistics + 1;
+  const double* inv_stds = means + channels;
   for (std::size_t c = 0; c < channels; ++c) {
     sums[c] = sums_[c];
-    sums[channels + c] = sum_with_xhat({.shift = shift_[c], .rest = rest_[c]}, inv_std[c], sums_[c],
-                                       sums_[channels + c]);
+    sums[channels + c] = sum_with_xhat(split(means[c]), inv_stds[c], sums_[c], sums_[channels + c]);
   }
 }
 
@@ -264,31 +284,32 @@ void CpuNormKernels::accumulate_affine_gradients(std::int64_t channels, const do
 }
 
 void CpuNormKernels::backward_data(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
-                                   const double* statistics, const float* gamma, const double* sums,
-                                   ArrayRef dx) {
+                                   const NormFunction& function, const double* sums, ArrayRef dx) {
   const auto channels = static_cast<std::size_t>(extent.channels);
-  const double count = statistics[0];
-  const double* inv_std = statistics + 1 + channels;
-  shift_.resize(channels);
-  scale_.resize(channels);
+  const double count = function.statistics[0];
+  const double* means = function.statistics + 1;
+  const double* inv_stds = means + channels;
+  dz_scale_.resize(channels);
   slope_.resize(channels);
-  offset_.resize(channels);
+  dx_offset_.resize(channels);
   for (std::size_t c = 0; c < channels; ++c) {
-    const double mean = statistics[1 + c];
-    const double slope = factor(gamma, c);
-    const BackwardCoefficients of =
-        sums == nullptr
-            ? backward_coefficients(mean, inv_std[c], slope)
-            : backward_coefficients(mean, inv_std[c], slope, count, sums[c], sums[channels + c]);
-    shift_[c] = of.shift;
-    scale_[c] = of.scale;
+    const double gamma = factor(function.gamma, c);
+    const BackwardCoefficients of = sums == nullptr
+                                        ? backward_coefficients(means[c], inv_stds[c], gamma)
+                                        : backward_coefficients(means[c], inv_stds[c], gamma, count,
+                                                                sums[c], sums[channels + c]);
+    dz_scale_[c] = of.scale;
     slope_[c] = of.slope;
-    offset_[c] = of.offset;
+    dx_offset_[c] = of.offset;
   }
+  const cpu::NormaliseRows rows_of = normalise_rows_of(function, channels);
+  const cpu::CombineRows combine{dz_scale_.data(), slope_.data(), dx_offset_.data()};
   cpu::visit_activation(x.dtype, [&]<typename T>() {
-    for_rows(extent, [&](std::int64_t start, std::int64_t rows) {
-      cpu::combine_rows(as<T>(dy) + start, as<T>(x) + start, rows, extent.channels, shift_.data(),
-                        scale_.data(), slope_.data(), offset_.data(), as<T>(dx) + start);
+    visit_norm_activation(function.activation, [&]<typename Activation>() {
+      for_rows(extent, [&](std::int64_t start, std::int64_t rows) {
+        cpu::combine_rows<Activation>(as<T>(dy) + start, as<T>(x) + start, rows, extent.channels,
+                                      rows_of, combine, as<T>(dx) + start);
+      });
     });
   });
 }

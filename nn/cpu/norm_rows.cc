@@ -1,6 +1,7 @@
 #include "nn/cpu/norm_rows.h"
 
 #include "nn/cpu/activation.h"
+#include "nn/cpu/activation_functions.h"
 #include "runtime/base/multiversion.h"
 
 // The loops over channels are the ones that become vector instructions; several rows are taken at
@@ -37,28 +38,35 @@ DLAUNCH_MULTIVERSION void add_rows(const T* __restrict x, std::int64_t rows, std
   }
 }
 
-template <typename T>
+template <typename Activation, typename T>
 DLAUNCH_MULTIVERSION void add_gradient_rows(const T* __restrict dy, const T* __restrict x,
                                             std::int64_t rows, std::int64_t channels,
-                                            const float* __restrict shift, float* __restrict first,
+                                            const NormaliseRows& normalise, float* __restrict first,
                                             float* __restrict second) {
+  const float* __restrict shift = normalise.shift;
+  const float* __restrict scale = normalise.scale;
+  const float* __restrict offset = normalise.offset;
   std::int64_t row = 0;
   for (; row + 2 <= rows; row += 2, x += 2 * channels, dy += 2 * channels) {
     const T* x1 = x + channels;
     const T* dy1 = dy + channels;
 #pragma omp simd
     for (std::int64_t c = 0; c < channels; ++c) {
-      const float g0 = load(dy[c]);
-      const float g1 = load(dy1[c]);
+      const float d0 = load(x[c]) - shift[c];
+      const float d1 = load(x1[c]) - shift[c];
+      const float g0 = Activation::gradient(d0 * scale[c] + offset[c], load(dy[c]));
+      const float g1 = Activation::gradient(d1 * scale[c] + offset[c], load(dy1[c]));
       first[c] += g0 + g1;
-      second[c] += g0 * (load(x[c]) - shift[c]) + g1 * (load(x1[c]) - shift[c]);
+      second[c] += g0 * d0 + g1 * d1;
     }
   }
   for (; row < rows; ++row, x += channels, dy += channels) {
 #pragma omp simd
     for (std::int64_t c = 0; c < channels; ++c) {
-      first[c] += load(dy[c]);
-      second[c] += load(dy[c]) * (load(x[c]) - shift[c]);
+      const float d = load(x[c]) - shift[c];
+      const float g = Activation::gradient(d * scale[c] + offset[c], load(dy[c]));
+      first[c] += g;
+      second[c] += g * d;
     }
   }
 }
@@ -86,24 +94,27 @@ DLAUNCH_MULTIVERSION void add_masked_gradient_rows(const T* dy, const T* __restr
   }
 }
 
-template <typename T>
-DLAUNCH_MULTIVERSION void scale_rows(const T* x, std::int64_t rows, std::int64_t channels,
-                                     const float* shift, const float* scale, const float* offset,
-                                     float floor, T* y) {
+template <typename Activation, typename T>
+DLAUNCH_MULTIVERSION void normalise_rows(const T* x, std::int64_t rows, std::int64_t channels,
+                                         const NormaliseRows& normalise, T* y) {
+  const float* shift = normalise.shift;
+  const float* scale = normalise.scale;
+  const float* offset = normalise.offset;
   for (std::int64_t row = 0; row < rows; ++row, x += channels, y += channels) {
 #pragma omp simd
-    for (std::int64_t c = 0; c < channels; ++c) {
-      const float value = (load(x[c]) - shift[c]) * scale[c] + offset[c];
-      store(y[c], value < floor ? floor : value);
-    }
+    for (std::int64_t c = 0; c < channels; ++c)
+      store(y[c], Activation::value((load(x[c]) - shift[c]) * scale[c] + offset[c]));
   }
 }
 
 template <typename T>
-DLAUNCH_MULTIVERSION void scale_and_add_rows(const T* x, const T* residual, std::int64_t rows,
-                                             std::int64_t channels, const float* shift,
-                                             const float* scale, const float* offset, float floor,
-                                             T* y) {
+DLAUNCH_MULTIVERSION void normalise_and_add_rows(const T* x, const T* residual, std::int64_t rows,
+                                                 std::int64_t channels,
+                                                 const NormaliseRows& normalise, float floor,
+                                                 T* y) {
+  const float* shift = normalise.shift;
+  const float* scale = normalise.scale;
+  const float* offset = normalise.offset;
   for (std::int64_t row = 0; row < rows; ++row) {
 #pragma omp simd
     for (std::int64_t c = 0; c < channels; ++c) {
@@ -116,32 +127,44 @@ DLAUNCH_MULTIVERSION void scale_and_add_rows(const T* x, const T* residual, std:
   }
 }
 
-template <typename T>
+template <typename Activation, typename T>
 DLAUNCH_MULTIVERSION void combine_rows(const T* dy, const T* x, std::int64_t rows,
-                                       std::int64_t channels, const float* shift,
-                                       const float* scale, const float* slope, const float* offset,
-                                       T* dx) {
+                                       std::int64_t channels, const NormaliseRows& normalise,
+                                       const CombineRows& combine, T* dx) {
+  const float* shift = normalise.shift;
+  const float* scale = normalise.scale;
+  const float* offset = normalise.offset;
+  const float* dz_scale = combine.scale;
+  const float* slope = combine.slope;
+  const float* rest = combine.offset;
   for (std::int64_t row = 0; row < rows; ++row, dy += channels, x += channels, dx += channels) {
 #pragma omp simd
     for (std::int64_t c = 0; c < channels; ++c) {
-      store(dx[c], load(dy[c]) * scale[c] + (load(x[c]) - shift[c]) * slope[c] + offset[c]);
+      const float d = load(x[c]) - shift[c];
+      const float dz = Activation::gradient(d * scale[c] + offset[c], load(dy[c]));
+      store(dx[c], dz * dz_scale[c] + d * slope[c] + rest[c]);
     }
   }
 }
 
-// NOLINTBEGIN(bugprone-macro-parentheses): T is a type
+// NOLINTBEGIN(bugprone-macro-parentheses): types
+#define INSTANTIATE_WITH(Activation, T)                                                       \
+  template void add_gradient_rows<Activation>(const T*, const T*, std::int64_t, std::int64_t, \
+                                              const NormaliseRows&, float*, float*);          \
+  template void normalise_rows<Activation>(const T*, std::int64_t, std::int64_t,              \
+                                           const NormaliseRows&, T*);                         \
+  template void combine_rows<Activation>(const T*, const T*, std::int64_t, std::int64_t,      \
+                                         const NormaliseRows&, const CombineRows&, T*);
 #define INSTANTIATE_FOR(T)                                                                         \
   template void add_rows(const T*, std::int64_t, std::int64_t, const float*, float*, float*);      \
-  template void add_gradient_rows(const T*, const T*, std::int64_t, std::int64_t, const float*,    \
-                                  float*, float*);                                                 \
   template void add_masked_gradient_rows(const T*, const T*, const T*, std::int64_t, std::int64_t, \
                                          const float*, float*, float*, T*);                        \
-  template void scale_rows(const T*, std::int64_t, std::int64_t, const float*, const float*,       \
-                           const float*, float, T*);                                               \
-  template void scale_and_add_rows(const T*, const T*, std::int64_t, std::int64_t, const float*,   \
-                                   const float*, const float*, float, T*);                         \
-  template void combine_rows(const T*, const T*, std::int64_t, std::int64_t, const float*,         \
-                             const float*, const float*, const float*, T*);
+  template void normalise_and_add_rows(const T*, const T*, std::int64_t, std::int64_t,             \
+                                       const NormaliseRows&, float, T*);                           \
+  INSTANTIATE_WITH(NoActivation, T)                                                                \
+  INSTANTIATE_WITH(Relu, T)                                                                        \
+  INSTANTIATE_WITH(Gelu, T)                                                                        \
+  INSTANTIATE_WITH(Silu, T)
 // NOLINTEND(bugprone-macro-parentheses)
 
 INSTANTIATE_FOR(float)

@@ -13,10 +13,18 @@ template <typename T>
 void add_rows(const T* x, std::int64_t rows, std::int64_t channels, const float* shift,
               float* first, float* second);
 
-/// first[c] += sum of dy, second[c] += sum of dy (x - shift).
-template <typename T>
+/// Of each channel: z = (x - shift) scale + offset.
+struct NormaliseRows {
+  const float* shift;
+  const float* scale;
+  const float* offset;
+};
+
+/// first[c] += sum of dz, second[c] += sum of dz (x - shift), with dz the gradient of z behind an
+/// activation of activation_functions.h.
+template <typename Activation, typename T>
 void add_gradient_rows(const T* dy, const T* x, std::int64_t rows, std::int64_t channels,
-                       const float* shift, float* first, float* second);
+                       const NormaliseRows& normalise, float* first, float* second);
 
 /// The same of masked = (y > 0 ? dy : 0), which is stored too; it may be dy.
 template <typename T>
@@ -24,21 +32,26 @@ void add_masked_gradient_rows(const T* dy, const T* x, const T* y, std::int64_t 
                               std::int64_t channels, const float* shift, float* first,
                               float* second, T* masked);
 
-/// y = max(floor, (x - shift) scale + offset); floor is 0 or minus infinity, a NaN stays one.
-template <typename T>
-void scale_rows(const T* x, std::int64_t rows, std::int64_t channels, const float* shift,
-                const float* scale, const float* offset, float floor, T* y);
+/// y = activation(z).
+template <typename Activation, typename T>
+void normalise_rows(const T* x, std::int64_t rows, std::int64_t channels,
+                    const NormaliseRows& normalise, T* y);
 
-/// The same with `residual` added before the maximum.
+/// y = max(floor, z + residual); floor is 0 or minus infinity, a NaN stays one.
 template <typename T>
-void scale_and_add_rows(const T* x, const T* residual, std::int64_t rows, std::int64_t channels,
-                        const float* shift, const float* scale, const float* offset, float floor,
-                        T* y);
+void normalise_and_add_rows(const T* x, const T* residual, std::int64_t rows, std::int64_t channels,
+                            const NormaliseRows& normalise, float floor, T* y);
 
-/// dx = dy scale + (x - shift) slope + offset.
-template <typename T>
+/// Of each channel: dx = dz scale + (x - shift) slope + offset; shift is that of NormaliseRows.
+struct CombineRows {
+  const float* scale;
+  const float* slope;
+  const float* offset;
+};
+
+/// With dz as in add_gradient_rows.
+template <typename Activation, typename T>
 void combine_rows(const T* dy, const T* x, std::int64_t rows, std::int64_t channels,
-                  const float* shift, const float* scale, const float* slope, const float* offset,
-                  T* dx);
+                  const NormaliseRows& normalise, const CombineRows& combine, T* dx);
 
 }  // namespace dlaunch::nn::cpu

@@ -1,6 +1,6 @@
 // One thread per pack of elements, in loops through the whole grid. A thread has read all it needs
 // before it writes, so results may lie where the arguments do.
-#include "nn/core/smooth_activations.h"
+#include "nn/cuda/activation_functions.cuh"
 #include "nn/cuda/kernels.h"
 #include "nn/cuda/launch.cuh"
 
@@ -87,32 +87,17 @@ struct Scale {
     return (scale_or_null == nullptr ? factor : factor * *scale_or_null) * x;
   }
 };
-// Written so that a NaN stays one.
-struct Relu {
-  __device__ float operator()(float x) const { return x < 0.0F ? 0.0F : x; }
-};
-struct ReluBackward {
-  __device__ float operator()(float y, float dy) const { return y > 0.0F ? dy : 0.0F; }
-};
 struct Celu {
   float alpha;
   __device__ float operator()(float x) const { return x < 0.0F ? alpha * expm1f(x / alpha) : x; }
 };
-struct GeluForward {
-  __device__ float operator()(float x) const { return x * gelu_phi(erff(x * kRootHalf)); }
+template <typename Function>
+struct Forward {
+  __device__ float operator()(float x) const { return Function::value(x); }
 };
-struct GeluBackward {
-  __device__ float operator()(float x, float dy) const {
-    return dy * gelu_slope(x, gelu_phi(erff(x * kRootHalf)), expf(-0.5F * x * x));
-  }
-};
-struct SiluForward {
-  __device__ float operator()(float x) const { return x * silu_sigmoid(expf(-x)); }
-};
-struct SiluBackward {
-  __device__ float operator()(float x, float dy) const {
-    return dy * silu_slope(x, silu_sigmoid(expf(-x)));
-  }
+template <typename Function>
+struct Backward {
+  __device__ float operator()(float x, float dy) const { return Function::gradient(x, dy); }
 };
 struct CeluBackward {
   float alpha;
@@ -152,14 +137,15 @@ void scale(Device& device, std::int64_t count, float factor, const float* scale_
 }
 
 void relu(Device& device, std::int64_t count, ConstArrayRef x, ArrayRef y) {
-  visit_activation(
-      y.dtype, [&]<typename T>() { start_one(device, "relu", count, Relu{}, as<T>(x), as<T>(y)); });
+  visit_activation(y.dtype, [&]<typename T>() {
+    start_one(device, "relu", count, Forward<Relu>{}, as<T>(x), as<T>(y));
+  });
 }
 
 void relu_backward(Device& device, std::int64_t count, ConstArrayRef y, ConstArrayRef dy,
                    ArrayRef dx) {
   visit_activation(dx.dtype, [&]<typename T>() {
-    start_two(device, "relu backward", count, ReluBackward{}, as<T>(y), as<T>(dy), as<T>(dx));
+    start_two(device, "relu backward", count, Backward<Relu>{}, as<T>(y), as<T>(dy), as<T>(dx));
   });
 }
 
@@ -167,9 +153,9 @@ void activate(Device& device, Activation activation, std::int64_t count, ConstAr
               ArrayRef y) {
   visit_activation(y.dtype, [&]<typename T>() {
     if (activation == Activation::kGelu) {
-      start_one(device, "gelu", count, GeluForward{}, as<T>(x), as<T>(y));
+      start_one(device, "gelu", count, Forward<Gelu>{}, as<T>(x), as<T>(y));
     } else {
-      start_one(device, "silu", count, SiluForward{}, as<T>(x), as<T>(y));
+      start_one(device, "silu", count, Forward<Silu>{}, as<T>(x), as<T>(y));
     }
   });
 }
@@ -178,9 +164,9 @@ void activate_backward(Device& device, Activation activation, std::int64_t count
                        ConstArrayRef dy, ArrayRef dx) {
   visit_activation(dx.dtype, [&]<typename T>() {
     if (activation == Activation::kGelu) {
-      start_two(device, "gelu backward", count, GeluBackward{}, as<T>(x), as<T>(dy), as<T>(dx));
+      start_two(device, "gelu backward", count, Backward<Gelu>{}, as<T>(x), as<T>(dy), as<T>(dx));
     } else {
-      start_two(device, "silu backward", count, SiluBackward{}, as<T>(x), as<T>(dy), as<T>(dx));
+      start_two(device, "silu backward", count, Backward<Silu>{}, as<T>(x), as<T>(dy), as<T>(dx));
     }
   });
 }

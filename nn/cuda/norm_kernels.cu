@@ -3,9 +3,9 @@
 // against their own second moment. The threads' moments are then packed, in double, and add up like
 // those of ranks (nn/core/batch_statistics.h).
 #include "nn/core/batch_statistics.h"
-#include "nn/core/norm_coefficients.h"
 #include "nn/cuda/kernel_groups.h"
 #include "nn/cuda/max_pool.cuh"
+#include "nn/cuda/norm_function.cuh"
 #include "nn/cuda/norm_rows.h"
 #include "nn/cuda/row_sums.cuh"
 
@@ -91,27 +91,60 @@ struct MomentTerms {
   }
 };
 
-// Sums of dy and dy xhat; behind a ReLU also the masked gradient.
-template <typename T, bool kMasked>
+// The gradient behind the activation, whose argument is made again of x.
+template <typename Activation, typename T>
+struct RecomputedGradient {
+  const T* dy;
+
+  template <int kWidth>
+  __device__ void take(const RowPack& at, const float (&x)[kWidth],
+                       const NormaliseCoefficients (&of)[kWidth],
+                       float (&gradients)[kWidth]) const {
+    load_pack(dy + at.offset, gradients);
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k)
+      gradients[k] = Activation::gradient(normalised(x[k], of[k]), gradients[k]);
+  }
+};
+
+// The gradient behind a ReLU of whose argument x is only a part, from its output; it is stored.
+template <typename T>
+struct MaskedGradient {
+  const T* dy;
+  const T* y;
+  T* masked;
+
+  template <int kWidth>
+  __device__ void take(const RowPack& at, const float (&/*x*/)[kWidth],
+                       const NormaliseCoefficients (&/*of*/)[kWidth],
+                       float (&gradients)[kWidth]) const {
+    float outputs[kWidth];
+    load_pack(dy + at.offset, gradients);
+    load_pack(y + at.offset, outputs);
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) gradients[k] = Relu::gradient(outputs[k], gradients[k]);
+    store_pack(masked + at.offset, gradients);
+  }
+};
+
+// Sums of dz and dz xhat.
+template <typename Gradient, typename T>
 struct GradientTerms {
   static constexpr int kSums = 2;
   template <int kWidth>
   struct State {
-    float shift[kWidth];
+    NormaliseCoefficients of[kWidth];
   };
 
-  const T* dy;
+  Gradient gradient;
   const T* x;
-  const T* y;
-  T* masked;
-  const double* means;
-  const double* inv_stds;
+  Affine affine;
 
   template <int kWidth>
   __device__ State<kWidth> begin(const RowPack& at) const {
     State<kWidth> state;
 #pragma unroll
-    for (int k = 0; k < kWidth; ++k) state.shift[k] = split(means[at.channel + k]).shift;
+    for (int k = 0; k < kWidth; ++k) state.of[k] = affine.coefficients_of(at.channel + k);
     return state;
   }
   template <int kWidth>
@@ -119,19 +152,12 @@ struct GradientTerms {
                       float (&sums)[kSums][kWidth]) const {
     float gradients[kWidth];
     float values[kWidth];
-    load_pack(dy + at.offset, gradients);
     load_pack(x + at.offset, values);
-    if constexpr (kMasked) {
-      float outputs[kWidth];
-      load_pack(y + at.offset, outputs);
-#pragma unroll
-      for (int k = 0; k < kWidth; ++k) gradients[k] = outputs[k] > 0.0F ? gradients[k] : 0.0F;
-      store_pack(masked + at.offset, gradients);
-    }
+    gradient.take(at, values, state.of, gradients);
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) {
       sums[0][k] += gradients[k];
-      sums[1][k] += gradients[k] * (values[k] - state.shift[k]);
+      sums[1][k] += gradients[k] * (values[k] - state.of[k].shift);
     }
   }
   template <int kWidth>
@@ -139,8 +165,8 @@ struct GradientTerms {
                          double (&sums)[kSums][kWidth]) const {
 #pragma unroll
     for (int k = 0; k < kWidth; ++k)
-      sums[1][k] =
-          sum_with_xhat(split(means[channel + k]), inv_stds[channel + k], sums[0][k], sums[1][k]);
+      sums[1][k] = sum_with_xhat(split(affine.means[channel + k]), affine.inv_stds[channel + k],
+                                 sums[0][k], sums[1][k]);
   }
 };
 
@@ -222,9 +248,9 @@ class CudaPooledNorm final : public PooledNormKernels {
   }
 
   void backward_data(const PoolGeometry& pool, ConstArrayRef dy, ConstArrayRef x,
-                     const std::uint8_t* argmax, const double* statistics, const float* gamma,
-                     const double* sums, ArrayRef dinput) override {
-    pooled_normalise_backward(device_, pool, dy, x, argmax, statistics, gamma, sums, dinput);
+                     const std::uint8_t* argmax, const NormFunction& function, const double* sums,
+                     ArrayRef dinput) override {
+    pooled_normalise_backward(device_, pool, dy, x, argmax, function, sums, dinput);
   }
 
  private:
@@ -267,29 +293,31 @@ class CudaNormKernels final : public NormKernels {
            kThreads, channels, eps, running_mean, running_variance, statistics);
   }
 
-  void normalise(NormExtent extent, ConstArrayRef x, const double* statistics, const float* gamma,
-                 const float* beta, const NormEpilogue& epilogue, ArrayRef y) override {
-    cuda::normalise(device_, extent, x, statistics, gamma, beta, epilogue, y);
+  void normalise(NormExtent extent, ConstArrayRef x, const NormFunction& function,
+                 ConstArrayRef residual, ArrayRef y) override {
+    cuda::normalise(device_, extent, x, function, residual, y);
   }
 
-  void backward_sums(NormExtent extent, ConstArrayRef dy, ConstArrayRef x, const double* statistics,
-                     double* sums) override {
+  void backward_sums(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
+                     const NormFunction& function, double* sums) override {
     visit_activation(x.dtype, [&]<typename T>() {
-      const GradientTerms<T, false> terms{
-          as<T>(dy), as<T>(x), nullptr, nullptr, statistics + 1, statistics + 1 + extent.channels};
-      start_sums<T>(device_, "batch norm backward sums", extent, terms, StoreSum{sums}, terms.dy,
-                    terms.x);
+      visit_norm_activation(function.activation, [&]<typename Activation>() {
+        using Gradient = RecomputedGradient<Activation, T>;
+        const GradientTerms<Gradient, T> terms{
+            {as<T>(dy)}, as<T>(x), Affine(function, extent.channels)};
+        start_sums<T>(device_, "batch norm backward sums", extent, terms, StoreSum{sums}, as<T>(dy),
+                      as<T>(x));
+      });
     });
   }
 
   void masked_backward_sums(NormExtent extent, ConstArrayRef dy, ConstArrayRef x, ConstArrayRef y,
                             const double* statistics, double* sums, ArrayRef masked) override {
     visit_activation(x.dtype, [&]<typename T>() {
-      const GradientTerms<T, true> terms{as<T>(dy),      as<T>(x),
-                                         as<T>(y),       as<T>(masked),
-                                         statistics + 1, statistics + 1 + extent.channels};
-      start_sums<T>(device_, "batch norm backward sums", extent, terms, StoreSum{sums}, terms.dy,
-                    terms.x, terms.y, terms.masked);
+      const GradientTerms<MaskedGradient<T>, T> terms{
+          {as<T>(dy), as<T>(y), as<T>(masked)}, as<T>(x), Affine({statistics}, extent.channels)};
+      start_sums<T>(device_, "batch norm backward sums", extent, terms, StoreSum{sums}, as<T>(dy),
+                    as<T>(x), as<T>(y), as<T>(masked));
     });
   }
 
@@ -300,9 +328,9 @@ class CudaNormKernels final : public NormKernels {
            channels, sums, dgamma, dbeta);
   }
 
-  void backward_data(NormExtent extent, ConstArrayRef dy, ConstArrayRef x, const double* statistics,
-                     const float* gamma, const double* sums, ArrayRef dx) override {
-    normalise_backward(device_, extent, dy, x, statistics, gamma, sums, dx);
+  void backward_data(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
+                     const NormFunction& function, const double* sums, ArrayRef dx) override {
+    normalise_backward(device_, extent, dy, x, function, sums, dx);
   }
 
   PooledNormKernels* pooled(const PoolGeometry& pool) override {

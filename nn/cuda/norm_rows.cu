@@ -1,41 +1,19 @@
 #include "nn/cuda/norm_rows.h"
 
-#include "nn/core/norm_coefficients.h"
 #include "nn/cuda/max_pool.cuh"
+#include "nn/cuda/norm_function.cuh"
 
 namespace dlaunch::nn::cuda {
 namespace {
 
-struct Affine {
-  const double* means;
-  const double* inv_stds;
-  const float* gamma;
-  const float* beta;
-
-  __device__ double gamma_of(std::int64_t channel) const {
-    return gamma == nullptr ? 1.0 : static_cast<double>(gamma[channel]);
-  }
-  __device__ double beta_of(std::int64_t channel) const {
-    return beta == nullptr ? 0.0 : static_cast<double>(beta[channel]);
-  }
-};
-
-// A NaN stays one.
-template <bool kRelu>
-__device__ float activated(float value) {
-  return kRelu && value < 0.0F ? 0.0F : value;
-}
-
-template <int kWidth, bool kResidual, bool kRelu, typename T>
+template <int kWidth, bool kResidual, typename Activation, typename T>
 __global__ void normalise_rows(NormExtent extent, const T* x, Affine affine, const T* residual,
                                T* y) {
   const std::int64_t channel = first_channel<kWidth>();
   if (channel >= extent.channels) return;
   NormaliseCoefficients of[kWidth];
 #pragma unroll
-  for (int k = 0; k < kWidth; ++k)
-    of[k] = normalise_coefficients(affine.means[channel + k], affine.inv_stds[channel + k],
-                                   affine.gamma_of(channel + k), affine.beta_of(channel + k));
+  for (int k = 0; k < kWidth; ++k) of[k] = affine.coefficients_of(channel + k);
   for (std::int64_t row = first_row(); row < extent.rows; row += row_step()) {
     const std::int64_t offset = row * extent.channels + channel;
     float values[kWidth];
@@ -44,19 +22,20 @@ __global__ void normalise_rows(NormExtent extent, const T* x, Affine affine, con
     if constexpr (kResidual) load_pack(residual + offset, added);
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) {
-      float value = (values[k] - of[k].shift) * of[k].scale + of[k].offset;
+      float value = normalised(values[k], of[k]);
       if constexpr (kResidual) value += added[k];
-      values[k] = activated<kRelu>(value);
+      values[k] = Activation::value(value);
     }
     store_pack(y + offset, values);
   }
 }
 
 // The gradient of what is normalised, of a pack of channels in any row.
-template <int kWidth, typename T>
+template <int kWidth, typename Activation, typename T>
 struct InputGradient {
   const T* dy;
   const T* x;
+  NormaliseCoefficients forward[kWidth];
   BackwardCoefficients of[kWidth];
 
   __device__ InputGradient(const T* output_gradient, const T* input, std::int64_t channels,
@@ -66,6 +45,7 @@ struct InputGradient {
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) {
       const std::int64_t c = channel + k;
+      forward[k] = affine.coefficients_of(c);
       of[k] = sums == nullptr
                   ? backward_coefficients(affine.means[c], affine.inv_stds[c], affine.gamma_of(c))
                   : backward_coefficients(affine.means[c], affine.inv_stds[c], affine.gamma_of(c),
@@ -77,18 +57,20 @@ struct InputGradient {
     load_pack(dy + offset, gradients);
     load_pack(x + offset, values);
 #pragma unroll
-    for (int k = 0; k < kWidth; ++k)
-      gradients[k] =
-          gradients[k] * of[k].scale + (values[k] - of[k].shift) * of[k].slope + of[k].offset;
+    for (int k = 0; k < kWidth; ++k) {
+      const float dz = Activation::gradient(normalised(values[k], forward[k]), gradients[k]);
+      gradients[k] = dz * of[k].scale + (values[k] - of[k].shift) * of[k].slope + of[k].offset;
+    }
   }
 };
 
-template <int kWidth, typename T>
+template <int kWidth, typename Activation, typename T>
 __global__ void backward_rows(NormExtent extent, const T* dy, const T* x, Affine affine,
                               const double* count, const double* sums, T* dx) {
   const std::int64_t channel = first_channel<kWidth>();
   if (channel >= extent.channels) return;
-  const InputGradient<kWidth, T> gradient(dy, x, extent.channels, channel, affine, count, sums);
+  const InputGradient<kWidth, Activation, T> gradient(dy, x, extent.channels, channel, affine,
+                                                      count, sums);
   for (std::int64_t row = first_row(); row < extent.rows; row += row_step()) {
     const std::int64_t offset = row * extent.channels + channel;
     float gradients[kWidth];
@@ -116,14 +98,15 @@ __device__ void write_window(const float (&gradients)[kWidth], const Places<kWid
 }
 
 // Rows are windows. The last ones also write what is left of the image, which no window has.
-template <int kKernel, int kWidth, typename T>
+template <int kKernel, int kWidth, typename Activation, typename T>
 __global__ void pooled_backward_rows(PoolGeometry g, std::int64_t out_height,
                                      std::int64_t out_width, const T* dy, const T* x,
                                      const std::uint8_t* argmax, Affine affine, const double* count,
                                      const double* sums, T* dinput) {
   const std::int64_t channel = first_channel<kWidth>();
   if (channel >= g.channels) return;
-  const InputGradient<kWidth, T> gradient(dy, x, g.channels, channel, affine, count, sums);
+  const InputGradient<kWidth, Activation, T> gradient(dy, x, g.channels, channel, affine, count,
+                                                      sums);
   const std::int64_t windows = g.n * out_height * out_width;
   const std::int64_t line = g.width * g.channels;
   for (std::int64_t window = first_row(); window < windows; window += row_step()) {
@@ -145,88 +128,94 @@ __global__ void pooled_backward_rows(PoolGeometry g, std::int64_t out_height,
 }
 
 template <int kWidth, typename T>
-void start_normalise(Device& device, NormExtent extent, const T* x, const Affine& affine,
-                     const T* residual, bool relu, T* y) {
+void start_normalise(Device& device, NormExtent extent, const T* x, const NormFunction& function,
+                     const T* residual, T* y) {
   const auto [grid, block] = row_tiles(extent.rows, divide_up(extent.channels, kWidth));
-  auto* kernel = normalise_rows<kWidth, false, false, T>;
-  if (residual != nullptr && relu) {
-    kernel = normalise_rows<kWidth, true, true, T>;
-  } else if (residual != nullptr) {
-    kernel = normalise_rows<kWidth, true, false, T>;
-  } else if (relu) {
-    kernel = normalise_rows<kWidth, false, true, T>;
+  const Affine affine(function, extent.channels);
+  const auto start = [&](auto* kernel) {
+    launch(device, "normalise", kernel, grid, block, extent, x, affine, residual, y);
+  };
+  if (residual == nullptr) {
+    visit_norm_activation(function.activation, [&]<typename Activation>() {
+      start(normalise_rows<kWidth, false, Activation, T>);
+    });
+  } else if (function.activation == NormActivation::kRelu) {
+    start(normalise_rows<kWidth, true, Relu, T>);
+  } else {
+    start(normalise_rows<kWidth, true, NoActivation, T>);
   }
-  launch(device, "normalise", kernel, grid, block, extent, x, affine, residual, y);
 }
 
 template <int kWidth, typename T>
 void start_backward(Device& device, NormExtent extent, const T* dy, const T* x,
-                    const Affine& affine, const double* count, const double* sums, T* dx) {
+                    const NormFunction& function, const double* sums, T* dx) {
   const auto [grid, block] = row_tiles(extent.rows, divide_up(extent.channels, kWidth));
-  launch(device, "batch norm backward", backward_rows<kWidth, T>, grid, block, extent, dy, x,
-         affine, count, sums, dx);
+  const Affine affine(function, extent.channels);
+  visit_norm_activation(function.activation, [&]<typename Activation>() {
+    launch(device, "batch norm backward", backward_rows<kWidth, Activation, T>, grid, block, extent,
+           dy, x, affine, function.statistics, sums, dx);
+  });
 }
 
 template <int kKernel, int kWidth, typename T>
 void start_pooled_backward(Device& device, const PoolGeometry& pool, const T* dy, const T* x,
-                           const std::uint8_t* argmax, const Affine& affine, const double* count,
+                           const std::uint8_t* argmax, const NormFunction& function,
                            const double* sums, T* dinput) {
   const std::int64_t height = pool.out_height();
   const std::int64_t width = pool.out_width();
   const auto [grid, block] = row_tiles(pool.n * height * width, divide_up(pool.channels, kWidth));
-  launch(device, "batch norm and max_pool2d backward", pooled_backward_rows<kKernel, kWidth, T>,
-         grid, block, pool, height, width, dy, x, argmax, affine, count, sums, dinput);
+  const Affine affine(function, pool.channels);
+  visit_norm_activation(function.activation, [&]<typename Activation>() {
+    launch(device, "batch norm and max_pool2d backward",
+           pooled_backward_rows<kKernel, kWidth, Activation, T>, grid, block, pool, height, width,
+           dy, x, argmax, affine, function.statistics, sums, dinput);
+  });
 }
 
 }  // namespace
 
-void normalise(Device& device, NormExtent extent, ConstArrayRef x, const double* statistics,
-               const float* gamma, const float* beta, const NormEpilogue& epilogue, ArrayRef y) {
+void normalise(Device& device, NormExtent extent, ConstArrayRef x, const NormFunction& function,
+               ConstArrayRef residual, ArrayRef y) {
   if (extent.rows == 0) return;
-  const Affine affine{statistics + 1, statistics + 1 + extent.channels, gamma, beta};
   visit_activation(x.dtype, [&]<typename T>() {
     const T* from = as<T>(x);
-    const T* residual = as<T>(epilogue.residual);
+    const T* added = as<T>(residual);
     T* to = as<T>(y);
-    if (packs_fit<T>(extent.channels, from, residual, to)) {
-      start_normalise<kPackOf<T>>(device, extent, from, affine, residual, epilogue.relu, to);
+    if (packs_fit<T>(extent.channels, from, added, to)) {
+      start_normalise<kPackOf<T>>(device, extent, from, function, added, to);
     } else {
-      start_normalise<1>(device, extent, from, affine, residual, epilogue.relu, to);
+      start_normalise<1>(device, extent, from, function, added, to);
     }
   });
 }
 
 void normalise_backward(Device& device, NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
-                        const double* statistics, const float* gamma, const double* sums,
-                        ArrayRef dx) {
+                        const NormFunction& function, const double* sums, ArrayRef dx) {
   if (extent.rows == 0) return;
-  const Affine affine{statistics + 1, statistics + 1 + extent.channels, gamma, nullptr};
   visit_activation(x.dtype, [&]<typename T>() {
     const T* gradients = as<T>(dy);
     const T* from = as<T>(x);
     T* to = as<T>(dx);
     if (packs_fit<T>(extent.channels, gradients, from, to)) {
-      start_backward<kPackOf<T>>(device, extent, gradients, from, affine, statistics, sums, to);
+      start_backward<kPackOf<T>>(device, extent, gradients, from, function, sums, to);
     } else {
-      start_backward<1>(device, extent, gradients, from, affine, statistics, sums, to);
+      start_backward<1>(device, extent, gradients, from, function, sums, to);
     }
   });
 }
 
 void pooled_normalise_backward(Device& device, const PoolGeometry& pool, ConstArrayRef dy,
                                ConstArrayRef x, const std::uint8_t* argmax,
-                               const double* statistics, const float* gamma, const double* sums,
-                               ArrayRef dinput) {
+                               const NormFunction& function, const double* sums, ArrayRef dinput) {
   if (pool.output().size() == 0) return;
-  const Affine affine{statistics + 1, statistics + 1 + pool.channels, gamma, nullptr};
   visit_activation(x.dtype, [&]<typename T>() {
     const auto start = [&]<int kKernel>() {
       if (packs_fit<T>(pool.channels, as<T>(dy), as<T>(x), argmax, as<T>(dinput))) {
         start_pooled_backward<kKernel, kPackOf<T>>(device, pool, as<T>(dy), as<T>(x), argmax,
-                                                   affine, statistics, sums, as<T>(dinput));
+                                                   function, sums, as<T>(dinput));
       } else {
-        start_pooled_backward<kKernel, 1>(device, pool, as<T>(dy), as<T>(x), argmax, affine,
-                                          statistics, sums, as<T>(dinput));
+        start_pooled_backward<kKernel, 1>(device, pool, as<T>(dy), as<T>(x), argmax, function, sums,
+                                          as<T>(dinput));
       }
     };
     if (pool.kernel == 2) {

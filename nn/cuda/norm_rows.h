@@ -6,17 +6,15 @@
 
 namespace dlaunch::nn::cuda {
 
-void normalise(Device& device, NormExtent extent, ConstArrayRef x, const double* statistics,
-               const float* gamma, const float* beta, const NormEpilogue& epilogue, ArrayRef y);
+void normalise(Device& device, NormExtent extent, ConstArrayRef x, const NormFunction& function,
+               ConstArrayRef residual, ArrayRef y);
 
 void normalise_backward(Device& device, NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
-                        const double* statistics, const float* gamma, const double* sums,
-                        ArrayRef dx);
+                        const NormFunction& function, const double* sums, ArrayRef dx);
 
 /// PooledNormKernels::backward_data. Windows of 2x2 or 3x3, beside each other, no padding.
 void pooled_normalise_backward(Device& device, const PoolGeometry& pool, ConstArrayRef dy,
                                ConstArrayRef x, const std::uint8_t* argmax,
-                               const double* statistics, const float* gamma, const double* sums,
-                               ArrayRef dinput);
+                               const NormFunction& function, const double* sums, ArrayRef dinput);
 
 }  // namespace dlaunch::nn::cuda

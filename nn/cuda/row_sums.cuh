@@ -46,9 +46,11 @@ __device__ void write_block_sums(const double (&values)[kSums][kWidth], std::int
   }
 }
 
-/// sums [gridDim.y][kSums][channels]
+/// sums [gridDim.y][kSums][channels]. Two blocks at least must fit on a multiprocessor, so that one
+/// computes while the other waits for memory.
 template <int kWidth, typename Terms>
-__global__ void sum_rows(std::int64_t rows, std::int64_t channels, Terms terms, double* sums) {
+__global__ void __launch_bounds__(kThreads, 2)
+    sum_rows(std::int64_t rows, std::int64_t channels, Terms terms, double* sums) {
   const std::int64_t channel = first_channel<kWidth>();
   const std::int64_t step = row_step();
   double totals[Terms::kSums][kWidth] = {};

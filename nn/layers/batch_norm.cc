@@ -9,7 +9,6 @@
 
 #include "nn/core/autograd.h"
 #include "nn/core/checks.h"
-#include "nn/core/norm_kernels.h"
 #include "nn/layers/pooling.h"
 
 namespace dlaunch::nn {
@@ -24,6 +23,20 @@ const float* values_or_null(const Tensor& tensor) {
   return tensor.defined() ? tensor.data<const float>() : nullptr;
 }
 
+const char* to_string(NormActivation activation) {
+  switch (activation) {
+    case NormActivation::kNone:
+      return "none";
+    case NormActivation::kRelu:
+      return "ReLU";
+    case NormActivation::kGelu:
+      return "GELU";
+    case NormActivation::kSilu:
+      return "SiLU";
+  }
+  return "unknown";
+}
+
 Tensor empty_like(const Tensor& x) {
   return Tensor::empty(x.backend(), x.shape(), x.dtype());
 }
@@ -36,18 +49,15 @@ void sum_over(Communicator* group, const Tensor& values, const std::string& labe
   throw_if_error(group->all_reduce(buffer).within(label + " " + direction));
 }
 
-void max_pool(const Tensor& input, const PoolGeometry& geometry, const Tensor& x,
-              std::uint8_t* argmax) {
-  input.backend().max_pool2d(geometry, input.read(), x.write(), argmax);
-}
-
 /// What backward must know besides what was normalised.
 struct Saved {
-  Tensor statistics;  // finished
-  Tensor weight;      // detached; undefined without affine
-  Tensor output;      // detached; undefined without ReLU
-  std::optional<PoolGeometry> pool;
-  Tensor argmax;  // of the pooling
+  NormFunction function;             // of these, which are detached:
+  Tensor statistics;                 // finished
+  Tensor weight;                     // undefined without one, as is the bias
+  Tensor bias;                       //
+  Tensor output;                     // of a ReLU behind a residual; undefined otherwise
+  std::optional<PoolGeometry> pool;  // in the same pass
+  Tensor argmax;                     // of that
   bool of_batch = true;
   Communicator* group = nullptr;
   std::string label;
@@ -63,7 +73,7 @@ class BatchNormFunction : public Function {
   std::vector<Tensor> backward(Tensor grad_output, const BackwardContext& context) override {
     const NormExtent extent = extent_of(input_);
     const Tensor sums = Tensor::empty(input_.backend(), {2 * extent.channels}, DType::kF64);
-    Tensor gradient = behind_relu(extent, std::move(grad_output), sums);
+    Tensor gradient = summed(extent, std::move(grad_output), sums);
     const Tensor weight_grad = affine_gradient(context, 1);
     const Tensor bias_grad = affine_gradient(context, 2);
     input_.backend().norm().accumulate_affine_gradients(
@@ -76,26 +86,31 @@ class BatchNormFunction : public Function {
     Tensor input_grad;
     if (context.needs(0))
       input_grad = saved_.pool.has_value()
-                       ? gradient_before_pool(*saved_.pool, std::move(gradient), sums)
+                       ? gradient_before_pool(*saved_.pool, gradient, sums)
                        : gradient_before_norm(extent, std::move(gradient), sums);
     return {input_grad, weight_grad, bias_grad, residual_grad};
   }
 
  private:
-  const double* statistics() const { return saved_.statistics.data<const double>(); }
-
-  /// The gradient of what ReLU was given, and the sums over it.
-  Tensor behind_relu(NormExtent extent, Tensor grad_output, const Tensor& sums) const {
+  /// Fills `sums`. The gradient of the residual, or else of the result.
+  Tensor summed(NormExtent extent, Tensor grad_output, const Tensor& sums) const {
     NormKernels& norm = input_.backend().norm();
     const ConstArrayRef dy = grad_output.read();
     if (!saved_.output.defined()) {
-      norm.backward_sums(extent, dy, input_.read(), statistics(), sums.data<double>());
+      norm.backward_sums(extent, dy, input_.read(), saved_.function, sums.data<double>());
       return grad_output;
     }
     Tensor masked = grad_output.sole_owner() ? grad_output.detach() : empty_like(grad_output);
-    norm.masked_backward_sums(extent, dy, input_.read(), saved_.output.read(), statistics(),
-                              sums.data<double>(), masked.write());
+    norm.masked_backward_sums(extent, dy, input_.read(), saved_.output.read(),
+                              saved_.function.statistics, sums.data<double>(), masked.write());
     return masked;
+  }
+
+  /// From what summed() returned.
+  NormFunction function_of_gradient() const {
+    NormFunction function = saved_.function;
+    if (saved_.output.defined()) function.activation = NormActivation::kNone;
+    return function;
   }
 
   /// Where to add the gradient of weight (1) or bias (2); undefined if nobody wants it.
@@ -113,26 +128,19 @@ class BatchNormFunction : public Function {
   Tensor gradient_before_norm(NormExtent extent, Tensor gradient, const Tensor& sums) const {
     const ConstArrayRef dy = gradient.read();
     Tensor result = gradient.sole_owner() ? std::move(gradient) : empty_like(gradient);
-    input_.backend().norm().backward_data(extent, dy, input_.read(), statistics(),
-                                          values_or_null(saved_.weight), sums_or_null(sums),
-                                          result.write());
+    input_.backend().norm().backward_data(extent, dy, input_.read(), function_of_gradient(),
+                                          sums_or_null(sums), result.write());
     return result;
   }
 
-  Tensor gradient_before_pool(const PoolGeometry& pool, Tensor gradient, const Tensor& sums) {
+  Tensor gradient_before_pool(const PoolGeometry& pool, const Tensor& gradient,
+                              const Tensor& sums) const {
     Backend& backend = input_.backend();
-    const Shape shape{pool.n, pool.height, pool.width, pool.channels};
-    const auto* argmax = saved_.argmax.data<const std::uint8_t>();
-    if (PooledNormKernels* kernels = backend.norm().pooled(pool)) {
-      Tensor result = Tensor::empty(backend, shape, input_.dtype());
-      kernels->backward_data(pool, gradient.read(), input_.read(), argmax, statistics(),
-                             values_or_null(saved_.weight), sums_or_null(sums), result.write());
-      return result;
-    }
-    gradient = gradient_before_norm(extent_of(input_), std::move(gradient), sums);
-    input_ = Tensor();  // its memory may be the result's
-    Tensor result = Tensor::empty(backend, shape, gradient.dtype());
-    backend.max_pool2d_backward(pool, gradient.read(), argmax, result.write());
+    Tensor result =
+        Tensor::empty(backend, {pool.n, pool.height, pool.width, pool.channels}, input_.dtype());
+    backend.norm().pooled(pool)->backward_data(
+        pool, gradient.read(), input_.read(), saved_.argmax.data<const std::uint8_t>(),
+        function_of_gradient(), sums_or_null(sums), result.write());
     return result;
   }
 
@@ -174,23 +182,24 @@ Tensor BatchNorm::forward(Tensor input, const Tensor& residual) {
   // As in PyTorch, evaluation never waits for other ranks.
   Communicator* group = is_training() ? group_ : nullptr;
   const bool recording = is_recording({input, weight_, bias_, residual});
-  std::optional<Pooled> pooled;
-  if (options_.pool.has_value()) pooled = empty_pooled(input, recording);
+  std::optional<Pooled> pooled = of_batch ? pooled_in_same_pass(input, recording) : std::nullopt;
+  if (options_.pool.has_value() && !pooled.has_value()) input = max_pool2d(input, *options_.pool);
   const Tensor statistics = finished_statistics(input, pooled, of_batch, group);
   if (pooled.has_value() && !recording) input = std::move(pooled->x);  // nobody wants it any more
 
   const Tensor& x = pooled.has_value() && recording ? pooled->x : input;
   const ConstArrayRef from = x.read();
   Tensor output = !recording && x.sole_owner() ? x.detach() : empty_like(x);
-  x.backend().norm().normalise(
-      extent_of(x), from, statistics.data<const double>(), values_or_null(weight_),
-      values_or_null(bias_),
-      {.residual = residual.defined() ? residual.read() : ConstArrayRef(), .relu = options_.relu},
-      output.write());
+  x.backend().norm().normalise(extent_of(x), from, function(statistics),
+                               residual.defined() ? residual.read() : ConstArrayRef(),
+                               output.write());
   if (recording) {
-    Saved saved{.statistics = statistics,
+    const bool output_tells = residual.defined() && options_.activation == NormActivation::kRelu;
+    Saved saved{.function = function(statistics),
+                .statistics = statistics,
                 .weight = weight_.defined() ? weight_.detach() : Tensor(),
-                .output = options_.relu ? output.detach() : Tensor(),
+                .bias = bias_.defined() ? bias_.detach() : Tensor(),
+                .output = output_tells ? output.detach() : Tensor(),
                 .pool = pooled.has_value() ? std::optional(pooled->geometry) : std::nullopt,
                 .argmax = pooled.has_value() ? pooled->argmax : Tensor(),
                 .of_batch = of_batch,
@@ -202,34 +211,46 @@ Tensor BatchNorm::forward(Tensor input, const Tensor& residual) {
   return output;
 }
 
+NormFunction BatchNorm::function(const Tensor& statistics) const {
+  return {.statistics = statistics.data<const double>(),
+          .gamma = values_or_null(weight_),
+          .beta = values_or_null(bias_),
+          .activation = options_.activation};
+}
+
 void BatchNorm::check(const Tensor& input, const Tensor& residual) const {
   const Shape output = output_shape(input.shape());
   require_activation(label_, input);
   if (!residual.defined()) return;
+  if (options_.activation == NormActivation::kGelu || options_.activation == NormActivation::kSilu)
+    throw Error(label_ + ": a residual goes with ReLU or no activation; apply " +
+                to_string(options_.activation) + " after the layer");
   if (residual.shape() != output)
     throw Error(label_ + ": residual " + residual.shape().to_string() + " for a result " +
                 output.to_string());
   require_same_dtype(label_, input, residual);
 }
 
-BatchNorm::Pooled BatchNorm::empty_pooled(const Tensor& input, bool recording) const {
+std::optional<BatchNorm::Pooled> BatchNorm::pooled_in_same_pass(const Tensor& input,
+                                                                bool recording) const {
+  if (!options_.pool.has_value()) return {};
   const PoolGeometry geometry = max_pool2d_geometry(input.shape(), *options_.pool);
   Backend& backend = input.backend();
-  return {.geometry = geometry,
-          .x = Tensor::empty(backend, geometry.output(), input.dtype()),
-          .argmax = recording ? Tensor::empty(backend, geometry.output(), DType::kU8) : Tensor()};
+  PooledNormKernels* kernels = backend.norm().pooled(geometry);
+  if (kernels == nullptr) return {};
+  return Pooled{
+      .geometry = geometry,
+      .kernels = *kernels,
+      .x = Tensor::empty(backend, geometry.output(), input.dtype()),
+      .argmax = recording ? Tensor::empty(backend, geometry.output(), DType::kU8) : Tensor()};
 }
 
 void BatchNorm::batch_statistics(const Tensor& input, const std::optional<Pooled>& pooled,
                                  double* statistics) {
-  NormKernels& norm = input.backend().norm();
-  if (!pooled.has_value()) return norm.batch_statistics(extent_of(input), input.read(), statistics);
-  const Tensor& x = pooled->x;
-  if (PooledNormKernels* kernels = norm.pooled(pooled->geometry))
-    return kernels->pool_and_sum(pooled->geometry, input.read(), x.write(),
-                                 pooled->argmax_or_null(), statistics);
-  max_pool(input, pooled->geometry, x, pooled->argmax_or_null());
-  norm.batch_statistics(extent_of(x), x.read(), statistics);
+  if (pooled.has_value())
+    return pooled->kernels.pool_and_sum(pooled->geometry, input.read(), pooled->x.write(),
+                                        pooled->argmax_or_null(), statistics);
+  input.backend().norm().batch_statistics(extent_of(input), input.read(), statistics);
 }
 
 Tensor BatchNorm::finished_statistics(const Tensor& input, const std::optional<Pooled>& pooled,
@@ -237,7 +258,6 @@ Tensor BatchNorm::finished_statistics(const Tensor& input, const std::optional<P
   Backend& backend = input.backend();
   Tensor statistics = Tensor::empty(backend, {2 * channels_ + 1}, DType::kF64);
   if (!of_batch) {
-    if (pooled.has_value()) max_pool(input, pooled->geometry, pooled->x, pooled->argmax_or_null());
     backend.norm().statistics_from_running(
         channels_, options_.eps, running_mean_.data<const float>(),
         running_var_.data<const float>(), statistics.data<double>());
@@ -251,8 +271,9 @@ Tensor BatchNorm::finished_statistics(const Tensor& input, const std::optional<P
   }
   if (!backend.norm().finish_statistics(channels_, options_.eps, options_.momentum, running,
                                         statistics.data<double>())) {
+    const Shape& shape = pooled.has_value() ? pooled->x.shape() : input.shape();
     throw Error(label_ + ": the batch has a single value per channel (local input " +
-                input.shape().to_string() + "), training needs more");
+                shape.to_string() + "), training needs more");
   }
   return statistics;
 }
@@ -263,7 +284,9 @@ std::string BatchNorm::kind() const {
          (!options_.affine ? ", no affine"
           : options_.scale ? ""
                            : ", no scale") +
-         (options_.relu ? ", ReLU" : "") +
+         (options_.activation == NormActivation::kNone
+              ? ""
+              : std::string(", ") + to_string(options_.activation)) +
          (options_.pool.has_value() ? ", after " + MaxPool2d(*options_.pool).kind() : "") + ")";
 }
 

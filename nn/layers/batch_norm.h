@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "nn/core/module.h"
+#include "nn/core/norm_kernels.h"
 #include "runtime/comm/communicator.h"
 
 namespace dlaunch::nn {
@@ -20,7 +21,7 @@ struct BatchNormOptions {
   bool affine = true;               // parameters "weight" (ones) and "bias" (zeros)
   bool scale = true;                // if affine: whether there is a "weight"
   bool track_running_stats = true;  // buffers "running_mean" (zeros) and "running_var" (ones)
-  bool relu = false;                // the result goes through ReLU, in the same pass
+  NormActivation activation = NormActivation::kNone;  // of the result, in the same passes
   // The input goes through max-pooling first, in the same passes where the device can.
   std::optional<Pool2dOptions> pool = std::nullopt;
 };
@@ -33,15 +34,15 @@ struct BatchNormOptions {
 /// evaluation the running statistics are used; without them, those of the local batch.
 ///
 /// Input and result are f32, bf16 or f16; statistics and parameters are not. For backward it keeps
-/// the input, 2 C + 1 doubles and, with ReLU, the result; with pooling, instead of the input, what
-/// pooling made of it and a byte for each of these values.
+/// the input, 2 C + 1 doubles and, with a residual and ReLU, the result; with pooling, instead of
+/// the input, what pooling made of it and a byte for each of these values.
 class BatchNorm : public Module {
  public:
   BatchNorm(Backend& backend, std::int64_t channels, BatchNormOptions options = {});
 
   Tensor forward(Tensor input) override { return forward(std::move(input), Tensor()); }
-  /// The normalised input plus `residual` (of the result's shape and type; undefined: nothing),
-  /// then ReLU if the layer has it.
+  /// The normalised input plus `residual` (of the result's shape and type; undefined: nothing; with
+  /// GELU and SiLU an Error), then the activation if the layer has one.
   Tensor forward(Tensor input, const Tensor& residual);
   using Module::operator();
   Tensor operator()(Tensor input, const Tensor& residual) {
@@ -56,9 +57,10 @@ class BatchNorm : public Module {
             Communicator* group);
 
  private:
-  /// The input after max-pooling.
+  /// The input after max-pooling in the pass that makes its statistics.
   struct Pooled {
     PoolGeometry geometry;
+    PooledNormKernels& kernels;
     Tensor x;
     Tensor argmax;  // undefined unless backward needs it
 
@@ -66,9 +68,10 @@ class BatchNorm : public Module {
   };
 
   void check(const Tensor& input, const Tensor& residual) const;
-  Pooled empty_pooled(const Tensor& input, bool recording) const;
-  /// Of the batch, summed over the group, or the running ones; f64 [2 C + 1]. Fills `pooled`, if
-  /// there is pooling.
+  NormFunction function(const Tensor& statistics) const;
+  /// Still empty; none if there is no pooling, or none that the device has such a pass for.
+  std::optional<Pooled> pooled_in_same_pass(const Tensor& input, bool recording) const;
+  /// Of the batch, summed over the group, or the running ones; f64 [2 C + 1]. Fills `pooled`.
   Tensor finished_statistics(const Tensor& input, const std::optional<Pooled>& pooled,
                              bool of_batch, Communicator* group);
   /// The local batch's, packed.

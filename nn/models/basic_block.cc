@@ -18,9 +18,11 @@ constexpr Conv2dLayerOptions options_of(std::int64_t stride, std::int64_t paddin
 BasicBlock::BasicBlock(const ModelBuilder& builder, std::int64_t in, std::int64_t out,
                        std::int64_t stride, const std::string& name)
     : conv1_(&add_module("conv1", builder.conv(in, out, 3, options_of(stride, 1)))),
-      bn1_(&add_module("bn1", builder.norm(out, name + ".bn1", {.relu = true}))),
+      bn1_(&add_module("bn1",
+                       builder.norm(out, name + ".bn1", {.activation = NormActivation::kRelu}))),
       conv2_(&add_module("conv2", builder.conv(out, out, 3, options_of(1, 1)))),
-      bn2_(&add_module("bn2", builder.norm(out, name + ".bn2", {.relu = true}))) {
+      bn2_(&add_module("bn2",
+                       builder.norm(out, name + ".bn2", {.activation = NormActivation::kRelu}))) {
   if (stride == 1 && in == out) return;
   downsample_ = &add_module("downsample", std::make_unique<Sequential>());
   downsample_->append(builder.conv(in, out, 1, options_of(stride, 0)));

@@ -15,7 +15,7 @@ std::unique_ptr<Module> make_resnet(const ModelBuilder& builder,
                                         {.padding = 1,
                                          .bias = false,
                                          .initialisation = Initialisation::kKaimingFanOut}));
-  network->append("bn1", builder.norm(width, "bn1", {.relu = true}));
+  network->append("bn1", builder.norm(width, "bn1", {.activation = NormActivation::kRelu}));
   for (std::size_t i = 0; i < stages.size(); ++i) {
     const std::string name = "layer" + std::to_string(i + 1);
     auto& stage = network->append(name, std::make_unique<Sequential>());

@@ -26,7 +26,8 @@ std::unique_ptr<Module> make_small_cnn(const ModelBuilder& builder) {
   append_dropout(*network, "dropout1", 0.25, builder);
   network->append("flatten", std::make_unique<Flatten>());
   network->append("fc1", builder.linear(network->output_shape(builder.input())[1], 128));
-  network->append("bn1", builder.norm(128, "bn1", {.affine = false, .relu = true}));
+  network->append("bn1",
+                  builder.norm(128, "bn1", {.affine = false, .activation = NormActivation::kRelu}));
   append_dropout(*network, "dropout2", 0.5, builder);
   network->append("fc2", builder.linear(128, builder.options.num_classes));
   return network;

@@ -16,9 +16,9 @@ namespace {
 
 constexpr std::int64_t kStemKernel = 2;
 constexpr Pool2dOptions kPool{.kernel = 2};
-constexpr BatchNormOptions kAirbenchNorm{.eps = 1e-12, .momentum = 0.4, .scale = false};
-constexpr BatchNormOptions kAirbenchPoolNorm{
-    .eps = 1e-12, .momentum = 0.4, .scale = false, .pool = kPool};
+constexpr BatchNormOptions kAirbenchNorm{
+    .eps = 1e-12, .momentum = 0.4, .scale = false, .activation = NormActivation::kGelu};
+constexpr BatchNormOptions kSpeedrunNorm{.activation = NormActivation::kSilu};
 constexpr float kSpeedrunLogits = 1.25F / 9;
 
 /// A group of the CIFAR-100 network.
@@ -32,6 +32,11 @@ struct SpeedrunGroup {
 constexpr std::array kSpeedrunGroups{SpeedrunGroup{64, 64, 3, 1, 1},
                                      SpeedrunGroup{256, 192, 3, 3, 1},
                                      SpeedrunGroup{768, 512, 2, 3, 3}};
+
+BatchNormOptions after_pool(BatchNormOptions options) {
+  options.pool = kPool;
+  return options;
+}
 
 /// Returns its number of channels.
 std::int64_t append_stem(Sequential& network, const ModelBuilder& builder, StemBias bias,
@@ -69,25 +74,21 @@ void append_conv(Sequential& network, const ModelBuilder& builder, const std::st
 void append_airbench_group(Sequential& network, const ModelBuilder& builder,
                            const std::string& name, std::int64_t in, std::int64_t out) {
   append_conv(network, builder, name + "_conv1", in, out, 3);
-  network.append(name + "_norm1", builder.norm(out, name + "_norm1", kAirbenchPoolNorm));
-  network.append(name + "_gelu1", std::make_unique<Gelu>());
+  network.append(name + "_norm1", builder.norm(out, name + "_norm1", after_pool(kAirbenchNorm)));
   append_conv(network, builder, name + "_conv2", out, out, 3);
   network.append(name + "_norm2", builder.norm(out, name + "_norm2", kAirbenchNorm));
-  network.append(name + "_gelu2", std::make_unique<Gelu>());
 }
 
 void append_speedrun_group(Sequential& network, const ModelBuilder& builder,
                            const std::string& name, std::int64_t in, const SpeedrunGroup& group) {
   append_conv(network, builder, name + "_conv", in, group.channels, group.kernel);
-  network.append(name + "_norm", builder.norm(group.channels, name + "_norm", {.pool = kPool}));
-  network.append(name + "_silu", std::make_unique<Silu>());
+  network.append(name + "_norm",
+                 builder.norm(group.channels, name + "_norm", after_pool(kSpeedrunNorm)));
   auto pair = std::make_unique<Residual>();
   append_conv(*pair, builder, "conv_a", group.channels, group.middle, group.kernel_a);
-  pair->append("norm_a", builder.norm(group.middle, name + ".norm_a"));
-  pair->append("silu_a", std::make_unique<Silu>());
+  pair->append("norm_a", builder.norm(group.middle, name + ".norm_a", kSpeedrunNorm));
   append_conv(*pair, builder, "conv_b", group.middle, group.channels, group.kernel_b);
-  pair->append("norm_b", builder.norm(group.channels, name + ".norm_b"));
-  pair->append("silu_b", std::make_unique<Silu>());
+  pair->append("norm_b", builder.norm(group.channels, name + ".norm_b", kSpeedrunNorm));
   network.append(name, std::move(pair));
 }
 

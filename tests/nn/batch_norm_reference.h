@@ -7,6 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "nn/core/norm_kernels.h"
+
 namespace dlaunch::nn {
 
 struct BatchNormReference {
@@ -66,6 +68,29 @@ struct BatchNormReference {
   double scale(std::size_t c) const { return gamma.empty() ? 1.0 : gamma[c]; }
   double shift(std::size_t c) const { return beta.empty() ? 0.0 : beta[c]; }
 };
+
+/// activation(z), and its derivative there.
+struct ActivationReference {
+  double value = 0;
+  double slope = 0;
+};
+
+inline ActivationReference activation_reference(NormActivation activation, double z) {
+  const double phi = std::erfc(-z / std::sqrt(2.0)) / 2;
+  const double density = std::exp(-z * z / 2) / std::sqrt(2 * std::acos(-1.0));
+  const double sigmoid = 1 / (1 + std::exp(-z));
+  switch (activation) {
+    case NormActivation::kNone:
+      return {.value = z, .slope = 1};
+    case NormActivation::kRelu:
+      return {.value = z > 0 ? z : 0, .slope = z > 0 ? 1.0 : 0.0};
+    case NormActivation::kGelu:
+      return {.value = z * phi, .slope = phi + z * density};
+    case NormActivation::kSilu:
+      return {.value = z * sigmoid, .slope = sigmoid + z * sigmoid * (1 - sigmoid)};
+  }
+  return {};
+}
 
 inline std::vector<float> normal_values(std::size_t count, std::mt19937_64& random,
                                         double mean = 0.0, double deviation = 1.0) {

@@ -98,39 +98,95 @@ INSTANTIATE_TEST_SUITE_P(Shapes, BatchNormShapes,
                                          Shape{129, 31}, Shape{4, 5, 7, 3}, Shape{2, 8, 8, 16},
                                          Shape{1, 3, 2, 17}, Shape{3, 40, 41, 67}));
 
-// With ReLU, and with a residual added before it or without.
-class FusedBatchNorm : public BatchNormTest, public testing::WithParamInterface<bool> {};
+struct Fusion {
+  NormActivation activation = NormActivation::kNone;
+  bool residual = false;
+  Shape shape;
+  bool affine = true;
+};
 
-TEST_P(FusedBatchNorm, EqualsNormalisationAdditionAndReluInDouble) {
-  const Shape shape{3, 5, 4, 33};
-  BatchNorm layer(*backend_, shape[-1], {.relu = true});
+class FusedBatchNorm : public BatchNormTest, public testing::WithParamInterface<Fusion> {};
+
+TEST_P(FusedBatchNorm, EqualsNormalisationAdditionAndActivationInDouble) {
+  const Shape shape = GetParam().shape;
+  const NormActivation activation = GetParam().activation;
+  BatchNorm layer(*backend_, shape[-1], {.affine = GetParam().affine, .activation = activation});
   BatchNormReference reference = randomise(layer, shape[-1]);
   const std::vector<float> x = normal(shape.size(), 0.3, 1.5);
-  const std::vector<float> added = normal(shape.size(), GetParam() ? 0.2 : 0, GetParam() ? 1 : 0);
+  const double deviation = GetParam().residual ? 1 : 0;
+  const std::vector<float> added = normal(shape.size(), 0.2 * deviation, deviation);
   const std::vector<float> dy = normal(shape.size());
   const Tensor input = leaf(shape, x);
-  const Tensor residual = GetParam() ? leaf(shape, added) : Tensor();
+  const Tensor residual = GetParam().residual ? leaf(shape, added) : Tensor();
 
   const Tensor output = layer.forward(input, residual);
   backward(output, {.gradient = tensor(shape, dy)});
 
   reference.forward(in_double(x));
   std::vector<double> expected(x.size());
-  std::vector<double> masked(x.size());
+  std::vector<double> dz(x.size());
   for (std::size_t i = 0; i < x.size(); ++i) {
-    const double sum = reference.y[i] + static_cast<double>(added[i]);
-    expected[i] = std::max(sum, 0.0);
-    masked[i] = sum > 0 ? static_cast<double>(dy[i]) : 0;
+    const auto at =
+        activation_reference(activation, reference.y[i] + static_cast<double>(added[i]));
+    expected[i] = at.value;
+    dz[i] = static_cast<double>(dy[i]) * at.slope;
   }
-  reference.backward(in_double(x), masked);
+  reference.backward(in_double(x), dz);
   expect_near(values(output), expected, 1e-5, "output");
   expect_near(values(input.grad()), reference.dx, 1e-5, "dx");
-  if (GetParam()) expect_near(values(residual.grad()), masked, 1e-6, "residual's gradient");
+  if (GetParam().residual) expect_near(values(residual.grad()), dz, 1e-6, "residual's gradient");
+  if (!GetParam().affine) return;
   expect_near(values(named(layer, "weight").grad()), reference.dgamma, 2e-4, "dgamma");
   expect_near(values(named(layer, "bias").grad()), reference.dbeta, 2e-4, "dbeta");
 }
 
-INSTANTIATE_TEST_SUITE_P(Residual, FusedBatchNorm, testing::Bool());
+INSTANTIATE_TEST_SUITE_P(Fusions, FusedBatchNorm,
+                         testing::Values(Fusion{NormActivation::kRelu, false, {3, 5, 4, 33}},
+                                         Fusion{NormActivation::kRelu, true, {3, 5, 4, 33}},
+                                         Fusion{NormActivation::kNone, true, {3, 5, 4, 33}},
+                                         Fusion{NormActivation::kGelu, false, {3, 5, 4, 33}},
+                                         Fusion{NormActivation::kSilu, false, {3, 5, 4, 33}},
+                                         Fusion{NormActivation::kRelu, false, {4, 7, 3, 16}, false},
+                                         Fusion{NormActivation::kGelu, false, {4, 7, 3, 16}, false},
+                                         Fusion{NormActivation::kSilu, false, {65, 24}, false}),
+                         [](const auto& instance) { return std::to_string(instance.index); });
+
+// Backward makes the argument again: the same bits, or this would count others.
+TEST_F(BatchNormTest, GradientGoesThroughReluWhereTheOutputIsAboveZero) {
+  constexpr std::int64_t kChannels = 16;
+  const Shape shape{64, 9, 9, kChannels};
+  BatchNorm layer(*backend_, kChannels, {.activation = NormActivation::kRelu});
+  const Tensor output = layer.forward(leaf(shape, normal(shape.size(), 500)));
+  const std::vector<float> ones(static_cast<std::size_t>(shape.size()), 1.0F);
+  backward(output, {.gradient = tensor(shape, ones)});
+  std::vector<double> above(kChannels, 0.0);
+  const std::vector<float> y = values(output);
+  for (std::size_t i = 0; i < y.size(); ++i) above[i % kChannels] += y[i] > 0 ? 1 : 0;
+  expect_near(values(named(layer, "bias").grad()), above, 0, "outputs above zero");
+}
+
+TEST_F(BatchNormTest, KeepsNoArgumentOfItsActivation) {
+  for (const NormActivation activation : {NormActivation::kRelu, NormActivation::kGelu}) {
+    BatchNorm layer(*backend_, 64, {.activation = activation});
+    const Shape shape{16, 8, 8, 64};
+    const Tensor input = leaf(shape, normal(shape.size()));
+    const std::size_t before = backend_->memory().in_use;
+    Tensor output = layer.forward(input);
+    EXPECT_LT(backend_->memory().in_use, before + values(output).size() * sizeof(float) + 4096);
+  }
+}
+
+TEST_F(BatchNormTest, RefusesAResidualBeforeASmoothActivation) {
+  BatchNorm layer(*backend_, 4, {.activation = NormActivation::kGelu});
+  const Tensor x = tensor({2, 4}, normal(8));
+  try {
+    layer.forward(x, x);
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("apply GELU after the layer"), std::string::npos)
+        << error.what();
+  }
+}
 
 TEST_F(BatchNormTest, RefusesAResidualThatDoesNotFit) {
   BatchNorm layer(*backend_, 4);

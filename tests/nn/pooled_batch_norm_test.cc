@@ -128,7 +128,7 @@ class PooledBatchNormBits : public PooledBatchNormShapes {
     x.set_requires_grad(true);
     Tensor residual = given(batch.residual, batch.type);
     residual.set_requires_grad(true);
-    const bool added = options.relu;
+    const bool added = options.activation == NormActivation::kRelu;
     const Tensor y = layer.forward(fused ? x : max_pool2d(x, pool), added ? residual : Tensor());
     backward(y, {.gradient = given(batch.dy, batch.type)});
     Outcome outcome;
@@ -150,12 +150,14 @@ TEST_P(PooledBatchNormBits, AreThoseOfPoolingAndNormalisingOneAfterTheOther) {
   for (const DType type : types()) {
     Batch batch{random_array(GetParam().x), random_bf16(result), random_bf16(result), type};
     for (double& value : batch.x.values) value = std::round(4 * value);  // so that many are equal
-    for (const bool relu : {false, true})
+    for (const auto activation : {NormActivation::kNone, NormActivation::kRelu,
+                                  NormActivation::kGelu, NormActivation::kSilu})
       for (const bool training : {true, false}) {
-        const BatchNormOptions options{.relu = relu};
+        const BatchNormOptions options{.activation = activation};
         outcome_of(options, true, training, batch)
             .expect_same_bits(outcome_of(options, false, training, batch),
-                              std::string(to_string(type)) + (relu ? ", residual and ReLU" : "") +
+                              std::string(to_string(type)) + ", " +
+                                  BatchNorm(*backend_, 1, options).kind() +
                                   (training ? ", training" : ", evaluation"));
       }
   }

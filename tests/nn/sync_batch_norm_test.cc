@@ -198,7 +198,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_P(SyncBatchNormSplits, WithResidualAndReluEqualThoseOfTheWholeBatch) {
   const Split& split = GetParam().split;
   run_on_ranks(static_cast<int>(split.samples.size()), [&](Communicator& world) {
-    Rank rank(world, split.channels, {.affine = false, .relu = true});
+    Rank rank(world, split.channels, {.affine = false, .activation = NormActivation::kRelu});
     const std::vector<float> x = normal_values(split.size(), rank.random, 0.5, 2.0);
     const std::vector<float> added = normal_values(split.size(), rank.random);
     const std::vector<float> dy = normal_values(split.size(), rank.random);
@@ -225,6 +225,39 @@ TEST_P(SyncBatchNormSplits, WithResidualAndReluEqualThoseOfTheWholeBatch) {
     expect_near(residual.grad().values<const float>(), split.share(masked, world.rank()),
                 kTolerance, "residual's gradient");
     EXPECT_EQ(rank.counting.collectives(), 2U);
+  });
+}
+
+TEST_P(SyncBatchNormSplits, WithSmoothActivationsEqualThoseOfTheWholeBatch) {
+  const Split& split = GetParam().split;
+  run_on_ranks(static_cast<int>(split.samples.size()), [&](Communicator& world) {
+    for (const auto activation : {NormActivation::kGelu, NormActivation::kSilu}) {
+      Rank rank(world, split.channels, {.activation = activation});
+      BatchNormReference reference{.channels = static_cast<std::size_t>(split.channels)};
+      rank.randomise(reference);
+      const std::vector<float> x = normal_values(split.size(), rank.random, 0.5, 2.0);
+      const std::vector<float> dy = normal_values(split.size(), rank.random);
+      reference.forward(in_double(x));
+      std::vector<double> output(x.size());
+      std::vector<double> dz(x.size());
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        const auto at = activation_reference(activation, reference.y[i]);
+        output[i] = at.value;
+        dz[i] = static_cast<double>(dy[i]) * at.slope;
+      }
+      reference.backward(in_double(x), dz);
+      const double steepest =
+          1 / std::sqrt(*std::min_element(reference.variance.begin(), reference.variance.end()));
+
+      const Tensor in = rank.input(split, x);
+      const Tensor out = rank.layer.forward(in);
+      backward(out, {.gradient = rank.gradient(split, dy)});
+      expect_near(out.values<const float>(), split.share(output, world.rank()), kTolerance,
+                  "output");
+      expect_near(in.grad().values<const float>(), split.share(reference.dx, world.rank()),
+                  kTolerance * std::max(1.0, steepest), "input gradient");
+      EXPECT_EQ(rank.counting.collectives(), 2U);
+    }
   });
 }
 

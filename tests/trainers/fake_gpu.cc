@@ -88,13 +88,13 @@ class FakeNorm final : public NormKernels {
     queue_(
         [=, this] { inner_.statistics_from_running(channels, eps, mean, variance, statistics); });
   }
-  void normalise(NormExtent extent, ConstArrayRef x, const double* statistics, const float* gamma,
-                 const float* beta, const NormEpilogue& epilogue, ArrayRef y) override {
-    queue_([=, this] { inner_.normalise(extent, x, statistics, gamma, beta, epilogue, y); });
+  void normalise(NormExtent extent, ConstArrayRef x, const NormFunction& function,
+                 ConstArrayRef residual, ArrayRef y) override {
+    queue_([=, this] { inner_.normalise(extent, x, function, residual, y); });
   }
-  void backward_sums(NormExtent extent, ConstArrayRef dy, ConstArrayRef x, const double* statistics,
-                     double* sums) override {
-    queue_([=, this] { inner_.backward_sums(extent, dy, x, statistics, sums); });
+  void backward_sums(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
+                     const NormFunction& function, double* sums) override {
+    queue_([=, this] { inner_.backward_sums(extent, dy, x, function, sums); });
   }
   void masked_backward_sums(NormExtent extent, ConstArrayRef dy, ConstArrayRef x, ConstArrayRef y,
                             const double* statistics, double* sums, ArrayRef masked) override {
@@ -104,9 +104,9 @@ class FakeNorm final : public NormKernels {
                                    float* dbeta) override {
     queue_([=, this] { inner_.accumulate_affine_gradients(channels, sums, dgamma, dbeta); });
   }
-  void backward_data(NormExtent extent, ConstArrayRef dy, ConstArrayRef x, const double* statistics,
-                     const float* gamma, const double* sums, ArrayRef dx) override {
-    queue_([=, this] { inner_.backward_data(extent, dy, x, statistics, gamma, sums, dx); });
+  void backward_data(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
+                     const NormFunction& function, const double* sums, ArrayRef dx) override {
+    queue_([=, this] { inner_.backward_data(extent, dy, x, function, sums, dx); });
   }
 
  private:

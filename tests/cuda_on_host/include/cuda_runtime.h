@@ -17,7 +17,7 @@
 
 #define __global__
 #define __device__
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 // A block runs at a time. Names of such variables are how shared_memory.cc finds them.
 #define __shared__ static
 
