@@ -130,10 +130,10 @@ __global__ void pooled_backward_rows(PoolGeometry g, std::int64_t out_height,
 template <int kWidth, typename T>
 void start_normalise(Device& device, NormExtent extent, const T* x, const NormFunction& function,
                      const T* residual, T* y) {
-  const auto [grid, block] = row_tiles(extent.rows, divide_up(extent.channels, kWidth));
+  const RowTiles tiles = row_tiles(extent.rows, divide_up(extent.channels, kWidth));
   const Affine affine(function, extent.channels);
   const auto start = [&](auto* kernel) {
-    launch(device, "normalise", kernel, grid, block, extent, x, affine, residual, y);
+    launch(device, "normalise", kernel, tiles.grid, tiles.block, extent, x, affine, residual, y);
   };
   if (residual == nullptr) {
     visit_norm_activation(function.activation, [&]<typename Activation>() {
@@ -149,11 +149,11 @@ void start_normalise(Device& device, NormExtent extent, const T* x, const NormFu
 template <int kWidth, typename T>
 void start_backward(Device& device, NormExtent extent, const T* dy, const T* x,
                     const NormFunction& function, const double* sums, T* dx) {
-  const auto [grid, block] = row_tiles(extent.rows, divide_up(extent.channels, kWidth));
+  const RowTiles tiles = row_tiles(extent.rows, divide_up(extent.channels, kWidth));
   const Affine affine(function, extent.channels);
   visit_norm_activation(function.activation, [&]<typename Activation>() {
-    launch(device, "batch norm backward", backward_rows<kWidth, Activation, T>, grid, block, extent,
-           dy, x, affine, function.statistics, sums, dx);
+    launch(device, "batch norm backward", backward_rows<kWidth, Activation, T>, tiles.grid,
+           tiles.block, extent, dy, x, affine, function.statistics, sums, dx);
   });
 }
 
@@ -163,12 +163,12 @@ void start_pooled_backward(Device& device, const PoolGeometry& pool, const T* dy
                            const double* sums, T* dinput) {
   const std::int64_t height = pool.out_height();
   const std::int64_t width = pool.out_width();
-  const auto [grid, block] = row_tiles(pool.n * height * width, divide_up(pool.channels, kWidth));
+  const RowTiles tiles = row_tiles(pool.n * height * width, divide_up(pool.channels, kWidth));
   const Affine affine(function, pool.channels);
   visit_norm_activation(function.activation, [&]<typename Activation>() {
     launch(device, "batch norm and max_pool2d backward",
-           pooled_backward_rows<kKernel, kWidth, Activation, T>, grid, block, pool, height, width,
-           dy, x, argmax, affine, function.statistics, sums, dinput);
+           pooled_backward_rows<kKernel, kWidth, Activation, T>, tiles.grid, tiles.block, pool,
+           height, width, dy, x, argmax, affine, function.statistics, sums, dinput);
   });
 }
 
