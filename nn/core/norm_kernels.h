@@ -6,8 +6,8 @@
 // no rows at all, and any number of channels.
 //
 // What follows a normalisation in most networks is fused into it: adding a residual, and an
-// activation function. Backward makes the function's argument z again, from what was normalised,
-// which it reads anyway. So is max-pooling before it, on devices that can (PooledNormKernels).
+// activation function, whose argument z backward makes again of what was normalised, which it reads
+// anyway. So is max-pooling before it, on devices that can (PooledNormKernels).
 //
 // `statistics` is 1 + 2 C doubles that stay on the device and are filled in two steps:
 //   packed    n, then A per channel, then Q per channel (nn/core/batch_statistics.h). They add up

@@ -51,11 +51,11 @@ void sum_over(Communicator* group, const Tensor& values, const std::string& labe
 
 /// What backward must know besides what was normalised.
 struct Saved {
-  NormFunction function;             // of these, which are detached:
+  NormFunction function;             // points into the next three
   Tensor statistics;                 // finished
-  Tensor weight;                     // undefined without one, as is the bias
-  Tensor bias;                       //
-  Tensor output;                     // of a ReLU behind a residual; undefined otherwise
+  Tensor weight;                     // detached; undefined without one
+  Tensor bias;                       // detached; undefined without one
+  Tensor output;                     // detached; undefined but for ReLU behind a residual
   std::optional<PoolGeometry> pool;  // in the same pass
   Tensor argmax;                     // of that
   bool of_batch = true;
@@ -92,7 +92,8 @@ class BatchNormFunction : public Function {
   }
 
  private:
-  /// Fills `sums`. The gradient of the residual, or else of the result.
+  /// Fills `sums`. Returns what is left to go through function_of_gradient(): the gradient behind
+  /// ReLU, which is the residual's too, or `grad_output` as it came.
   Tensor summed(NormExtent extent, Tensor grad_output, const Tensor& sums) const {
     NormKernels& norm = input_.backend().norm();
     const ConstArrayRef dy = grad_output.read();
@@ -106,7 +107,6 @@ class BatchNormFunction : public Function {
     return masked;
   }
 
-  /// From what summed() returned.
   NormFunction function_of_gradient() const {
     NormFunction function = saved_.function;
     if (saved_.output.defined()) function.activation = NormActivation::kNone;
