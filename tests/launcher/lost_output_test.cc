@@ -1,7 +1,6 @@
 // Readers of dlaunch's output that are slow or gone, and disks that are full: nothing is lost
 // silently.
 #include <csignal>
-#include <filesystem>
 #include <fstream>
 
 #include <fcntl.h>
@@ -12,6 +11,7 @@
 
 #include "launcher/output/output_sink.h"
 #include "tests/launcher/launcher_runs.h"
+#include "tests/support/temporary_folder.h"
 
 namespace dlaunch::testing {
 namespace {
@@ -100,8 +100,8 @@ TEST(GoneReader, EndsARankThatWritesForNobodyElse) {
 }
 
 TEST(GoneReader, LeavesARankAloneWhoseOutputIsKept) {
-  std::string folder = ::testing::TempDir() + "dlaunch-logs-XXXXXX";
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const dlaunch::testing::TemporaryFolder temporary;
+  const std::string& folder = temporary.path();
   const auto result =
       run_command(in_shell(std::string(kTellsItsCode) + " | head -1",
                            prefixed({"out-chunks=50000"}, 1, {"--log-dir", folder})));
@@ -109,7 +109,6 @@ TEST(GoneReader, LeavesARankAloneWhoseOutputIsKept) {
   std::ifstream kept(folder + "/attempt-0/rank-0/stdout");
   const std::string text{std::istreambuf_iterator<char>(kept), {}};
   EXPECT_THAT(text, EndsWith("line 49999 of rank 0 with some more text\n"));
-  std::filesystem::remove_all(folder);
 }
 
 TEST(FullDisk, UnderStdoutIsOneLineAndAnExitCodeUnlessTheJobHadOne) {
@@ -125,12 +124,11 @@ TEST(FullDisk, UnderStdoutIsOneLineAndAnExitCodeUnlessTheJobHadOne) {
 }
 
 TEST(FileSizeLimit, CostsALineAndNotTheJob) {
-  std::string folder = ::testing::TempDir() + "dlaunch-logs-XXXXXX";
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const dlaunch::testing::TemporaryFolder temporary;
+  const std::string& folder = temporary.path();
   const auto result =
       run_command(in_shell("ulimit -f 10; exec \"$@\"",
                            ranks_that({"out-chunks=1000"}, {"--nproc", "1", "--log-dir", folder})));
-  std::filesystem::remove_all(folder);
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 1000);
   EXPECT_THAT(result.error, HasSubstr("File too large; the job goes on"));

@@ -2,8 +2,6 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -12,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/launcher/launcher_runs.h"
+#include "tests/support/temporary_folder.h"
 
 namespace dlaunch::testing {
 namespace {
@@ -90,19 +89,13 @@ TEST(Only, NeverHidesTheRankThatFailed) {
 // A folder of its own for each test, removed afterwards.
 class LogDir : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = ::testing::TempDir() + "dlaunch-logs-XXXXXX";
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   std::string kept(const std::string& file) const {
     std::ifstream stream(folder_ + "/" + file);
     return {std::istreambuf_iterator<char>(stream), {}};
   }
 
-  std::string folder_;
+  const dlaunch::testing::TemporaryFolder temporary_;
+  const std::string folder_ = temporary_.path();
 };
 
 TEST_F(LogDir, HasWhatEachRankWroteByteForByte) {

@@ -12,6 +12,7 @@
 #include "launcher/ranks/binding.h"
 #include "launcher/ranks/topology.h"
 #include "tests/launcher/launcher_runs.h"
+#include "tests/support/temporary_folder.h"
 
 namespace dlaunch::testing {
 namespace {
@@ -25,9 +26,6 @@ using ::testing::IsEmpty;
 class TwoPackages : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string name = ::testing::TempDir() + "dlaunch-sys-XXXXXX";
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    sys_ = name;
     write("node/has_cpu", "0-1");
     write("node/node0/cpulist", "0-3,8-11");
     write("node/node1/cpulist", "4-7,12-15");
@@ -43,7 +41,6 @@ class TwoPackages : public ::testing::Test {
     std::iota(all.begin(), all.end(), 0);
     threads_ = read_topology(all, sys_);
   }
-  void TearDown() override { std::filesystem::remove_all(sys_); }
 
   void write(const std::string& file, const std::string& text) const {
     const std::filesystem::path path = sys_ + "/" + file;
@@ -51,7 +48,8 @@ class TwoPackages : public ::testing::Test {
     std::ofstream(path) << text << "\n";
   }
 
-  std::string sys_;
+  const dlaunch::testing::TemporaryFolder temporary_;
+  const std::string sys_ = temporary_.path();
   std::vector<HardwareThread> threads_;
 };
 

@@ -1,6 +1,5 @@
 // --report: everything about a job as JSON.
 #include <csignal>
-#include <filesystem>
 #include <fstream>
 
 #include <fcntl.h>
@@ -13,6 +12,7 @@
 
 #include "launcher/failure/failure.h"
 #include "tests/launcher/launcher_runs.h"
+#include "tests/support/temporary_folder.h"
 
 namespace dlaunch::testing {
 namespace {
@@ -22,16 +22,11 @@ using ::testing::MatchesRegex;
 
 class ReportFile : public ::testing::Test {
  protected:
-  ReportFile() {
-    char folder[] = "/tmp/dlaunch-report-XXXXXX";
-    folder_ = mkdtemp(folder);
-  }
-  ~ReportFile() override { std::filesystem::remove_all(folder_); }
-
   std::string path() const { return folder_ + "/report.json"; }
   nlohmann::json content() const { return nlohmann::json::parse(std::ifstream(path())); }
 
-  std::string folder_;
+  const dlaunch::testing::TemporaryFolder temporary_;
+  const std::string folder_ = temporary_.path();
 };
 
 TEST_F(ReportFile, TellsOfEveryRankOfASuccessfulJob) {

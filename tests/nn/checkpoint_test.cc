@@ -18,6 +18,7 @@
 #include "nn/core/error.h"
 #include "nn/cpu/cpu_backend.h"
 #include "nn/data/dataset.h"
+#include "tests/support/temporary_folder.h"
 
 namespace dlaunch::nn {
 namespace {
@@ -28,12 +29,6 @@ namespace fs = std::filesystem;
 
 class CheckpointFiles : public ::testing::Test {
  protected:
-  void SetUp() override {
-    directory_ = (fs::temp_directory_path() / "dlaunch-checkpoint-XXXXXX").string();
-    ASSERT_NE(mkdtemp(directory_.data()), nullptr);
-  }
-  void TearDown() override { fs::remove_all(directory_); }
-
   std::string path(const std::string& name = "t.safetensors") const {
     return directory_ + "/" + name;
   }
@@ -55,7 +50,8 @@ class CheckpointFiles : public ::testing::Test {
   }
 
   std::unique_ptr<Backend> backend_ = make_cpu_backend();
-  std::string directory_;
+  const dlaunch::testing::TemporaryFolder temporary_;
+  const std::string directory_ = temporary_.path();
 };
 
 std::string refusal(const std::function<void()>& action) {

@@ -13,6 +13,7 @@
 #include "nn/data/image_file.h"
 #include "nn/data/image_folder.h"
 #include "nn/data/synthetic.h"
+#include "tests/support/temporary_folder.h"
 
 namespace dlaunch::nn {
 namespace {
@@ -24,13 +25,6 @@ using ::testing::HasSubstr;
 /// A fresh directory that goes away with the test.
 class DataSets : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "dlaunch-data-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    directory_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
   std::string path(const std::string& name) const { return directory_ + "/" + name; }
   void write(const std::string& name, const std::string& content) const {
     std::filesystem::create_directories(std::filesystem::path(path(name)).parent_path());
@@ -54,7 +48,8 @@ class DataSets : public ::testing::Test {
             .advice = "get it again"};
   }
 
-  std::string directory_;
+  const dlaunch::testing::TemporaryFolder temporary_;
+  const std::string directory_ = temporary_.path();
 };
 
 template <typename Action>

@@ -2,7 +2,6 @@
 // a Python that has torch; by default python3 is asked.
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -13,6 +12,7 @@
 #include "nn/models/model.h"
 #include "nn/models/resnet.h"
 #include "tests/support/subprocess.h"
+#include "tests/support/temporary_folder.h"
 
 namespace dlaunch::nn {
 namespace {
@@ -52,14 +52,9 @@ CompletedProcess python(std::vector<std::string> arguments) {
 
 class TorchState : public ::testing::Test {
  protected:
-  void SetUp() override {
-    directory_ = (std::filesystem::temp_directory_path() / "dlaunch-torch-XXXXXX").string();
-    ASSERT_NE(mkdtemp(directory_.data()), nullptr);
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
   const std::string folder_ = SOURCE_ROOT "/tests/nn/torch";
-  std::string directory_;
+  const dlaunch::testing::TemporaryFolder temporary_;
+  const std::string directory_ = temporary_.path();
   std::unique_ptr<Backend> backend_ = make_cpu_backend();
   Generator generator_{1};
 };

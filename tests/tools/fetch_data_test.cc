@@ -13,6 +13,7 @@
 #include <asio.hpp>
 
 #include "tests/support/subprocess.h"
+#include "tests/support/temporary_folder.h"
 
 namespace dlaunch {
 namespace {
@@ -97,8 +98,6 @@ class FileServer {
 class FetchData : public ::testing::Test {
  protected:
   void SetUp() override {
-    directory_ = (std::filesystem::temp_directory_path() / "dlaunch-fetch-XXXXXX").string();
-    ASSERT_NE(mkdtemp(directory_.data()), nullptr);
     // A small archive with the right folder, of bytes that do not compress.
     shell(
         "mkdir -p cifar-10-batches-bin && head -c 200000 /dev/urandom > "
@@ -107,7 +106,6 @@ class FetchData : public ::testing::Test {
     archive_ = read("set.tar.gz");
     md5_ = shell("md5sum < set.tar.gz").substr(0, 32);
   }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
 
   std::string shell(const std::string& script) const {
     const CompletedProcess process = testing::run_command(
@@ -150,7 +148,9 @@ class FetchData : public ::testing::Test {
   }
 
   const std::string part_ = "data/.cifar-10-binary.tar.gz.part";
-  std::string directory_, archive_, md5_;
+  const dlaunch::testing::TemporaryFolder temporary_;
+  const std::string directory_ = temporary_.path();
+  std::string archive_, md5_;
 };
 
 TEST_F(FetchData, DownloadsChecksAndUnpacksOnce) {

@@ -2,8 +2,6 @@
 // host cannot see its memory, and collectives on it take streams of their own.
 #pragma once
 
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <sstream>
@@ -15,6 +13,7 @@
 
 #include "nn/cpu/cpu_backend.h"
 #include "runtime/device/device_communicator.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/trainers/fake_gpu.h"
 #include "trainers/trainer.h"
@@ -25,12 +24,6 @@ enum class On { kCpu, kDevice, kDeviceWithGraphs };
 
 class DeviceTraining : public ::testing::Test {
  protected:
-  void SetUp() override {
-    directory_ = (std::filesystem::temp_directory_path() / "dlaunch-device-XXXXXX").string();
-    ASSERT_NE(mkdtemp(directory_.data()), nullptr);
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
   /// Full steps of 16 samples, and one of 3 at the end of an epoch, which leaves ranks without any.
   nlohmann::json config(const nlohmann::json& changes) const {
     nlohmann::json json = {
@@ -114,7 +107,8 @@ class DeviceTraining : public ::testing::Test {
     return lines;
   }
 
-  std::string directory_;
+  const dlaunch::testing::TemporaryFolder temporary_;
+  const std::string directory_ = temporary_.path();
 };
 
 }  // namespace dlaunch::testing

@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/subprocess.h"
+#include "tests/support/temporary_folder.h"
 
 namespace dlaunch::testing {
 
@@ -26,12 +27,7 @@ inline constexpr const char* kSmallRun = R"({
 
 class DtrainTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    directory_ = (std::filesystem::temp_directory_path() / "dlaunch-dtrain-XXXXXX").string();
-    ASSERT_NE(mkdtemp(directory_.data()), nullptr);
-    write("run.json", kSmallRun);
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
+  void SetUp() override { write("run.json", kSmallRun); }
 
   void write(const std::string& name, const std::string& content) const {
     std::filesystem::create_directories(
@@ -75,7 +71,8 @@ class DtrainTest : public ::testing::Test {
     return lines;
   }
 
-  std::string directory_;
+  const dlaunch::testing::TemporaryFolder temporary_;
+  const std::string directory_ = temporary_.path();
   std::vector<std::pair<std::string, std::string>> environment_{{"OMP_NUM_THREADS", "1"}};
 };
 

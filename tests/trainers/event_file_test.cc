@@ -1,7 +1,6 @@
 // Files for TensorBoard, decoded by hand: from the layout of TFRecord and of event.proto.
 #include <bit>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -10,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/temporary_folder.h"
 #include "trainers/event_file.h"
 
 namespace dlaunch {
@@ -34,12 +34,6 @@ TEST(Crc32c, HasTheValuesOfRfc3720) {
 
 class EventFileTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    directory_ = (std::filesystem::temp_directory_path() / "dlaunch-events-XXXXXX").string();
-    ASSERT_NE(mkdtemp(directory_.data()), nullptr);
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
   static std::string contents(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     std::stringstream text;
@@ -69,7 +63,8 @@ class EventFileTest : public ::testing::Test {
     return payloads;
   }
 
-  std::string directory_;
+  const dlaunch::testing::TemporaryFolder temporary_;
+  const std::string directory_ = temporary_.path();
 };
 
 TEST_F(EventFileTest, HoldsEventsAsTheirProtocolBufferHasThem) {

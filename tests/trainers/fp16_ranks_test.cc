@@ -2,8 +2,6 @@
 // kernels on the CPU (tests/cuda_on_host). The reference is training in f32 on the CPU.
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <memory>
@@ -23,6 +21,7 @@
 #include "runtime/base/job_environment.h"
 #include "runtime/cuda/cuda_communicator.h"
 #include "tests/support/distributed_test.h"
+#include "tests/support/temporary_folder.h"
 #include "trainers/loss_scaler.h"
 #include "trainers/tensor_memory.h"
 #include "trainers/trainer.h"
@@ -35,20 +34,6 @@ using nlohmann::json;
 constexpr std::size_t kSteps = 6;
 constexpr double kScale = 65536;  // fits gradients of images of usual size
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    if (mkdtemp(path_.data()) == nullptr) throw std::runtime_error("no temporary folder");
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_ = (std::filesystem::temp_directory_path() / "dlaunch-fp16-XXXXXX").string();
-};
 
 /// A GPU, with the ranks that `world` has.
 struct Gpu {
@@ -90,7 +75,7 @@ void read_steps(Communicator& world, const std::string& metrics, Outcome& outcom
 
 /// An epoch of 6 steps of 12 samples. `changes` may differ between ranks, where training allows it.
 Outcome train(Communicator& world, bool on_gpu, const json& changes) {
-  const TemporaryFolder folder;
+  const dlaunch::testing::TemporaryFolder folder;
   json wanted = {
       {"data",
        {{"set", "synthetic"},

@@ -1,7 +1,6 @@
 // Training in f16 on the CUDA backend: on the first device in builds that can, else with its
 // kernels on the CPU (tests/cuda_on_host).
 #include <cmath>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -11,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "nn/cuda/cuda_backend.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/support/thread_ranks.h"
 #include "trainers/trainer.h"
 
@@ -22,11 +22,6 @@ class Fp16Training : public ::testing::Test {
   void SetUp() override {
     if (const std::string why = nn::why_no_cuda(); !why.empty())
       GTEST_SKIP() << "all tests on CUDA are skipped: " << why;
-    directory_ = (std::filesystem::temp_directory_path() / "dlaunch-fp16-XXXXXX").string();
-    ASSERT_NE(mkdtemp(directory_.data()), nullptr);
-  }
-  void TearDown() override {
-    if (!directory_.empty()) std::filesystem::remove_all(directory_);
   }
 
   struct Outcome {
@@ -72,7 +67,8 @@ class Fp16Training : public ::testing::Test {
     return {{"train", {{"compute_type", "fp16"}, {"loss_scale", scale}}}};
   }
 
-  std::string directory_;
+  const dlaunch::testing::TemporaryFolder temporary_;
+  const std::string directory_ = temporary_.path();
 };
 
 TEST_F(Fp16Training, HasTheLossesAndGradientsOfF32) {

@@ -1,10 +1,10 @@
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/temporary_folder.h"
 #include "trainers/memory_account.h"
 #include "trainers/metrics_file.h"
 #include "trainers/progress.h"
@@ -71,8 +71,8 @@ TEST(Progress, IsSilentOnRequest) {
 }
 
 TEST(MetricsFile, HoldsOneObjectPerLine) {
-  std::string directory = (std::filesystem::temp_directory_path() / "dlaunch-run-XXXXXX").string();
-  ASSERT_NE(mkdtemp(directory.data()), nullptr);
+  const dlaunch::testing::TemporaryFolder temporary;
+  const std::string& directory = temporary.path();
   {
     MetricsFile metrics(directory + "/a/b", "metrics.jsonl", false);
     metrics.write({{"event", "step"}, {"loss", 1.5}});
@@ -82,7 +82,6 @@ TEST(MetricsFile, HoldsOneObjectPerLine) {
     text << file.rdbuf();
     EXPECT_EQ(text.str(), "{\"event\":\"step\",\"loss\":1.5}\n{\"event\":\"epoch\"}\n");
   }
-  std::filesystem::remove_all(directory);
 }
 
 TEST(MetricsFile, SaysWhyItCannotBeWritten) {
