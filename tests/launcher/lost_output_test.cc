@@ -10,8 +10,8 @@
 #include <gtest/gtest.h>
 
 #include "launcher/output/output_sink.h"
+#include "runtime/base/temporary_folder.h"
 #include "tests/launcher/launcher_runs.h"
-#include "tests/support/temporary_folder.h"
 
 namespace dlaunch::testing {
 namespace {
@@ -100,7 +100,7 @@ TEST(GoneReader, EndsARankThatWritesForNobodyElse) {
 }
 
 TEST(GoneReader, LeavesARankAloneWhoseOutputIsKept) {
-  const dlaunch::testing::TemporaryFolder temporary;
+  const TemporaryFolder temporary;
   const std::string& folder = temporary.path();
   const auto result =
       run_command(in_shell(std::string(kTellsItsCode) + " | head -1",
@@ -124,7 +124,7 @@ TEST(FullDisk, UnderStdoutIsOneLineAndAnExitCodeUnlessTheJobHadOne) {
 }
 
 TEST(FileSizeLimit, CostsALineAndNotTheJob) {
-  const dlaunch::testing::TemporaryFolder temporary;
+  const TemporaryFolder temporary;
   const std::string& folder = temporary.path();
   const auto result =
       run_command(in_shell("ulimit -f 10; exec \"$@\"",

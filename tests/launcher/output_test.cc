@@ -9,8 +9,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "runtime/base/temporary_folder.h"
 #include "tests/launcher/launcher_runs.h"
-#include "tests/support/temporary_folder.h"
 
 namespace dlaunch::testing {
 namespace {
@@ -94,7 +94,7 @@ class LogDir : public ::testing::Test {
     return {std::istreambuf_iterator<char>(stream), {}};
   }
 
-  const dlaunch::testing::TemporaryFolder temporary_;
+  const TemporaryFolder temporary_;
   const std::string folder_ = temporary_.path();
 };
 

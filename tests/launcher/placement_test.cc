@@ -1,6 +1,4 @@
 // The machine's topology and what it means for ranks, on machines made of files; GPUs; --dry-run.
-#include <stdlib.h>
-
 #include <filesystem>
 #include <fstream>
 #include <numeric>
@@ -11,8 +9,8 @@
 #include "launcher/base/number_list.h"
 #include "launcher/ranks/binding.h"
 #include "launcher/ranks/topology.h"
+#include "runtime/base/temporary_folder.h"
 #include "tests/launcher/launcher_runs.h"
-#include "tests/support/temporary_folder.h"
 
 namespace dlaunch::testing {
 namespace {
@@ -48,7 +46,7 @@ class TwoPackages : public ::testing::Test {
     std::ofstream(path) << text << "\n";
   }
 
-  const dlaunch::testing::TemporaryFolder temporary_;
+  const TemporaryFolder temporary_;
   const std::string sys_ = temporary_.path();
   std::vector<HardwareThread> threads_;
 };

@@ -11,8 +11,8 @@
 #include <gtest/gtest.h>
 
 #include "launcher/failure/failure.h"
+#include "runtime/base/temporary_folder.h"
 #include "tests/launcher/launcher_runs.h"
-#include "tests/support/temporary_folder.h"
 
 namespace dlaunch::testing {
 namespace {
@@ -25,7 +25,7 @@ class ReportFile : public ::testing::Test {
   std::string path() const { return folder_ + "/report.json"; }
   nlohmann::json content() const { return nlohmann::json::parse(std::ifstream(path())); }
 
-  const dlaunch::testing::TemporaryFolder temporary_;
+  const TemporaryFolder temporary_;
   const std::string folder_ = temporary_.path();
 };
 

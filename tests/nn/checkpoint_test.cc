@@ -18,7 +18,7 @@
 #include "nn/core/error.h"
 #include "nn/cpu/cpu_backend.h"
 #include "nn/data/dataset.h"
-#include "tests/support/temporary_folder.h"
+#include "runtime/base/temporary_folder.h"
 
 namespace dlaunch::nn {
 namespace {
@@ -50,7 +50,7 @@ class CheckpointFiles : public ::testing::Test {
   }
 
   std::unique_ptr<Backend> backend_ = make_cpu_backend();
-  const dlaunch::testing::TemporaryFolder temporary_;
+  const TemporaryFolder temporary_;
   const std::string directory_ = temporary_.path();
 };
 

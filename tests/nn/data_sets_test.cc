@@ -13,7 +13,7 @@
 #include "nn/data/image_file.h"
 #include "nn/data/image_folder.h"
 #include "nn/data/synthetic.h"
-#include "tests/support/temporary_folder.h"
+#include "runtime/base/temporary_folder.h"
 
 namespace dlaunch::nn {
 namespace {
@@ -48,7 +48,7 @@ class DataSets : public ::testing::Test {
             .advice = "get it again"};
   }
 
-  const dlaunch::testing::TemporaryFolder temporary_;
+  const TemporaryFolder temporary_;
   const std::string directory_ = temporary_.path();
 };
 

@@ -11,8 +11,8 @@
 #include "nn/cpu/cpu_backend.h"
 #include "nn/models/model.h"
 #include "nn/models/resnet.h"
+#include "runtime/base/temporary_folder.h"
 #include "tests/support/subprocess.h"
-#include "tests/support/temporary_folder.h"
 
 namespace dlaunch::nn {
 namespace {
@@ -53,7 +53,7 @@ CompletedProcess python(std::vector<std::string> arguments) {
 class TorchState : public ::testing::Test {
  protected:
   const std::string folder_ = SOURCE_ROOT "/tests/nn/torch";
-  const dlaunch::testing::TemporaryFolder temporary_;
+  const TemporaryFolder temporary_;
   const std::string directory_ = temporary_.path();
   std::unique_ptr<Backend> backend_ = make_cpu_backend();
   Generator generator_{1};

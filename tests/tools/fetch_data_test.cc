@@ -12,8 +12,8 @@
 #include <gtest/gtest.h>
 #include <asio.hpp>
 
+#include "runtime/base/temporary_folder.h"
 #include "tests/support/subprocess.h"
-#include "tests/support/temporary_folder.h"
 
 namespace dlaunch {
 namespace {
@@ -148,7 +148,7 @@ class FetchData : public ::testing::Test {
   }
 
   const std::string part_ = "data/.cifar-10-binary.tar.gz.part";
-  const dlaunch::testing::TemporaryFolder temporary_;
+  const TemporaryFolder temporary_;
   const std::string directory_ = temporary_.path();
   std::string archive_, md5_;
 };

@@ -12,8 +12,8 @@
 #include <nlohmann/json.hpp>
 
 #include "nn/cpu/cpu_backend.h"
+#include "runtime/base/temporary_folder.h"
 #include "runtime/device/device_communicator.h"
-#include "tests/support/temporary_folder.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/trainers/fake_gpu.h"
 #include "trainers/trainer.h"
@@ -107,7 +107,7 @@ class DeviceTraining : public ::testing::Test {
     return lines;
   }
 
-  const dlaunch::testing::TemporaryFolder temporary_;
+  const TemporaryFolder temporary_;
   const std::string directory_ = temporary_.path();
 };
 

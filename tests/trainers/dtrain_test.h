@@ -12,8 +12,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "runtime/base/temporary_folder.h"
 #include "tests/support/subprocess.h"
-#include "tests/support/temporary_folder.h"
 
 namespace dlaunch::testing {
 
@@ -71,7 +71,7 @@ class DtrainTest : public ::testing::Test {
     return lines;
   }
 
-  const dlaunch::testing::TemporaryFolder temporary_;
+  const TemporaryFolder temporary_;
   const std::string directory_ = temporary_.path();
   std::vector<std::pair<std::string, std::string>> environment_{{"OMP_NUM_THREADS", "1"}};
 };

@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/support/temporary_folder.h"
+#include "runtime/base/temporary_folder.h"
 #include "trainers/event_file.h"
 
 namespace dlaunch {
@@ -63,7 +63,7 @@ class EventFileTest : public ::testing::Test {
     return payloads;
   }
 
-  const dlaunch::testing::TemporaryFolder temporary_;
+  const TemporaryFolder temporary_;
   const std::string directory_ = temporary_.path();
 };
 

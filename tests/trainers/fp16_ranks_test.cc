@@ -19,9 +19,9 @@
 #include "nn/cpu/cpu_backend.h"
 #include "nn/cuda/cuda_backend.h"
 #include "runtime/base/job_environment.h"
+#include "runtime/base/temporary_folder.h"
 #include "runtime/cuda/cuda_communicator.h"
 #include "tests/support/distributed_test.h"
-#include "tests/support/temporary_folder.h"
 #include "trainers/loss_scaler.h"
 #include "trainers/tensor_memory.h"
 #include "trainers/trainer.h"
@@ -75,7 +75,7 @@ void read_steps(Communicator& world, const std::string& metrics, Outcome& outcom
 
 /// An epoch of 6 steps of 12 samples. `changes` may differ between ranks, where training allows it.
 Outcome train(Communicator& world, bool on_gpu, const json& changes) {
-  const dlaunch::testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   json wanted = {
       {"data",
        {{"set", "synthetic"},

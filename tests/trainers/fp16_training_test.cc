@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "nn/cuda/cuda_backend.h"
-#include "tests/support/temporary_folder.h"
+#include "runtime/base/temporary_folder.h"
 #include "tests/support/thread_ranks.h"
 #include "trainers/trainer.h"
 
@@ -67,7 +67,7 @@ class Fp16Training : public ::testing::Test {
     return {{"train", {{"compute_type", "fp16"}, {"loss_scale", scale}}}};
   }
 
-  const dlaunch::testing::TemporaryFolder temporary_;
+  const TemporaryFolder temporary_;
   const std::string directory_ = temporary_.path();
 };
 

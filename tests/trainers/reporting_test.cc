@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/support/temporary_folder.h"
+#include "runtime/base/temporary_folder.h"
 #include "trainers/memory_account.h"
 #include "trainers/metrics_file.h"
 #include "trainers/progress.h"
@@ -71,7 +71,7 @@ TEST(Progress, IsSilentOnRequest) {
 }
 
 TEST(MetricsFile, HoldsOneObjectPerLine) {
-  const dlaunch::testing::TemporaryFolder temporary;
+  const TemporaryFolder temporary;
   const std::string& directory = temporary.path();
   {
     MetricsFile metrics(directory + "/a/b", "metrics.jsonl", false);

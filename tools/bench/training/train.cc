@@ -1,12 +1,8 @@
 #include "tools/bench/training/train.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <string>
@@ -15,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/job_environment.h"
+#include "runtime/base/temporary_folder.h"
 #include "runtime/comm/counting_communicator.h"
 #include "tools/bench/measure/memory.h"
 #include "tools/bench/measure/statistics.h"
@@ -31,27 +28,6 @@ namespace {
 constexpr double kMilli = 1e3;
 constexpr std::size_t kGpuSteps = 10;  // between lines of the metrics: each waits for the GPU
 constexpr double kMiB = 1 << 20;
-
-/// A folder for the metrics file, removed with this object.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "dbench_XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make a folder " + name);
-    path_ = name;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 /// A line of the metrics makes the host wait for a GPU, so there it is about several steps.
 std::size_t steps_of_a_line(const TrainConfig& config) {
