@@ -41,7 +41,12 @@ void StepGraphs::record(Kind& kind, const std::function<void()>& work) {
 
 void StepGraphs::replay(Kind& kind) {
   const std::uint64_t block = next_block(generator_);
-  kind.recording->replay(block - kind.first_block);
+  const auto launch = [&] { kind.recording->replay(block - kind.first_block); };
+  if (world_ == nullptr) {
+    launch();
+  } else {
+    throw_if_error(world_->repeat(launch).within("recorded step"));
+  }
   if (kind.random_words > 0) (void)generator_.reserve(kind.random_words);
 }
 

@@ -15,6 +15,7 @@
 
 #include "nn/core/backend.h"
 #include "nn/core/random.h"
+#include "runtime/device/device_communicator.h"
 
 namespace dlaunch {
 
@@ -29,9 +30,10 @@ struct StepKind {
 
 class StepGraphs {
  public:
-  /// Both must outlive it.
-  StepGraphs(nn::Backend& backend, nn::Generator& generator, bool enabled)
-      : backend_(backend), generator_(generator), enabled_(enabled) {}
+  /// `world` is that of the steps' collectives, null if they have none on the backend's memory. All
+  /// must outlive it.
+  StepGraphs(nn::Backend& backend, nn::Generator& generator, DeviceWorld* world, bool enabled)
+      : backend_(backend), generator_(generator), world_(world), enabled_(enabled) {}
 
   bool enabled() const { return enabled_; }
   /// Does a step: the first ones of its kind by calling `work`, then by recording that and
@@ -58,6 +60,7 @@ class StepGraphs {
 
   nn::Backend& backend_;
   nn::Generator& generator_;
+  DeviceWorld* const world_;
   const bool enabled_;
   std::map<StepKind, Kind> kinds_;
 };

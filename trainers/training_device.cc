@@ -70,12 +70,9 @@ void TrainingDevice::connect(const TrainConfig& config, Communicator& world) {
   throw_if_error(made.status());
   device_world_ = *std::move(made);
   world_ = device_world_.get();
-  const DevicePathKind path = device_world_->path();
   if (world.size() == 1) return;
-  remark_ = fmt::format("collectives on GPU memory take the path {}: {}", to_string(path),
-                        device_world_->reason());
-  if (path != DevicePathKind::kNccl)
-    no_graphs_ = fmt::format("collectives by {} are not recorded", to_string(path));
+  remark_ = fmt::format("collectives on GPU memory take the path {}: {}",
+                        to_string(device_world_->path()), device_world_->reason());
 }
 
 }  // namespace dlaunch

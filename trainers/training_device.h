@@ -25,8 +25,8 @@ namespace dlaunch {
 struct TrainingPlace {
   Communicator& world;  // takes the host's memory and the backend's
   nn::Backend& backend;
-  std::string no_graphs = {};  // why steps cannot be recorded and repeated; empty: they can
-  std::string remark = {};     // a line for the user; empty: none
+  DeviceWorld* device_world = nullptr;  // the world, if collectives take a device's own memory
+  std::string remark = {};              // a line for the user; empty: none
 };
 
 class TrainingDevice {
@@ -40,7 +40,10 @@ class TrainingDevice {
 
   /// After connect(). This object must outlive what is made there.
   TrainingPlace place() const {
-    return {.world = *world_, .backend = *backend_, .no_graphs = no_graphs_, .remark = remark_};
+    return {.world = *world_,
+            .backend = *backend_,
+            .device_world = device_world_.get(),
+            .remark = remark_};
   }
 
  private:
@@ -49,7 +52,6 @@ class TrainingDevice {
   int number_ = 0;                             // of a GPU
   std::unique_ptr<DeviceWorld> device_world_;  // goes before the backend
   Communicator* world_ = nullptr;
-  std::string no_graphs_;
   std::string remark_;
 };
 

@@ -1,6 +1,9 @@
 #include "runtime/cuda/cuda_device.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -34,6 +37,26 @@ DeviceUuid uuid_of(const cudaDeviceProp& properties) {
   static_assert(sizeof uuid == sizeof properties.uuid);
   std::memcpy(uuid.data(), &properties.uuid, sizeof uuid);
   return uuid;
+}
+
+using Flags = std::array<FlagAction, 3>;
+
+/// What `flags` become when `stream` is captured, ready to be launched; null: they do not become
+/// part of a graph.
+cudaGraphExec_t recorded(DeviceStream& stream, const Flags& flags) {
+  auto* const native = static_cast<cudaStream_t>(stream.native());
+  if (cudaStreamBeginCapture(native, cudaStreamCaptureModeRelaxed) != cudaSuccess) return nullptr;
+  const bool taken = stream.flags(flags).ok();
+  cudaGraph_t graph = nullptr;
+  const bool ended = cudaStreamEndCapture(native, &graph) == cudaSuccess && graph != nullptr;
+  std::size_t nodes = 0;
+  cudaGraphExec_t executable = nullptr;
+  if (!taken || !ended || cudaGraphGetNodes(graph, nullptr, &nodes) != cudaSuccess || nodes == 0 ||
+      cudaGraphInstantiate(&executable, graph, 0) != cudaSuccess) {
+    executable = nullptr;
+  }
+  if (graph != nullptr) (void)cudaGraphDestroy(graph);
+  return executable;
 }
 
 int attribute_of(cudaDeviceAttr attribute, int device) {
@@ -76,6 +99,33 @@ bool CudaDevice::shares_memory() const {
   return batch_mem_op_ != nullptr &&
          attribute_of(cudaDevAttrCanUseHostPointerForRegisteredMem, number_) != 0 &&
          attribute_of(cudaDevAttrIpcEventSupport, number_) != 0;
+}
+
+// Tries it, twice like a step that is repeated: the documentation of cuStreamBatchMemOp says
+// nothing of graphs, only that they have nodes for it.
+bool CudaDevice::records_flags() {
+  if (batch_mem_op_ == nullptr) return false;
+  const CurrentDevice current(number_);
+  const auto word = allocate_pinned(sizeof(std::uint32_t));
+  const auto stream = make_stream(false);
+  if (!word.ok() || !stream.ok()) return false;
+  auto* const flag = static_cast<std::uint32_t*>(word->get());
+  const std::atomic_ref<std::uint32_t> value(*flag);
+  value = 0;
+  using Kind = FlagAction::Kind;
+  cudaGraphExec_t const graph = recorded(
+      **stream,
+      {{{Kind::kWrite, flag, 1}, {Kind::kWaitUntilEqual, flag, 1}, {Kind::kWrite, flag, 2}}});
+  bool works = graph != nullptr && value == 0;
+  for (int i = 0; works && i < 2; ++i) {
+    value = 0;
+    auto* const native = static_cast<cudaStream_t>((*stream)->native());
+    works = cudaGraphLaunch(graph, native) == cudaSuccess &&
+            cudaStreamSynchronize(native) == cudaSuccess && value == 2;
+  }
+  if (graph != nullptr) (void)cudaGraphExecDestroy(graph);
+  if (!works) (void)cudaGetLastError();
+  return works;
 }
 
 MemoryPlace CudaDevice::place_of(const void* memory) const {

@@ -120,11 +120,12 @@ Status CudaStream::wait(const DeviceEvent& event) {
   return cuda_status(cudaStreamWaitEvent(stream_, of_cuda.get(), 0), "cudaStreamWaitEvent");
 }
 
-bool CudaStream::capturing() const {
+std::uint64_t CudaStream::recording() const {
   const CurrentDevice current(device_);
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  return cudaStreamIsCapturing(stream_, &status) == cudaSuccess &&
-         status != cudaStreamCaptureStatusNone;
+  unsigned long long number = 0;
+  const bool known = cudaStreamGetCaptureInfo(stream_, &status, &number) == cudaSuccess;
+  return known && status != cudaStreamCaptureStatusNone ? number : 0;
 }
 
 }  // namespace dlaunch

@@ -4,6 +4,7 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -69,7 +70,7 @@ class CudaStream final : public DeviceStream {
   Status call(std::function<void()> function) override;
   Result<std::shared_ptr<DeviceEvent>> record() override;
   Status wait(const DeviceEvent& event) override;
-  bool capturing() const override;
+  std::uint64_t recording() const override;
   void* native() const override { return stream_; }
 
  private:

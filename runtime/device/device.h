@@ -76,8 +76,10 @@ class DeviceStream {
   virtual Result<std::shared_ptr<DeviceEvent>> record() = 0;
   /// What is queued from now on begins after `event`.
   virtual Status wait(const DeviceEvent& event) = 0;
-  /// Whether calls are only recorded, to be done later and many times (a CUDA graph).
-  virtual bool capturing() const = 0;
+  /// Of the recording that calls only become a part of, to be done later and many times (a CUDA
+  /// graph), a number that no other one of this process has; 0: they are done.
+  virtual std::uint64_t recording() const = 0;
+  bool capturing() const { return recording() != 0; }
   /// What the device's library of collectives takes for it: a cudaStream_t.
   virtual void* native() const = 0;
 };
@@ -99,6 +101,8 @@ class Device {
   virtual bool reaches(const DeviceUuid& other) const = 0;
   /// Whether streams can wait for flags and memory can be shared between processes.
   virtual bool shares_memory() const = 0;
+  /// Whether streams record flags() like other work. May try it, which takes a moment.
+  virtual bool records_flags() = 0;
   virtual MemoryPlace place_of(const void* memory) const = 0;
 
   /// The stream of the computation, on which collectives take their place.

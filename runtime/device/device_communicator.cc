@@ -42,6 +42,7 @@ class DeviceCommunicator final : public DeviceWorld {
 
   DevicePathKind path() const override { return path_kind_; }
   const std::string& reason() const override { return reason_; }
+  const std::string& why_not_recorded() const override { return why_not_recorded_; }
   int rank() const override { return host_->rank(); }
   int size() const override { return host_->size(); }
 
@@ -66,6 +67,22 @@ class DeviceCommunicator final : public DeviceWorld {
     Result<Work> work = start_on(call, lane);
     if (work.ok()) return *std::move(work);
     return Work::finished(noted(work.status()));
+  }
+
+  Status repeat(const std::function<void()>& launch) override {
+    const std::scoped_lock lock(mutexes_[index(DeviceLane::kBlocking)]);
+    if (core_->failure.failed()) return core_->failed_earlier();
+    DeviceStream& compute = core_->device->compute();
+    auto begun = compute.record();
+    DLAUNCH_RETURN_IF_ERROR(begun.status());
+    launch();
+    auto ended = compute.record();
+    DLAUNCH_RETURN_IF_ERROR(ended.status());
+    watch_->add(DeviceLane::kBlocking, {.sequence = ++repeats_,
+                                        .begun = *std::move(begun),
+                                        .ended = *std::move(ended),
+                                        .end_time = std::make_shared<EndTime>()});
+    return Status();
   }
 
   Status send(ConstBuffer data, int peer, std::uint64_t tag) override {
@@ -119,6 +136,7 @@ class DeviceCommunicator final : public DeviceWorld {
 
   Status choose_path();
   Status try_path(DevicePathKind kind);
+  Status find_out_whether_calls_are_recorded();
 
   Result<bool> on_device_memory(const CollectiveCall& call) const {
     DLAUNCH_RETURN_IF_ERROR(validate(call, rank(), size()));
@@ -152,7 +170,7 @@ class DeviceCommunicator final : public DeviceWorld {
     }
     const Status status = path_->enqueue(call, lane, stream);
     if (!status.ok()) {
-      return status.within(describe_numbered(operation.signature, operation.sequence));
+      return status.within(describe_numbered(*operation.signature, operation.sequence));
     }
     auto ended = stream.record();
     DLAUNCH_RETURN_IF_ERROR(ended.status());
@@ -210,10 +228,12 @@ class DeviceCommunicator final : public DeviceWorld {
   Staging staging_;
   DeviceWatch::LaneLocks mutexes_;
   std::array<std::uint64_t, kDeviceLanes> sequences_{};
+  std::uint64_t repeats_ = 0;
   std::array<std::unique_ptr<DeviceStream>, kDeviceLanes> streams_;  // kBlocking: nullptr
   std::unique_ptr<DevicePath> path_;                                 // nullptr: all by staging
   DevicePathKind path_kind_ = DevicePathKind::kStaging;
   std::string reason_;
+  std::string why_not_recorded_;
   std::unique_ptr<DeviceWatch> watch_;
 };
 
@@ -226,6 +246,7 @@ Status DeviceCommunicator::connect() {
   }
   DLAUNCH_RETURN_IF_ERROR(agree(*host_, status));
   DLAUNCH_RETURN_IF_ERROR(choose_path());
+  DLAUNCH_RETURN_IF_ERROR(find_out_whether_calls_are_recorded());
   auto staged = host_->split(0, rank());
   DLAUNCH_RETURN_IF_ERROR(staged.status());
   staged_ = *std::move(staged);
@@ -274,6 +295,17 @@ Status DeviceCommunicator::try_path(DevicePathKind kind) {
   Status agreed = agree(*host_, path.status());
   if (agreed.ok()) path_ = *std::move(path);
   return agreed;
+}
+
+Status DeviceCommunicator::find_out_whether_calls_are_recorded() {
+  if (path_kind_ == DevicePathKind::kStaging) {
+    why_not_recorded_ = "collectives by staging wait on the host";
+  } else if (path_kind_ == DevicePathKind::kIpc && size() > 1) {
+    std::uint8_t all = core_->device->records_flags() ? 1 : 0;
+    DLAUNCH_RETURN_IF_ERROR(host_->all_reduce(Buffer(&all, 1, DType::kU8), ReduceOp::kMin));
+    if (all == 0) why_not_recorded_ = "the driver does not record the flags of the path ipc";
+  }
+  return Status();
 }
 
 }  // namespace

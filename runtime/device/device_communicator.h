@@ -21,6 +21,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -47,6 +48,13 @@ class DeviceWorld : public Communicator {
   virtual DevicePathKind path() const = 0;
   /// Why, as the log says it.
   virtual const std::string& reason() const = 0;
+  /// What keeps calls from becoming part of a recording (a CUDA graph); empty: nothing. The same on
+  /// all ranks.
+  virtual const std::string& why_not_recorded() const = 0;
+  /// Repeats a recording that has calls of this communicator: `launch` queues it on the compute
+  /// stream. From there on it has the time of one call; what goes wrong fails the communicator.
+  /// All ranks repeat the same recordings in the same order. Throws what `launch` throws.
+  virtual Status repeat(const std::function<void()>& launch) = 0;
 };
 
 /// A collective of the ranks of `host`, with the same options. kInvalidArgument if the path that

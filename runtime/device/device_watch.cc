@@ -134,7 +134,7 @@ Status DeviceWatch::overdue_at(DeviceLane lane, Queued& head) {
   const Clock::time_point now = Clock::now();
   const std::chrono::nanoseconds timeout = core_->timeout.load();
   if (now - *head.begun > timeout) {
-    const auto awaited = path_ == nullptr ? std::nullopt : path_->awaited(lane);
+    const auto awaited = awaited_by(lane, head.operation);
     const std::string text = "timed out after " + in_seconds(timeout) + " on the device";
     const Status why = awaited.has_value()
                            ? Status::about_peer(StatusCode::kTimeout, *awaited, text)
@@ -148,8 +148,23 @@ Status DeviceWatch::overdue_at(DeviceLane lane, Queued& head) {
   return Status();
 }
 
+// A recording has calls of all lanes.
+std::optional<int> DeviceWatch::awaited_by(DeviceLane lane,
+                                           const WatchedOperation& operation) const {
+  if (path_ == nullptr) return std::nullopt;
+  auto awaited = path_->awaited(lane);
+  if (operation.signature.has_value()) return awaited;
+  for (const DeviceLane other : kAllDeviceLanes) {
+    if (!awaited.has_value()) awaited = path_->awaited(other);
+  }
+  return awaited;
+}
+
 std::string DeviceWatch::name_of(const WatchedOperation& operation) const {
-  return describe_numbered(operation.signature, operation.sequence) + " over " + path_name_;
+  const std::string name = operation.signature.has_value()
+                               ? describe_numbered(*operation.signature, operation.sequence)
+                               : "recorded calls, repeat #" + std::to_string(operation.sequence);
+  return name + " over " + path_name_;
 }
 
 Status DeviceWatch::beat() {

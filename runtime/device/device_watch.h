@@ -48,7 +48,7 @@ class EndTime {
 
 /// An operation that was queued.
 struct WatchedOperation {
-  MessageSignature signature;
+  std::optional<MessageSignature> signature;  // none of a recording that is repeated
   std::uint64_t sequence = 0;
   std::shared_ptr<DeviceEvent> begun;  // its time runs from here
   std::shared_ptr<DeviceEvent> ended;
@@ -90,6 +90,7 @@ class DeviceWatch {
   Status look_at(DeviceLane lane, std::deque<Queued>& queue);
   Status beat();
   Status overdue_at(DeviceLane lane, Queued& head);
+  std::optional<int> awaited_by(DeviceLane lane, const WatchedOperation& operation) const;
   std::string name_of(const WatchedOperation& operation) const;
   bool idle() const;
   void tell();

@@ -3,6 +3,7 @@
 #include "runtime/cuda/cuda_communicator.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "runtime/cuda/cuda_status.h"
@@ -50,7 +51,7 @@ class HostStream final : public DeviceStream {
     return std::shared_ptr<DeviceEvent>(std::make_shared<HostEvent>());
   }
   Status wait(const DeviceEvent& /*event*/) override { return Status(); }  // all is in order
-  bool capturing() const override { return queue().capturing(); }
+  std::uint64_t recording() const override { return queue().capturing() ? 1 : 0; }
   void* native() const override { return stream_; }
 
  private:
@@ -65,6 +66,7 @@ class HostDevice final : public Device {
   DeviceUuid uuid() const override { return {}; }
   bool reaches(const DeviceUuid& other) const override { return other == uuid(); }
   bool shares_memory() const override { return false; }
+  bool records_flags() override { return false; }
   MemoryPlace place_of(const void* memory) const override {
     return device_pages().contains(memory) ? MemoryPlace::kThisDevice : MemoryPlace::kHost;
   }

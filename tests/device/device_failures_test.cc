@@ -193,8 +193,66 @@ TEST(DeviceCommunicator, RecordsWhatIsStartedBesideTheComputation) {
   });
 }
 
+// Parts of a recording that do not depend on each other are done in another order on each rank.
+TEST(DeviceCommunicator, RecordsCallsOfAllLanesInOneOrder) {
+  run_fake_ranks(3, over(DevicePathKind::kIpc), [&](FakeRank rank) {
+    EXPECT_EQ(rank.communicator->why_not_recorded(), "");
+    Ones started(rank, 5000);
+    Ones urgent(rank, 50);
+    Ones blocking(rank, 10);
+    rank.device->begin_capture();
+    std::vector<Work> works;
+    for (int i = 0; i < 3; ++i) {
+      works.push_back(rank.communicator->start_all_reduce(started.buffer()));
+      works.push_back(rank.communicator->start_all_reduce(urgent.buffer(), ReduceOp::kSum,
+                                                          Algorithm::kAuto, Priority::kHigh));
+      EXPECT_TRUE(rank.communicator->all_reduce(blocking.buffer()).ok());
+    }
+    for (Work& work : works) EXPECT_TRUE(work.wait().ok());
+    const auto recording = rank.device->end_capture();
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_TRUE(rank.communicator->repeat([&] { rank.device->replay(*recording); }).ok());
+    }
+    ASSERT_TRUE(rank.device->synchronise());
+    for (Ones* const data : {&started, &urgent, &blocking}) EXPECT_EQ(data->values()[9], 729.0F);
+  });
+}
+
+TEST(DeviceCommunicator, RepeatedRecordingHasTheTimeOfACallAndNamesWhoIsMissing) {
+  run_fake_ranks(3, over(DevicePathKind::kIpc), [&](FakeRank rank) {
+    Ones data(rank, 10);
+    rank.device->begin_capture();
+    Work work = rank.communicator->start_all_reduce(data.buffer());
+    EXPECT_TRUE(work.wait().ok());
+    const auto recording = rank.device->end_capture();
+    EXPECT_TRUE(rank.communicator->barrier().ok());  // now they are not far apart
+    rank.communicator->set_timeout(2s);
+    if (rank.communicator->rank() != 2) {
+      EXPECT_TRUE(rank.communicator->repeat([&] { rank.device->replay(*recording); }).ok());
+    }
+    const Status status = failure_of(rank);
+    EXPECT_EQ(status.code(), StatusCode::kTimeout) << status.to_string();
+    EXPECT_EQ(status.peer(), 2) << status.to_string();
+    EXPECT_THAT(status.to_string(), HasSubstr("recorded calls, repeat #1 over ipc"));
+    expect_the_streams_run_on(rank);
+    const auto never = [] { FAIL() << "it has failed"; };
+    EXPECT_FALSE(rank.communicator->repeat(never).ok());
+  });
+}
+
+TEST(DeviceCommunicator, SaysWhyCallsAreNotRecordedIfOneDeviceCannot) {
+  ThreadWorld network(3);
+  run_fake_ranks(
+      network, 3, over(DevicePathKind::kIpc),
+      [&](FakeRank rank) {
+        EXPECT_THAT(rank.communicator->why_not_recorded(), HasSubstr("does not record the flags"));
+      },
+      [](int rank) { return FakeDeviceOptions{.records_flags = rank != 1}; });
+}
+
 TEST(DeviceCommunicator, RefusesToRecordWhatGoesThroughTheHost) {
   run_fake_ranks(2, over(DevicePathKind::kStaging), [&](FakeRank rank) {
+    EXPECT_THAT(rank.communicator->why_not_recorded(), HasSubstr("staging"));
     Ones data(rank, 10);
     rank.device->begin_capture();
     EXPECT_EQ(rank.communicator->all_reduce(data.buffer()).code(), StatusCode::kUnavailable);

@@ -17,18 +17,22 @@
 namespace dlaunch::testing {
 
 class FakeStream;
-struct FakeRecording;
+class FakeRecording;
 
 struct FakeDeviceOptions {
   std::uint8_t number = 0;  // equal ones are the same device
   bool shares_memory = true;
   bool reaches_others = true;
+  /// Does what is independent in a recording one after the other in any order, rather than at the
+  /// same time, which here is the order of the calls.
+  bool serialises_recordings = true;
   bool has_nccl = false;  // says so
   /// As Device::connect_native; empty: connecting fails.
   std::function<Result<std::unique_ptr<DevicePath>>(Device&, Communicator&,
                                                     std::chrono::nanoseconds)>
       connect_native = {};
   bool opens_memory = true;
+  bool records_flags = true;
   /// Device memory in bytes; allocations beyond fail.
   std::size_t memory = std::size_t{1} << 30;
 };
@@ -44,6 +48,7 @@ class FakeDevice final : public Device {
     return other == uuid() || options_.reaches_others;
   }
   bool shares_memory() const override { return options_.shares_memory; }
+  bool records_flags() override { return options_.records_flags; }
   MemoryPlace place_of(const void* memory) const override;
   DeviceStream& compute() override;
   Result<std::unique_ptr<DeviceStream>> make_stream(bool high_priority) override;

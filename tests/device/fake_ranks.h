@@ -13,7 +13,7 @@ namespace dlaunch::testing {
 
 struct FakeRank {
   std::shared_ptr<FakeDevice> device;
-  std::unique_ptr<Communicator> communicator;  // goes first
+  std::unique_ptr<DeviceWorld> communicator;  // goes first
 };
 
 /// Runs `body` on `world` threads, all ranks on one fake device, or on those that `device_of` makes

@@ -7,6 +7,57 @@
 #include "runtime/collective/reduction.h"
 
 namespace dlaunch::testing {
+namespace {
+
+std::uint64_t next_number() {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
+
+}  // namespace
+
+FakeRecording::FakeRecording() : number_(next_number()) {}
+
+std::size_t FakeRecording::add(const FakeStream& stream, Action action) {
+  const std::scoped_lock lock(mutex_);
+  const std::size_t place = nodes_.size();
+  nodes_.push_back({std::move(action), std::exchange(next_after_[&stream], {place})});
+  return place;
+}
+
+void FakeRecording::follow(const FakeStream& stream, std::size_t place) {
+  const std::scoped_lock lock(mutex_);
+  next_after_[&stream].push_back(place);
+}
+
+std::vector<FakeRecording::Action> FakeRecording::in_order_of_calls() const {
+  const std::scoped_lock lock(mutex_);
+  std::vector<Action> actions;
+  for (const Node& node : nodes_) actions.push_back(node.action);
+  return actions;
+}
+
+std::vector<FakeRecording::Action> FakeRecording::in_any_order() const {
+  const std::scoped_lock lock(mutex_);
+  std::vector<std::size_t> missing(nodes_.size());  // of what comes before
+  std::vector<std::vector<std::size_t>> followers(nodes_.size());
+  std::vector<std::size_t> ready;
+  for (std::size_t place = 0; place < nodes_.size(); ++place) {
+    missing[place] = nodes_[place].after.size();
+    for (const std::size_t before : nodes_[place].after) followers[before].push_back(place);
+    if (missing[place] == 0) ready.push_back(place);
+  }
+  std::vector<Action> actions;
+  while (!ready.empty()) {
+    std::swap(ready[random_() % ready.size()], ready.back());
+    const std::size_t place = ready.back();
+    ready.pop_back();
+    actions.push_back(nodes_[place].action);
+    for (const std::size_t follower : followers[place])
+      if (--missing[follower] == 0) ready.push_back(follower);
+  }
+  return actions;
+}
 
 FakeStream::~FakeStream() {
   {
@@ -48,9 +99,11 @@ Status FakeStream::call(std::function<void()> function) {
 }
 
 Result<std::shared_ptr<DeviceEvent>> FakeStream::record() {
-  auto event = std::make_shared<FakeEvent>(recording());
-  (void)queue([passed = event->passed] { passed->store(true); });
-  return std::shared_ptr<DeviceEvent>(std::move(event));
+  if (auto into = recorded_into(); into != nullptr) {
+    const std::size_t place = into->add(*this, [] {});
+    return std::shared_ptr<DeviceEvent>(std::make_shared<FakeEvent>(std::move(into), place));
+  }
+  return std::shared_ptr<DeviceEvent>(record_now());
 }
 
 std::shared_ptr<FakeEvent> FakeStream::record_now() {
@@ -62,9 +115,10 @@ std::shared_ptr<FakeEvent> FakeStream::record_now() {
 Status FakeStream::wait(const DeviceEvent& event) {
   const auto& of_fakes = dynamic_cast<const FakeEvent&>(event);
   if (of_fakes.recording != nullptr) {  // this stream belongs to it from now on
-    if (of_fakes.recording->ended) {
+    if (of_fakes.recording->ended()) {
       return Status(StatusCode::kInvalidArgument, "an event that was recorded is waited for");
     }
+    of_fakes.recording->follow(*this, of_fakes.place);
     const std::scoped_lock lock(mutex_);
     followed_ = of_fakes.recording;
     return Status();
@@ -72,14 +126,15 @@ Status FakeStream::wait(const DeviceEvent& event) {
   return queue([this, passed = of_fakes.passed] { wait_until([&] { return passed->load(); }); });
 }
 
-std::shared_ptr<FakeRecording> FakeStream::recording() const {
+std::shared_ptr<FakeRecording> FakeStream::recorded_into() const {
   const std::scoped_lock lock(mutex_);
   auto recording = recording_ == nullptr ? followed_.lock() : recording_;
-  return recording == nullptr || recording->ended ? nullptr : recording;
+  return recording == nullptr || recording->ended() ? nullptr : recording;
 }
 
-bool FakeStream::capturing() const {
-  return recording() != nullptr;
+std::uint64_t FakeStream::recording() const {
+  const auto recording = recorded_into();
+  return recording == nullptr ? 0 : recording->number();
 }
 
 void FakeStream::begin_capture() {
@@ -89,18 +144,19 @@ void FakeStream::begin_capture() {
 
 std::shared_ptr<FakeRecording> FakeStream::end_capture() {
   const std::scoped_lock lock(mutex_);
-  recording_->ended = true;
+  recording_->end();
   return std::move(recording_);
 }
 
-void FakeStream::replay(const FakeRecording& recording) {
-  for (const Action& action : recording.actions) (void)queue(action);
+void FakeStream::replay(const FakeRecording& recording, bool in_any_order) {
+  for (const Action& action :
+       in_any_order ? recording.in_any_order() : recording.in_order_of_calls())
+    (void)queue(action);
 }
 
 Status FakeStream::queue(Action action) {
-  if (const auto into = recording(); into != nullptr) {
-    const std::scoped_lock lock(into->mutex);
-    into->actions.push_back(std::move(action));
+  if (const auto into = recorded_into(); into != nullptr) {
+    into->add(*this, std::move(action));
     return Status();
   }
   queue_now(std::move(action));

@@ -3,9 +3,11 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <random>
@@ -16,22 +18,50 @@
 
 namespace dlaunch::testing {
 
-/// What streams have recorded instead of doing it, in the order of the calls; one stream does it
-/// all when it is repeated.
-struct FakeRecording {
+class FakeStream;
+
+/// What streams have recorded instead of doing it, and what of it comes after what.
+class FakeRecording {
+ public:
   using Action = std::function<void()>;
-  std::mutex mutex;
-  std::vector<Action> actions;
-  std::atomic<bool> ended{false};
+
+  FakeRecording();
+
+  std::uint64_t number() const { return number_; }  // as DeviceStream::recording()
+  bool ended() const { return ended_; }
+  void end() { ended_ = true; }
+  /// Behind what this stream has recorded before, and what it was told to follow. Returns its
+  /// place.
+  std::size_t add(const FakeStream& stream, Action action);
+  /// What `stream` records from now on comes after that place.
+  void follow(const FakeStream& stream, std::size_t place);
+  std::vector<Action> in_order_of_calls() const;
+  /// In one of the orders that are allowed, another one every time.
+  std::vector<Action> in_any_order() const;
+
+ private:
+  struct Node {
+    Action action;
+    std::vector<std::size_t> after;
+  };
+
+  const std::uint64_t number_;
+  std::atomic<bool> ended_{false};
+  mutable std::mutex mutex_;
+  mutable std::minstd_rand random_{std::random_device{}()};
+  std::vector<Node> nodes_;
+  std::map<const FakeStream*, std::vector<std::size_t>> next_after_;  // of a stream's next action
 };
 
 class FakeEvent final : public DeviceEvent {
  public:
-  explicit FakeEvent(std::shared_ptr<FakeRecording> of = nullptr) : recording(std::move(of)) {}
+  explicit FakeEvent(std::shared_ptr<FakeRecording> of = nullptr, std::size_t at = 0)
+      : recording(std::move(of)), place(at) {}
   Result<bool> done() const override { return passed->load(); }
   std::shared_ptr<std::atomic<bool>> passed = std::make_shared<std::atomic<bool>>(false);
   /// What it was recorded into; null: a stream passes it.
   const std::shared_ptr<FakeRecording> recording;
+  const std::size_t place;  // there
 };
 
 class FakeStream final : public DeviceStream {
@@ -47,7 +77,7 @@ class FakeStream final : public DeviceStream {
   Status call(std::function<void()> function) override;
   Result<std::shared_ptr<DeviceEvent>> record() override;
   Status wait(const DeviceEvent& event) override;
-  bool capturing() const override;
+  std::uint64_t recording() const override;
   void* native() const override { return const_cast<FakeStream*>(this); }
 
   /// An event behind what is queued, also while calls are recorded.
@@ -55,12 +85,12 @@ class FakeStream final : public DeviceStream {
   /// From now on calls are recorded, also those on streams that wait for an event of this one.
   void begin_capture();
   std::shared_ptr<FakeRecording> end_capture();
-  void replay(const FakeRecording& recording);
+  void replay(const FakeRecording& recording, bool in_any_order);
 
  private:
   using Action = FakeRecording::Action;
 
-  std::shared_ptr<FakeRecording> recording() const;
+  std::shared_ptr<FakeRecording> recorded_into() const;
   Status queue(Action action);
   void queue_now(Action action);
   void run();

@@ -51,16 +51,17 @@ class DeviceTraining : public ::testing::Test {
   /// Trains on `ranks` threads.
   Outcome train(int ranks, On where, const nlohmann::json& changes = nlohmann::json::object(),
                 DevicePathKind path = DevicePathKind::kIpc) const {
-    const TrainConfig wanted = read_train_config(config(changes), "test");
+    nlohmann::json json = config(changes);
+    json["train"]["cuda_graphs"] = where == On::kDeviceWithGraphs;
+    const TrainConfig wanted = read_train_config(json, "test");
     Outcome outcome;
     std::vector<std::vector<float>> parameters(static_cast<std::size_t>(ranks));
     std::ostringstream screen;
     ThreadWorld network(ranks);
     run_threads_as_ranks(network, ranks, [&](Communicator& world) {
       std::shared_ptr<FakeDevice> device;
-      std::unique_ptr<Communicator> on_device;
+      std::unique_ptr<DeviceWorld> on_device;
       std::unique_ptr<nn::Backend> backend;
-      std::string no_graphs;
       if (where == On::kCpu) {
         backend = nn::make_cpu_backend();
       } else {
@@ -69,13 +70,13 @@ class DeviceTraining : public ::testing::Test {
         on_device = make_device_communicator(world.split(0, world.rank()).value_or_throw(), device,
                                              {.path = path, .memory = {.slot_bytes = 1 << 16}})
                         .value_or_throw();
-        if (where == On::kDevice) no_graphs = "this test wants none";
       }
       {
-        Trainer trainer(
-            wanted,
-            {.world = on_device ? *on_device : world, .backend = *backend, .no_graphs = no_graphs},
-            {.out = screen}, {});
+        Trainer trainer(wanted,
+                        {.world = on_device ? *on_device : world,
+                         .backend = *backend,
+                         .device_world = on_device.get()},
+                        {.out = screen}, {});
         const Summary summary = trainer.run();
         auto& own = parameters[static_cast<std::size_t>(world.rank())];
         own = trainer.parameters().values.host_values<float>();

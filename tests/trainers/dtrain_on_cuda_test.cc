@@ -61,7 +61,7 @@ TEST_F(DtrainOnCuda, LearnsAsOnTheCpu) {
 
 TEST_F(DtrainOnCuda, GivesTheSameBitsWhetherStepsAreRecordedOrNot) {
   for (const std::string optimizer : {"sgd", "adamw", "muon"}) {
-    for (const int ranks : {1, 2}) {  // two record only where each has a GPU of its own
+    for (const int ranks : {1, 2}) {
       SCOPED_TRACE(optimizer + " on " + std::to_string(ranks));
       Arguments arguments{"--set",
                           "optimizer={\"name\": \"" + optimizer + "\", \"learning_rate\": 0.003}"};

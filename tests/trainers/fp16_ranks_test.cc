@@ -83,7 +83,7 @@ Outcome train(Communicator& world, bool on_gpu, const json& changes) {
          {{"classes", 3}, {"train_size", 72}, {"test_size", 6}, {"height", 8}, {"width", 8}}}}},
       {"model", {{"name", "resnet20"}}},
       {"optimizer", {{"learning_rate", 0.001}, {"momentum", 0}}},
-      {"train", {{"epochs", 1}, {"global_batch_size", 12}}},
+      {"train", {{"epochs", 1}, {"global_batch_size", 12}, {"cuda_graphs", false}}},
       {"output",
        {{"directory", folder.path()},
         {"progress", "none"},
@@ -97,11 +97,9 @@ Outcome train(Communicator& world, bool on_gpu, const json& changes) {
   std::ostringstream screen;
   Outcome outcome;
   {
-    Trainer trainer(config,
-                    {.world = gpu ? *gpu->communicator : world,
-                     .backend = gpu ? *gpu->backend : *cpu,
-                     .no_graphs = "this test wants none"},
-                    {.out = screen}, {});
+    Trainer trainer(
+        config, {.world = gpu ? *gpu->communicator : world, .backend = gpu ? *gpu->backend : *cpu},
+        {.out = screen}, {});
     (void)trainer.run();
     outcome.parameters = trainer.parameters().values.host_values<float>();
   }

@@ -44,15 +44,13 @@ class Fp16Training : public ::testing::Test {
         {"output",
          {{"directory", directory_}, {"progress", "none"}, {"tensorboard", ""}, {"log_every", 1}}}};
     json.merge_patch(changes);
+    json["train"]["cuda_graphs"] = graphs;
     const TrainConfig config = read_train_config(json, "test");
     Outcome outcome;
     run_threads_as_ranks(1, [&](Communicator& world) {
       const auto backend = nn::make_cuda_backend();
       std::ostringstream screen;
-      Trainer trainer(
-          config,
-          {.world = world, .backend = *backend, .no_graphs = graphs ? "" : "this test wants none"},
-          {.out = screen}, {});
+      Trainer trainer(config, {.world = world, .backend = *backend}, {.out = screen}, {});
       outcome.validation_loss = trainer.run().validation.mean_loss();
       outcome.parameters = trainer.parameters().values.host_values<float>();
     });

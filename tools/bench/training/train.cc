@@ -162,7 +162,7 @@ void measure_training(Communicator& world, const TrainingOptions& options) {
   Trainer trainer(config,
                   {.world = counted,
                    .backend = place.backend,
-                   .no_graphs = place.no_graphs,
+                   .device_world = place.device_world,
                    .remark = place.remark},
                   {.out = std::cout}, machine);
   const dlaunch::Summary summary = trainer.run();
