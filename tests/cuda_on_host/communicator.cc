@@ -1,5 +1,5 @@
 // make_cuda_communicator() over the device of this process: collectives go through host memory. The
-// device is as quick as can be: whoever looks whether work is done finds that it is.
+// device is as quick as can be.
 #include "runtime/cuda/cuda_communicator.h"
 
 #include <algorithm>
@@ -21,12 +21,11 @@ Status not_here(const char* what) {
   return Status(StatusCode::kUnavailable, std::string(what) + ": not with kernels on the host");
 }
 
+/// Is done when it is recorded: the communicator's watch asks on a thread of its own, and only one
+/// may use the queue.
 class HostEvent final : public DeviceEvent {
  public:
-  Result<bool> done() const override {
-    DLAUNCH_RETURN_IF_ERROR(cuda_status(queue().drain(), "drain"));
-    return true;
-  }
+  Result<bool> done() const override { return true; }
 };
 
 class HostStream final : public DeviceStream {
@@ -48,6 +47,7 @@ class HostStream final : public DeviceStream {
     return Status();
   }
   Result<std::shared_ptr<DeviceEvent>> record() override {
+    if (!capturing()) DLAUNCH_RETURN_IF_ERROR(cuda_status(queue().drain(), "drain"));
     return std::shared_ptr<DeviceEvent>(std::make_shared<HostEvent>());
   }
   Status wait(const DeviceEvent& /*event*/) override { return Status(); }  // all is in order
