@@ -9,7 +9,10 @@
 // activation function, whose argument z backward makes again of what was normalised, which it reads
 // anyway. So is max-pooling before it, on devices that can (PooledNormKernels).
 //
-// `statistics` is 1 + 2 C doubles that stay on the device and are filled in two steps:
+// A batch may be cut into parts, each of which is normalised by itself (RowParts).
+//
+// `statistics` is 1 + 2 C doubles for each part that stay on the device and are filled in two
+// steps:
 //   packed    n, then A per channel, then Q per channel (nn/core/batch_statistics.h). They add up
 //             over ranks: one sum all-reduce makes the global batch of them.
 //   finished  N, then the mean per channel, then 1 / sqrt(variance + eps) per channel.
@@ -18,13 +21,20 @@
 #include <cstdint>
 
 #include "nn/core/backend.h"
+#include "nn/core/row_parts.h"
 
 namespace dlaunch::nn {
 
 struct NormExtent {
   std::int64_t rows = 0;
   std::int64_t channels = 0;
+  RowParts parts = {};
 };
+
+/// Of one part, in doubles.
+constexpr std::int64_t norm_statistics_size(std::int64_t channels) {
+  return 1 + 2 * channels;
+}
 
 /// What follows a normalisation.
 enum class NormActivation : std::uint8_t {
@@ -32,6 +42,7 @@ enum class NormActivation : std::uint8_t {
   kRelu,
   kGelu,  // as Activation
   kSilu,
+  kCelu,  // as Backend::celu
 };
 
 /// activation(z) of z = gamma (x - mean) / std + beta.
@@ -40,6 +51,7 @@ struct NormFunction {
   const float* gamma = nullptr;        // null: ones
   const float* beta = nullptr;         // null: zeros
   NormActivation activation = NormActivation::kNone;
+  float alpha = 1;  // of CELU
 };
 
 /// Running statistics, null where there are none.
@@ -55,15 +67,15 @@ class PooledNormKernels {
   virtual ~PooledNormKernels() = default;
 
   /// Makes x and `argmax` (null: not wanted) of `input`, as Backend::max_pool2d, and the packed
-  /// statistics of x.
-  virtual void pool_and_sum(const PoolGeometry& pool, ConstArrayRef input, ArrayRef x,
-                            std::uint8_t* argmax, double* statistics) = 0;
+  /// statistics of x, of so many parts.
+  virtual void pool_and_sum(const PoolGeometry& pool, std::int64_t parts, ConstArrayRef input,
+                            ArrayRef x, std::uint8_t* argmax, double* statistics) = 0;
 
   /// The gradient of the pooling's input: NormKernels::backward_data, and what
   /// Backend::max_pool2d_backward makes of that.
-  virtual void backward_data(const PoolGeometry& pool, ConstArrayRef dy, ConstArrayRef x,
-                             const std::uint8_t* argmax, const NormFunction& function,
-                             const double* sums, ArrayRef dinput) = 0;
+  virtual void backward_data(const PoolGeometry& pool, std::int64_t parts, ConstArrayRef dy,
+                             ConstArrayRef x, const std::uint8_t* argmax,
+                             const NormFunction& function, const double* sums, ArrayRef dinput) = 0;
 };
 
 class NormKernels {
@@ -74,14 +86,15 @@ class NormKernels {
   virtual void batch_statistics(NormExtent extent, ConstArrayRef x, double* statistics) = 0;
 
   /// Turns packed statistics into finished ones, in place, and moves the running statistics by
-  /// `momentum` towards the mean and the unbiased variance. False, and nothing done, if the batch
-  /// is a single row, whose variance says nothing; a device that cannot know yet returns true and
-  /// reports it when it is next synchronised. A batch without rows leaves the running statistics
-  /// alone.
-  virtual bool finish_statistics(std::int64_t channels, double eps, double momentum,
-                                 RunningStatistics running, double* statistics) = 0;
+  /// `momentum` towards the mean and the unbiased variance, part by part. False, and nothing done,
+  /// if a part is a single row, whose variance says nothing; a device that cannot know yet returns
+  /// true and reports it when it is next synchronised. A part without rows leaves the running
+  /// statistics alone.
+  virtual bool finish_statistics(std::int64_t parts, std::int64_t channels, double eps,
+                                 double momentum, RunningStatistics running,
+                                 double* statistics) = 0;
 
-  /// Finished statistics from running ones, for evaluation.
+  /// Finished statistics of one part from running ones, for evaluation.
   virtual void statistics_from_running(std::int64_t channels, double eps, const float* running_mean,
                                        const float* running_variance, double* statistics) = 0;
 
@@ -90,8 +103,9 @@ class NormKernels {
   virtual void normalise(NormExtent extent, ConstArrayRef x, const NormFunction& function,
                          ConstArrayRef residual, ArrayRef y) = 0;
 
-  /// The local batch's sums that backward needs: sum dz (C doubles), then sum dz xhat (C doubles),
-  /// with dz = dy activation'(z) and xhat = (x - mean) / std. They add up over ranks.
+  /// The local batch's sums that backward needs, for each part: sum dz (C doubles), then sum dz
+  /// xhat (C doubles), with dz = dy activation'(z) and xhat = (x - mean) / std. They add up over
+  /// ranks.
   virtual void backward_sums(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
                              const NormFunction& function, double* sums) = 0;
 
@@ -101,11 +115,11 @@ class NormKernels {
                                     ConstArrayRef y, const double* statistics, double* sums,
                                     ArrayRef masked) = 0;
 
-  /// dgamma += sum dz xhat, dbeta += sum dz; either may be null.
-  virtual void accumulate_affine_gradients(std::int64_t channels, const double* sums, float* dgamma,
-                                           float* dbeta) = 0;
+  /// dgamma += sum dz xhat, dbeta += sum dz, over all parts; either may be null.
+  virtual void accumulate_affine_gradients(std::int64_t parts, std::int64_t channels,
+                                           const double* sums, float* dgamma, float* dbeta) = 0;
 
-  /// dx = gamma / std (dz - S1 / N - xhat S2 / N), with S1 and S2 the sums over the whole batch, or
+  /// dx = gamma / std (dz - S1 / N - xhat S2 / N), with S1 and S2 the sums over the whole part, or
   /// null where the statistics did not depend on x. In place (dx == dy).
   virtual void backward_data(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
                              const NormFunction& function, const double* sums, ArrayRef dx) = 0;

@@ -2,9 +2,8 @@
 // value.
 #pragma once
 
-#include <cmath>
-
 #include "nn/core/smooth_activations.h"
+#include "nn/cpu/vector_math.h"
 
 namespace dlaunch::nn::cpu {
 
@@ -20,16 +19,29 @@ struct Relu {
 };
 
 struct Gelu {
-  static float value(float z) { return z * gelu_phi(std::erf(z * kRootHalf)); }
+  static float value(float z) { return z * gelu_phi(vector_erf(z * kRootHalf)); }
   static float gradient(float z, float dy) {
-    return dy * gelu_slope(z, gelu_phi(std::erf(z * kRootHalf)), std::exp(-0.5F * z * z));
+    return dy * gelu_slope(z, gelu_phi(vector_erf(z * kRootHalf)), vector_exp(-0.5F * z * z));
   }
 };
 
 struct Silu {
-  static float value(float z) { return z * silu_sigmoid(std::exp(-z)); }
+  static float value(float z) { return z * silu_sigmoid(vector_exp(-z)); }
   static float gradient(float z, float dy) {
-    return dy * silu_slope(z, silu_sigmoid(std::exp(-z)));
+    return dy * silu_slope(z, silu_sigmoid(vector_exp(-z)));
+  }
+};
+
+// No branch: 0 where z is above.
+struct Celu {
+  float alpha;
+  float value(float z) const {
+    const float below = z > 0.0F ? 0.0F : z;
+    return (z > 0.0F ? z : 0.0F) + alpha * vector_expm1(below / alpha);
+  }
+  float gradient(float z, float dy) const {
+    const float below = z > 0.0F ? 0.0F : z;
+    return dy * vector_exp(below / alpha);
   }
 };
 

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <limits>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 #include "nn/core/batch_statistics.h"
@@ -37,18 +38,59 @@ double factor(const float* gamma, std::size_t channel) {
   return gamma == nullptr ? 1.0 : static_cast<double>(gamma[channel]);
 }
 
-/// Calls function.operator()<A>() with the activation's type.
-template <typename Function>
-void visit_norm_activation(NormActivation activation, const Function& function) {
-  switch (activation) {
+/// Calls visit(activation), of activation_functions.h.
+template <typename Visit>
+void visit_norm_activation(const NormFunction& function, const Visit& visit) {
+  switch (function.activation) {
     case NormActivation::kNone:
-      return function.template operator()<cpu::NoActivation>();
+      return visit(cpu::NoActivation{});
     case NormActivation::kRelu:
-      return function.template operator()<cpu::Relu>();
+      return visit(cpu::Relu{});
     case NormActivation::kGelu:
-      return function.template operator()<cpu::Gelu>();
+      return visit(cpu::Gelu{});
     case NormActivation::kSilu:
-      return function.template operator()<cpu::Silu>();
+      return visit(cpu::Silu{});
+    case NormActivation::kCelu:
+      return visit(cpu::Celu{function.alpha});
+  }
+}
+
+/// A part of a batch, and where it lies.
+struct Part {
+  NormExtent extent;
+  std::int64_t index = 0;
+  std::int64_t first = 0;  // element
+
+  ConstArrayRef of(ConstArrayRef batch) const {
+    return {address(batch.data, batch.dtype), batch.dtype};
+  }
+  ArrayRef of(ArrayRef batch) const { return {address(batch.data, batch.dtype), batch.dtype}; }
+  /// Of arrays that have so much for each part; null stays null.
+  template <typename T>
+  T* of(T* values, std::int64_t size) const {
+    return values == nullptr ? nullptr : values + index * size;
+  }
+  NormFunction of(NormFunction function) const {
+    function.statistics = of(function.statistics, norm_statistics_size(extent.channels));
+    return function;
+  }
+
+ private:
+  template <typename Void>
+  Void* address(Void* data, DType dtype) const {
+    using Byte = std::conditional_t<std::is_const_v<Void>, const std::byte, std::byte>;
+    if (data == nullptr) return nullptr;
+    return static_cast<Byte*>(data) + first * static_cast<std::int64_t>(size_of(dtype));
+  }
+};
+
+/// Calls work(part) for all parts.
+template <typename Work>
+void for_parts(NormExtent extent, const Work& work) {
+  for (std::int64_t i = 0; i < extent.parts.count; ++i) {
+    work(Part{.extent = {.rows = extent.parts.size(extent.rows, i), .channels = extent.channels},
+              .index = i,
+              .first = extent.parts.begin(extent.rows, i) * extent.channels});
   }
 }
 
@@ -64,23 +106,58 @@ void for_rows(NormExtent extent, const Work& work) {
 
 class CpuNormKernels final : public NormKernels {
  public:
-  void batch_statistics(NormExtent extent, ConstArrayRef x, double* statistics) override;
-  bool finish_statistics(std::int64_t channels, double eps, double momentum,
+  void batch_statistics(NormExtent extent, ConstArrayRef x, double* statistics) override {
+    for_parts(extent, [&](const Part& part) {
+      sum_part(part.extent, part.of(x), part.of(statistics, norm_statistics_size(extent.channels)));
+    });
+  }
+  bool finish_statistics(std::int64_t parts, std::int64_t channels, double eps, double momentum,
                          RunningStatistics running, double* statistics) override;
   void statistics_from_running(std::int64_t channels, double eps, const float* running_mean,
                                const float* running_variance, double* statistics) override;
   void normalise(NormExtent extent, ConstArrayRef x, const NormFunction& function,
-                 ConstArrayRef residual, ArrayRef y) override;
+                 ConstArrayRef residual, ArrayRef y) override {
+    for_parts(extent, [&](const Part& part) {
+      normalise_part(part.extent, part.of(x), part.of(function), part.of(residual), part.of(y));
+    });
+  }
   void backward_sums(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
-                     const NormFunction& function, double* sums) override;
+                     const NormFunction& function, double* sums) override {
+    for_parts(extent, [&](const Part& part) {
+      sum_gradients(part.extent, part.of(dy), part.of(x), part.of(function),
+                    part.of(sums, 2 * extent.channels));
+    });
+  }
   void masked_backward_sums(NormExtent extent, ConstArrayRef dy, ConstArrayRef x, ConstArrayRef y,
-                            const double* statistics, double* sums, ArrayRef masked) override;
-  void accumulate_affine_gradients(std::int64_t channels, const double* sums, float* dgamma,
-                                   float* dbeta) override;
+                            const double* statistics, double* sums, ArrayRef masked) override {
+    for_parts(extent, [&](const Part& part) {
+      sum_masked_gradients(part.extent, part.of(dy), part.of(x), part.of(y),
+                           part.of(statistics, norm_statistics_size(extent.channels)),
+                           part.of(sums, 2 * extent.channels), part.of(masked));
+    });
+  }
+  void accumulate_affine_gradients(std::int64_t parts, std::int64_t channels, const double* sums,
+                                   float* dgamma, float* dbeta) override;
   void backward_data(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
-                     const NormFunction& function, const double* sums, ArrayRef dx) override;
+                     const NormFunction& function, const double* sums, ArrayRef dx) override {
+    for_parts(extent, [&](const Part& part) {
+      combine_part(part.extent, part.of(dy), part.of(x), part.of(function),
+                   part.of(sums, 2 * extent.channels), part.of(dx));
+    });
+  }
 
  private:
+  // Of one part:
+  void sum_part(NormExtent extent, ConstArrayRef x, double* statistics);
+  void normalise_part(NormExtent extent, ConstArrayRef x, const NormFunction& function,
+                      ConstArrayRef residual, ArrayRef y);
+  void sum_gradients(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
+                     const NormFunction& function, double* sums);
+  void sum_masked_gradients(NormExtent extent, ConstArrayRef dy, ConstArrayRef x, ConstArrayRef y,
+                            const double* statistics, double* sums, ArrayRef masked);
+  void combine_part(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
+                    const NormFunction& function, const double* sums, ArrayRef dx);
+
   template <typename AddBlock>
   void sum_rows(NormExtent extent, const AddBlock& add_block);
   template <typename T>
@@ -157,7 +234,7 @@ cpu::NormaliseRows CpuNormKernels::normalise_rows_of(const NormFunction& functio
   return {shift_.data(), scale_.data(), offset_.data()};
 }
 
-void CpuNormKernels::batch_statistics(NormExtent extent, ConstArrayRef x, double* statistics) {
+void CpuNormKernels::sum_part(NormExtent extent, ConstArrayRef x, double* statistics) {
   cpu::visit_activation(x.dtype, [&]<typename T>() {
     const T* values = as<T>(x);
     find_shift_near_mean(extent, values);
@@ -178,20 +255,25 @@ void CpuNormKernels::batch_statistics(NormExtent extent, ConstArrayRef x, double
   }
 }
 
-bool CpuNormKernels::finish_statistics(std::int64_t channels, double eps, double momentum,
-                                       RunningStatistics running, double* statistics) {
-  const double count = statistics[0];
-  if (count == 1) return false;
-  double* first = statistics + 1;
-  double* second = first + channels;
-  for (std::int64_t c = 0; c < channels; ++c) {
-    const Moments moments = unpack(count, {.sum = first[c], .square_sum = second[c]});
-    first[c] = moments.mean;
-    second[c] = 1 / std::sqrt(biased_variance(count, moments.m2) + eps);
-    if (running.mean == nullptr || count == 0) continue;
-    running.mean[c] = moved_towards(running.mean[c], moments.mean, momentum);
-    running.variance[c] =
-        moved_towards(running.variance[c], unbiased_variance(count, moments.m2), momentum);
+bool CpuNormKernels::finish_statistics(std::int64_t parts, std::int64_t channels, double eps,
+                                       double momentum, RunningStatistics running,
+                                       double* statistics) {
+  const std::int64_t size = norm_statistics_size(channels);
+  for (std::int64_t part = 0; part < parts; ++part)
+    if (statistics[part * size] == 1) return false;
+  for (std::int64_t part = 0; part < parts; ++part) {
+    const double count = statistics[part * size];
+    double* first = statistics + part * size + 1;
+    double* second = first + channels;
+    for (std::int64_t c = 0; c < channels; ++c) {
+      const Moments moments = unpack(count, {.sum = first[c], .square_sum = second[c]});
+      first[c] = moments.mean;
+      second[c] = 1 / std::sqrt(biased_variance(count, moments.m2) + eps);
+      if (running.mean == nullptr || count == 0) continue;
+      running.mean[c] = moved_towards(running.mean[c], moments.mean, momentum);
+      running.variance[c] =
+          moved_towards(running.variance[c], unbiased_variance(count, moments.m2), momentum);
+    }
   }
   return true;
 }
@@ -206,8 +288,9 @@ void CpuNormKernels::statistics_from_running(std::int64_t channels, double eps,
   }
 }
 
-void CpuNormKernels::normalise(NormExtent extent, ConstArrayRef x, const NormFunction& function,
-                               ConstArrayRef residual, ArrayRef y) {
+void CpuNormKernels::normalise_part(NormExtent extent, ConstArrayRef x,
+                                    const NormFunction& function, ConstArrayRef residual,
+                                    ArrayRef y) {
   const cpu::NormaliseRows rows_of =
       normalise_rows_of(function, static_cast<std::size_t>(extent.channels));
   cpu::visit_activation(x.dtype, [&]<typename T>() {
@@ -215,9 +298,9 @@ void CpuNormKernels::normalise(NormExtent extent, ConstArrayRef x, const NormFun
     const T* added = as<T>(residual);
     T* to = as<T>(y);
     if (added == nullptr) {
-      visit_norm_activation(function.activation, [&]<typename Activation>() {
+      visit_norm_activation(function, [&](const auto& activation) {
         for_rows(extent, [&](std::int64_t start, std::int64_t rows) {
-          cpu::normalise_rows<Activation>(from + start, rows, extent.channels, rows_of, to + start);
+          cpu::normalise_rows(activation, from + start, rows, extent.channels, rows_of, to + start);
         });
       });
       return;
@@ -231,23 +314,23 @@ void CpuNormKernels::normalise(NormExtent extent, ConstArrayRef x, const NormFun
   });
 }
 
-void CpuNormKernels::backward_sums(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
+void CpuNormKernels::sum_gradients(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
                                    const NormFunction& function, double* sums) {
   const auto channels = static_cast<std::size_t>(extent.channels);
   const cpu::NormaliseRows rows_of = normalise_rows_of(function, channels);
   cpu::visit_activation(x.dtype, [&]<typename T>() {
-    visit_norm_activation(function.activation, [&]<typename Activation>() {
+    visit_norm_activation(function, [&](const auto& activation) {
       sum_rows(extent, [&](std::int64_t begin, std::int64_t rows, float* first, float* second) {
         const std::int64_t start = begin * extent.channels;
-        cpu::add_gradient_rows<Activation>(as<T>(dy) + start, as<T>(x) + start, rows,
-                                           extent.channels, rows_of, first, second);
+        cpu::add_gradient_rows(activation, as<T>(dy) + start, as<T>(x) + start, rows,
+                               extent.channels, rows_of, first, second);
       });
     });
   });
   finish_backward_sums(channels, function.statistics, sums);
 }
 
-void CpuNormKernels::masked_backward_sums(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
+void CpuNormKernels::sum_masked_gradients(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
                                           ConstArrayRef y, const double* statistics, double* sums,
                                           ArrayRef masked) {
   const auto channels = static_cast<std::size_t>(extent.channels);
@@ -275,16 +358,18 @@ void CpuNormKernels::finish_backward_sums(std::size_t channels, const double* st
   }
 }
 
-void CpuNormKernels::accumulate_affine_gradients(std::int64_t channels, const double* sums,
-                                                 float* dgamma, float* dbeta) {
-  for (std::int64_t c = 0; c < channels; ++c) {
-    if (dbeta != nullptr) dbeta[c] += static_cast<float>(sums[c]);
-    if (dgamma != nullptr) dgamma[c] += static_cast<float>(sums[channels + c]);
+void CpuNormKernels::accumulate_affine_gradients(std::int64_t parts, std::int64_t channels,
+                                                 const double* sums, float* dgamma, float* dbeta) {
+  for (std::int64_t part = 0; part < parts; ++part, sums += 2 * channels) {
+    for (std::int64_t c = 0; c < channels; ++c) {
+      if (dbeta != nullptr) dbeta[c] += static_cast<float>(sums[c]);
+      if (dgamma != nullptr) dgamma[c] += static_cast<float>(sums[channels + c]);
+    }
   }
 }
 
-void CpuNormKernels::backward_data(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
-                                   const NormFunction& function, const double* sums, ArrayRef dx) {
+void CpuNormKernels::combine_part(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
+                                  const NormFunction& function, const double* sums, ArrayRef dx) {
   const auto channels = static_cast<std::size_t>(extent.channels);
   const double count = function.statistics[0];
   const double* means = function.statistics + 1;
@@ -305,10 +390,10 @@ void CpuNormKernels::backward_data(NormExtent extent, ConstArrayRef dy, ConstArr
   const cpu::NormaliseRows rows_of = normalise_rows_of(function, channels);
   const cpu::CombineRows combine{dz_scale_.data(), slope_.data(), dx_offset_.data()};
   cpu::visit_activation(x.dtype, [&]<typename T>() {
-    visit_norm_activation(function.activation, [&]<typename Activation>() {
+    visit_norm_activation(function, [&](const auto& activation) {
       for_rows(extent, [&](std::int64_t start, std::int64_t rows) {
-        cpu::combine_rows<Activation>(as<T>(dy) + start, as<T>(x) + start, rows, extent.channels,
-                                      rows_of, combine, as<T>(dx) + start);
+        cpu::combine_rows(activation, as<T>(dy) + start, as<T>(x) + start, rows, extent.channels,
+                          rows_of, combine, as<T>(dx) + start);
       });
     });
   });

@@ -39,10 +39,11 @@ DLAUNCH_MULTIVERSION void add_rows(const T* __restrict x, std::int64_t rows, std
 }
 
 template <typename Activation, typename T>
-DLAUNCH_MULTIVERSION void add_gradient_rows(const T* __restrict dy, const T* __restrict x,
-                                            std::int64_t rows, std::int64_t channels,
-                                            const NormaliseRows& normalise, float* __restrict first,
-                                            float* __restrict second) {
+DLAUNCH_MULTIVERSION void add_gradient_rows(const Activation& activation, const T* __restrict dy,
+                                            const T* __restrict x, std::int64_t rows,
+                                            std::int64_t channels, const NormaliseRows& normalise,
+                                            float* __restrict first, float* __restrict second) {
+  const Activation of = activation;  // no pointer can reach it
   const float* __restrict shift = normalise.shift;
   const float* __restrict scale = normalise.scale;
   const float* __restrict offset = normalise.offset;
@@ -54,8 +55,8 @@ DLAUNCH_MULTIVERSION void add_gradient_rows(const T* __restrict dy, const T* __r
     for (std::int64_t c = 0; c < channels; ++c) {
       const float d0 = load(x[c]) - shift[c];
       const float d1 = load(x1[c]) - shift[c];
-      const float g0 = Activation::gradient(d0 * scale[c] + offset[c], load(dy[c]));
-      const float g1 = Activation::gradient(d1 * scale[c] + offset[c], load(dy1[c]));
+      const float g0 = of.gradient(d0 * scale[c] + offset[c], load(dy[c]));
+      const float g1 = of.gradient(d1 * scale[c] + offset[c], load(dy1[c]));
       first[c] += g0 + g1;
       second[c] += g0 * d0 + g1 * d1;
     }
@@ -64,7 +65,7 @@ DLAUNCH_MULTIVERSION void add_gradient_rows(const T* __restrict dy, const T* __r
 #pragma omp simd
     for (std::int64_t c = 0; c < channels; ++c) {
       const float d = load(x[c]) - shift[c];
-      const float g = Activation::gradient(d * scale[c] + offset[c], load(dy[c]));
+      const float g = of.gradient(d * scale[c] + offset[c], load(dy[c]));
       first[c] += g;
       second[c] += g * d;
     }
@@ -95,15 +96,17 @@ DLAUNCH_MULTIVERSION void add_masked_gradient_rows(const T* dy, const T* __restr
 }
 
 template <typename Activation, typename T>
-DLAUNCH_MULTIVERSION void normalise_rows(const T* x, std::int64_t rows, std::int64_t channels,
+DLAUNCH_MULTIVERSION void normalise_rows(const Activation& activation, const T* x,
+                                         std::int64_t rows, std::int64_t channels,
                                          const NormaliseRows& normalise, T* y) {
+  const Activation of = activation;  // no pointer can reach it
   const float* shift = normalise.shift;
   const float* scale = normalise.scale;
   const float* offset = normalise.offset;
   for (std::int64_t row = 0; row < rows; ++row, x += channels, y += channels) {
 #pragma omp simd
     for (std::int64_t c = 0; c < channels; ++c)
-      store(y[c], Activation::value((load(x[c]) - shift[c]) * scale[c] + offset[c]));
+      store(y[c], of.value((load(x[c]) - shift[c]) * scale[c] + offset[c]));
   }
 }
 
@@ -128,9 +131,11 @@ DLAUNCH_MULTIVERSION void normalise_and_add_rows(const T* x, const T* residual, 
 }
 
 template <typename Activation, typename T>
-DLAUNCH_MULTIVERSION void combine_rows(const T* dy, const T* x, std::int64_t rows,
-                                       std::int64_t channels, const NormaliseRows& normalise,
-                                       const CombineRows& combine, T* dx) {
+DLAUNCH_MULTIVERSION void combine_rows(const Activation& activation, const T* dy, const T* x,
+                                       std::int64_t rows, std::int64_t channels,
+                                       const NormaliseRows& normalise, const CombineRows& combine,
+                                       T* dx) {
+  const Activation of = activation;  // no pointer can reach it
   const float* shift = normalise.shift;
   const float* scale = normalise.scale;
   const float* offset = normalise.offset;
@@ -141,20 +146,20 @@ DLAUNCH_MULTIVERSION void combine_rows(const T* dy, const T* x, std::int64_t row
 #pragma omp simd
     for (std::int64_t c = 0; c < channels; ++c) {
       const float d = load(x[c]) - shift[c];
-      const float dz = Activation::gradient(d * scale[c] + offset[c], load(dy[c]));
+      const float dz = of.gradient(d * scale[c] + offset[c], load(dy[c]));
       store(dx[c], dz * dz_scale[c] + d * slope[c] + rest[c]);
     }
   }
 }
 
 // NOLINTBEGIN(bugprone-macro-parentheses): types
-#define INSTANTIATE_WITH(Activation, T)                                                       \
-  template void add_gradient_rows<Activation>(const T*, const T*, std::int64_t, std::int64_t, \
-                                              const NormaliseRows&, float*, float*);          \
-  template void normalise_rows<Activation>(const T*, std::int64_t, std::int64_t,              \
-                                           const NormaliseRows&, T*);                         \
-  template void combine_rows<Activation>(const T*, const T*, std::int64_t, std::int64_t,      \
-                                         const NormaliseRows&, const CombineRows&, T*);
+#define INSTANTIATE_WITH(Activation, T)                                                         \
+  template void add_gradient_rows(const Activation&, const T*, const T*, std::int64_t,          \
+                                  std::int64_t, const NormaliseRows&, float*, float*);          \
+  template void normalise_rows(const Activation&, const T*, std::int64_t, std::int64_t,         \
+                               const NormaliseRows&, T*);                                       \
+  template void combine_rows(const Activation&, const T*, const T*, std::int64_t, std::int64_t, \
+                             const NormaliseRows&, const CombineRows&, T*);
 #define INSTANTIATE_FOR(T)                                                                         \
   template void add_rows(const T*, std::int64_t, std::int64_t, const float*, float*, float*);      \
   template void add_masked_gradient_rows(const T*, const T*, const T*, std::int64_t, std::int64_t, \
@@ -164,7 +169,8 @@ DLAUNCH_MULTIVERSION void combine_rows(const T* dy, const T* x, std::int64_t row
   INSTANTIATE_WITH(NoActivation, T)                                                                \
   INSTANTIATE_WITH(Relu, T)                                                                        \
   INSTANTIATE_WITH(Gelu, T)                                                                        \
-  INSTANTIATE_WITH(Silu, T)
+  INSTANTIATE_WITH(Silu, T)                                                                        \
+  INSTANTIATE_WITH(Celu, T)
 // NOLINTEND(bugprone-macro-parentheses)
 
 INSTANTIATE_FOR(float)

@@ -23,8 +23,9 @@ struct NormaliseRows {
 /// first[c] += sum of dz, second[c] += sum of dz (x - shift), with dz the gradient of z behind an
 /// activation of activation_functions.h.
 template <typename Activation, typename T>
-void add_gradient_rows(const T* dy, const T* x, std::int64_t rows, std::int64_t channels,
-                       const NormaliseRows& normalise, float* first, float* second);
+void add_gradient_rows(const Activation& activation, const T* dy, const T* x, std::int64_t rows,
+                       std::int64_t channels, const NormaliseRows& normalise, float* first,
+                       float* second);
 
 /// The same of masked = (y > 0 ? dy : 0), which is stored too; it may be dy.
 template <typename T>
@@ -34,8 +35,8 @@ void add_masked_gradient_rows(const T* dy, const T* x, const T* y, std::int64_t 
 
 /// y = activation(z).
 template <typename Activation, typename T>
-void normalise_rows(const T* x, std::int64_t rows, std::int64_t channels,
-                    const NormaliseRows& normalise, T* y);
+void normalise_rows(const Activation& activation, const T* x, std::int64_t rows,
+                    std::int64_t channels, const NormaliseRows& normalise, T* y);
 
 /// y = max(floor, z + residual); floor is 0 or minus infinity, a NaN stays one.
 template <typename T>
@@ -51,7 +52,8 @@ struct CombineRows {
 
 /// With dz as in add_gradient_rows.
 template <typename Activation, typename T>
-void combine_rows(const T* dy, const T* x, std::int64_t rows, std::int64_t channels,
-                  const NormaliseRows& normalise, const CombineRows& combine, T* dx);
+void combine_rows(const Activation& activation, const T* dy, const T* x, std::int64_t rows,
+                  std::int64_t channels, const NormaliseRows& normalise, const CombineRows& combine,
+                  T* dx);
 
 }  // namespace dlaunch::nn::cpu

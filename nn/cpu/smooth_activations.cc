@@ -1,24 +1,68 @@
+// GELU, SiLU and CELU by themselves.
+#include <algorithm>
+
 #include "nn/cpu/activation.h"
 #include "nn/cpu/activation_functions.h"
 #include "nn/cpu/kernels.h"
 #include "nn/cpu/parallel.h"
+#include "runtime/base/multiversion.h"
 
 namespace dlaunch::nn::cpu {
 namespace {
 
-constexpr std::int64_t kActivationGrain = 4096;  // elements per thread at least
+// A multiple of all vectors' lengths. Only whole blocks go to threads: the elements beyond the last
+// whole vector round otherwise, so which these are must not depend on the number of threads.
+constexpr std::int64_t kBlock = 64;
+constexpr std::int64_t kGrain = 4096 / kBlock;  // blocks per thread at least
 
-/// Calls function.operator()<A, T>(begin, end) for ranges of elements of type T.
+/// Calls work(begin, end) for ranges of elements.
+template <typename Work>
+void for_ranges(std::int64_t count, const Work& work) {
+  parallel_ranges((count + kBlock - 1) / kBlock, kGrain, [&](std::int64_t begin, std::int64_t end) {
+    work(begin * kBlock, std::min(count, end * kBlock));
+  });
+}
+
+template <typename Function, typename T>
+DLAUNCH_MULTIVERSION void values_of(const Function& function, std::int64_t count, const T* x,
+                                    T* y) {
+  const Function of = function;  // no pointer can reach it
+#pragma omp simd
+  for (std::int64_t i = 0; i < count; ++i) store(y[i], of.value(load(x[i])));
+}
+
+template <typename Function, typename T>
+DLAUNCH_MULTIVERSION void gradients_of(const Function& function, std::int64_t count, const T* x,
+                                       const T* dy, T* dx) {
+  const Function of = function;
+#pragma omp simd
+  for (std::int64_t i = 0; i < count; ++i) store(dx[i], of.gradient(load(x[i]), load(dy[i])));
+}
+
+/// Of CELU, from its output.
+struct CeluBackward {
+  float alpha;
+  float gradient(float y, float dy) const {
+    const float below = y > 0.0F ? 0.0F : y;
+    return dy * (below / alpha + 1.0F);
+  }
+};
+
 template <typename Function>
-void for_elements(Activation activation, DType dtype, std::int64_t count,
-                  const Function& function) {
-  visit_activation(dtype, [&]<typename T>() {
-    parallel_ranges(count, kActivationGrain, [&](std::int64_t begin, std::int64_t end) {
-      if (activation == Activation::kGelu) {
-        function.template operator()<Gelu, T>(begin, end);
-      } else {
-        function.template operator()<Silu, T>(begin, end);
-      }
+void forward(const Function& function, std::int64_t count, ConstArrayRef x, ArrayRef y) {
+  visit_activation(y.dtype, [&]<typename T>() {
+    for_ranges(count, [&](std::int64_t begin, std::int64_t end) {
+      values_of(function, end - begin, as<T>(x) + begin, as<T>(y) + begin);
+    });
+  });
+}
+
+template <typename Function>
+void backward(const Function& function, std::int64_t count, ConstArrayRef x, ConstArrayRef dy,
+              ArrayRef dx) {
+  visit_activation(dx.dtype, [&]<typename T>() {
+    for_ranges(count, [&](std::int64_t begin, std::int64_t end) {
+      gradients_of(function, end - begin, as<T>(x) + begin, as<T>(dy) + begin, as<T>(dx) + begin);
     });
   });
 }
@@ -26,20 +70,29 @@ void for_elements(Activation activation, DType dtype, std::int64_t count,
 }  // namespace
 
 void activate(Activation activation, std::int64_t count, ConstArrayRef x, ArrayRef y) {
-  for_elements(activation, y.dtype, count,
-               [&]<typename A, typename T>(std::int64_t begin, std::int64_t end) {
-                 for (std::int64_t i = begin; i < end; ++i)
-                   store(as<T>(y)[i], A::value(load(as<T>(x)[i])));
-               });
+  if (activation == Activation::kGelu) {
+    forward(Gelu{}, count, x, y);
+  } else {
+    forward(Silu{}, count, x, y);
+  }
 }
 
 void activate_backward(Activation activation, std::int64_t count, ConstArrayRef x, ConstArrayRef dy,
                        ArrayRef dx) {
-  for_elements(activation, dx.dtype, count,
-               [&]<typename A, typename T>(std::int64_t begin, std::int64_t end) {
-                 for (std::int64_t i = begin; i < end; ++i)
-                   store(as<T>(dx)[i], A::gradient(load(as<T>(x)[i]), load(as<T>(dy)[i])));
-               });
+  if (activation == Activation::kGelu) {
+    backward(Gelu{}, count, x, dy, dx);
+  } else {
+    backward(Silu{}, count, x, dy, dx);
+  }
+}
+
+void celu(std::int64_t count, float alpha, ConstArrayRef x, ArrayRef y) {
+  forward(Celu{alpha}, count, x, y);
+}
+
+void celu_backward(std::int64_t count, float alpha, ConstArrayRef y, ConstArrayRef dy,
+                   ArrayRef dx) {
+  backward(CeluBackward{alpha}, count, y, dy, dx);
 }
 
 }  // namespace dlaunch::nn::cpu

@@ -35,4 +35,12 @@ struct Silu {
   }
 };
 
+struct Celu {
+  float alpha;
+  __device__ float value(float z) const { return z < 0.0F ? alpha * expm1f(z / alpha) : z; }
+  __device__ float gradient(float z, float dy) const {
+    return z > 0.0F ? dy : dy * expf(z / alpha);
+  }
+};
+
 }  // namespace dlaunch::nn::cuda

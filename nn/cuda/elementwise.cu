@@ -87,13 +87,10 @@ struct Scale {
     return (scale_or_null == nullptr ? factor : factor * *scale_or_null) * x;
   }
 };
-struct Celu {
-  float alpha;
-  __device__ float operator()(float x) const { return x < 0.0F ? alpha * expm1f(x / alpha) : x; }
-};
 template <typename Function>
 struct Forward {
-  __device__ float operator()(float x) const { return Function::value(x); }
+  Function function;
+  __device__ float operator()(float x) const { return function.value(x); }
 };
 template <typename Function>
 struct Backward {
@@ -173,7 +170,7 @@ void activate_backward(Device& device, Activation activation, std::int64_t count
 
 void celu(Device& device, std::int64_t count, float alpha, ConstArrayRef x, ArrayRef y) {
   visit_activation(y.dtype, [&]<typename T>() {
-    start_one(device, "celu", count, Celu{alpha}, as<T>(x), as<T>(y));
+    start_one(device, "celu", count, Forward<Celu>{{alpha}}, as<T>(x), as<T>(y));
   });
 }
 

@@ -19,6 +19,12 @@ struct Affine {
         gamma(function.gamma),
         beta(function.beta) {}
 
+  /// From that of the first part to that of another one.
+  __device__ void enter_part(std::int64_t part, std::int64_t channels) {
+    means += part * norm_statistics_size(channels);
+    inv_stds += part * norm_statistics_size(channels);
+  }
+
   __device__ double gamma_of(std::int64_t channel) const {
     return gamma == nullptr ? 1.0 : static_cast<double>(gamma[channel]);
   }
@@ -33,18 +39,20 @@ __device__ inline float normalised(float x, const NormaliseCoefficients& of) {
   return (x - of.shift) * of.scale + of.offset;
 }
 
-/// Calls function.operator()<A>() with the activation's type.
-template <typename Function>
-void visit_norm_activation(NormActivation activation, const Function& function) {
-  switch (activation) {
+/// Calls visit(activation), of activation_functions.cuh.
+template <typename Visit>
+void visit_norm_activation(const NormFunction& function, const Visit& visit) {
+  switch (function.activation) {
     case NormActivation::kNone:
-      return function.template operator()<NoActivation>();
+      return visit(NoActivation{});
     case NormActivation::kRelu:
-      return function.template operator()<Relu>();
+      return visit(Relu{});
     case NormActivation::kGelu:
-      return function.template operator()<Gelu>();
+      return visit(Gelu{});
     case NormActivation::kSilu:
-      return function.template operator()<Silu>();
+      return visit(Silu{});
+    case NormActivation::kCelu:
+      return visit(Celu{function.alpha});
   }
 }
 

@@ -60,6 +60,7 @@ struct MomentTerms {
 
   Rows rows;
 
+  __device__ void enter_part(std::int64_t /*part*/, std::int64_t /*channels*/) {}
   template <int kWidth>
   __device__ State<kWidth> begin(const RowPack& at) const {
     State<kWidth> state{};
@@ -95,6 +96,7 @@ struct MomentTerms {
 template <typename Activation, typename T>
 struct RecomputedGradient {
   const T* dy;
+  Activation activation;
 
   template <int kWidth>
   __device__ void take(const RowPack& at, const float (&x)[kWidth],
@@ -103,7 +105,7 @@ struct RecomputedGradient {
     load_pack(dy + at.offset, gradients);
 #pragma unroll
     for (int k = 0; k < kWidth; ++k)
-      gradients[k] = Activation::gradient(normalised(x[k], of[k]), gradients[k]);
+      gradients[k] = activation.gradient(normalised(x[k], of[k]), gradients[k]);
   }
 };
 
@@ -140,6 +142,9 @@ struct GradientTerms {
   const T* x;
   Affine affine;
 
+  __device__ void enter_part(std::int64_t part, std::int64_t channels) {
+    affine.enter_part(part, channels);
+  }
   template <int kWidth>
   __device__ State<kWidth> begin(const RowPack& at) const {
     State<kWidth> state;
@@ -170,33 +175,41 @@ struct GradientTerms {
   }
 };
 
-// Packed statistics: the sums, and the number of rows before them.
+// Packed statistics: of each part the number of rows, and the sums behind it.
 struct StoreStatistics {
-  double rows;
+  NormExtent extent;
   double* statistics;
   __device__ void operator()(std::int64_t column, double sum) const {
-    if (column == 0) statistics[0] = rows;
-    statistics[1 + column] = sum;
+    const std::int64_t part = extent.parts.count == 1 ? 0 : column / (2 * extent.channels);
+    const std::int64_t within = column - part * 2 * extent.channels;
+    double* const own = statistics + part * norm_statistics_size(extent.channels);
+    if (within == 0) own[0] = static_cast<double>(extent.parts.size(extent.rows, part));
+    own[1 + within] = sum;
   }
 };
 
-__global__ void finish_all(std::int64_t channels, double eps, double momentum,
+__global__ void finish_all(std::int64_t parts, std::int64_t channels, double eps, double momentum,
                            RunningStatistics running, double* statistics, int* fault) {
-  const double count = statistics[0];
-  if (count == 1) {
+  const std::int64_t size = norm_statistics_size(channels);
+  for (std::int64_t part = 0; part < parts; ++part) {
+    if (statistics[part * size] != 1) continue;
     *fault = kSingleRow;
     return;
   }
-  double* const first = statistics + 1;
-  double* const second = first + channels;
   for (std::int64_t c = global_thread(); c < channels; c += all_threads()) {
-    const Moments moments = unpack(count, {.sum = first[c], .square_sum = second[c]});
-    first[c] = moments.mean;
-    second[c] = 1 / sqrt(biased_variance(count, moments.m2) + eps);
-    if (running.mean == nullptr || count == 0) continue;
-    running.mean[c] = moved_towards(running.mean[c], moments.mean, momentum);
-    running.variance[c] =
-        moved_towards(running.variance[c], unbiased_variance(count, moments.m2), momentum);
+    for (std::int64_t part = 0; part < parts; ++part) {
+      double* const own = statistics + part * size;
+      const double count = own[0];
+      double& first = own[1 + c];
+      double& second = own[1 + channels + c];
+      const Moments moments = unpack(count, {.sum = first, .square_sum = second});
+      first = moments.mean;
+      second = 1 / sqrt(biased_variance(count, moments.m2) + eps);
+      if (running.mean == nullptr || count == 0) continue;
+      running.mean[c] = moved_towards(running.mean[c], moments.mean, momentum);
+      running.variance[c] =
+          moved_towards(running.variance[c], unbiased_variance(count, moments.m2), momentum);
+    }
   }
 }
 
@@ -209,11 +222,14 @@ __global__ void finish_from_running(std::int64_t channels, double eps, const flo
   }
 }
 
-__global__ void accumulate_affine(std::int64_t channels, const double* sums, float* dgamma,
-                                  float* dbeta) {
+__global__ void accumulate_affine(std::int64_t parts, std::int64_t channels, const double* sums,
+                                  float* dgamma, float* dbeta) {
   for (std::int64_t c = global_thread(); c < channels; c += all_threads()) {
-    if (dbeta != nullptr) dbeta[c] += static_cast<float>(sums[c]);
-    if (dgamma != nullptr) dgamma[c] += static_cast<float>(sums[channels + c]);
+    for (std::int64_t part = 0; part < parts; ++part) {
+      const double* const own = sums + part * 2 * channels;
+      if (dbeta != nullptr) dbeta[c] += static_cast<float>(own[c]);
+      if (dgamma != nullptr) dgamma[c] += static_cast<float>(own[channels + c]);
+    }
   }
 }
 
@@ -226,9 +242,10 @@ template <typename T, typename Terms, typename Write, typename... Memory>
 void start_sums(Device& device, const char* name, NormExtent extent, const Terms& terms,
                 const Write& write, const Memory*... memory) {
   if (packs_fit<T>(extent.channels, memory...)) {
-    start_row_sums<kPackOf<T>>(device, name, extent.rows, extent.channels, terms, write);
+    start_row_sums<kPackOf<T>>(device, name, extent.rows, extent.channels, extent.parts, terms,
+                               write);
   } else {
-    start_row_sums<1>(device, name, extent.rows, extent.channels, terms, write);
+    start_row_sums<1>(device, name, extent.rows, extent.channels, extent.parts, terms, write);
   }
 }
 
@@ -236,31 +253,31 @@ class CudaPooledNorm final : public PooledNormKernels {
  public:
   explicit CudaPooledNorm(Device& device) : device_(device) {}
 
-  void pool_and_sum(const PoolGeometry& pool, ConstArrayRef input, ArrayRef x, std::uint8_t* argmax,
-                    double* statistics) override {
+  void pool_and_sum(const PoolGeometry& pool, std::int64_t parts, ConstArrayRef input, ArrayRef x,
+                    std::uint8_t* argmax, double* statistics) override {
     visit_activation(x.dtype, [&]<typename T>() {
       if (pool.kernel == 2) {
-        start<2>(pool, as<T>(input), as<T>(x), argmax, statistics);
+        start<2>(pool, parts, as<T>(input), as<T>(x), argmax, statistics);
       } else {
-        start<3>(pool, as<T>(input), as<T>(x), argmax, statistics);
+        start<3>(pool, parts, as<T>(input), as<T>(x), argmax, statistics);
       }
     });
   }
 
-  void backward_data(const PoolGeometry& pool, ConstArrayRef dy, ConstArrayRef x,
-                     const std::uint8_t* argmax, const NormFunction& function, const double* sums,
-                     ArrayRef dinput) override {
-    pooled_normalise_backward(device_, pool, dy, x, argmax, function, sums, dinput);
+  void backward_data(const PoolGeometry& pool, std::int64_t parts, ConstArrayRef dy,
+                     ConstArrayRef x, const std::uint8_t* argmax, const NormFunction& function,
+                     const double* sums, ArrayRef dinput) override {
+    pooled_normalise_backward(device_, pool, parts, dy, x, argmax, function, sums, dinput);
   }
 
  private:
   template <int kKernel, typename T>
-  void start(const PoolGeometry& pool, const T* input, T* x, std::uint8_t* argmax,
-             double* statistics) {
+  void start(const PoolGeometry& pool, std::int64_t parts, const T* input, T* x,
+             std::uint8_t* argmax, double* statistics) {
     const PooledRows<kKernel, T> rows{pool, pool.out_height(), pool.out_width(), input, x, argmax};
-    const NormExtent extent{pool.n * rows.out_height * rows.out_width, pool.channels};
+    const NormExtent extent = extent_behind(pool, parts);
     const MomentTerms<PooledRows<kKernel, T>> terms{rows};
-    const StoreStatistics write{static_cast<double>(extent.rows), statistics};
+    const StoreStatistics write{extent, statistics};
     start_sums<T>(device_, "max_pool2d and batch statistics", extent, terms, write, input, x,
                   argmax);
   }
@@ -275,14 +292,14 @@ class CudaNormKernels final : public NormKernels {
   void batch_statistics(NormExtent extent, ConstArrayRef x, double* statistics) override {
     visit_activation(x.dtype, [&]<typename T>() {
       const MomentTerms<StoredRows<T>> terms{{as<T>(x)}};
-      const StoreStatistics write{static_cast<double>(extent.rows), statistics};
+      const StoreStatistics write{extent, statistics};
       start_sums<T>(device_, "batch statistics", extent, terms, write, as<T>(x));
     });
   }
 
-  bool finish_statistics(std::int64_t channels, double eps, double momentum,
+  bool finish_statistics(std::int64_t parts, std::int64_t channels, double eps, double momentum,
                          RunningStatistics running, double* statistics) override {
-    launch(device_, "finish statistics", finish_all, blocks_for(device_, channels), kThreads,
+    launch(device_, "finish statistics", finish_all, blocks_for(device_, channels), kThreads, parts,
            channels, eps, momentum, running, statistics, device_.fault());
     return true;
   }
@@ -301,10 +318,10 @@ class CudaNormKernels final : public NormKernels {
   void backward_sums(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
                      const NormFunction& function, double* sums) override {
     visit_activation(x.dtype, [&]<typename T>() {
-      visit_norm_activation(function.activation, [&]<typename Activation>() {
+      visit_norm_activation(function, [&]<typename Activation>(const Activation& activation) {
         using Gradient = RecomputedGradient<Activation, T>;
         const GradientTerms<Gradient, T> terms{
-            {as<T>(dy)}, as<T>(x), Affine(function, extent.channels)};
+            {as<T>(dy), activation}, as<T>(x), Affine(function, extent.channels)};
         start_sums<T>(device_, "batch norm backward sums", extent, terms, StoreSum{sums}, as<T>(dy),
                       as<T>(x));
       });
@@ -321,11 +338,11 @@ class CudaNormKernels final : public NormKernels {
     });
   }
 
-  void accumulate_affine_gradients(std::int64_t channels, const double* sums, float* dgamma,
-                                   float* dbeta) override {
+  void accumulate_affine_gradients(std::int64_t parts, std::int64_t channels, const double* sums,
+                                   float* dgamma, float* dbeta) override {
     if (dgamma == nullptr && dbeta == nullptr) return;
     launch(device_, "affine gradients", accumulate_affine, blocks_for(device_, channels), kThreads,
-           channels, sums, dgamma, dbeta);
+           parts, channels, sums, dgamma, dbeta);
   }
 
   void backward_data(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,

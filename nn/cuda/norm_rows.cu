@@ -6,15 +6,24 @@
 namespace dlaunch::nn::cuda {
 namespace {
 
+__device__ std::int64_t first_row_of_part(const NormExtent& extent) {
+  return extent.parts.begin(extent.rows, own_part()) + first_row();
+}
+__device__ std::int64_t end_of_part(const NormExtent& extent) {
+  return extent.parts.begin(extent.rows, own_part() + 1);
+}
+
 template <int kWidth, bool kResidual, typename Activation, typename T>
-__global__ void normalise_rows(NormExtent extent, const T* x, Affine affine, const T* residual,
-                               T* y) {
+__global__ void normalise_rows(NormExtent extent, const T* x, Affine affine, Activation activation,
+                               const T* residual, T* y) {
   const std::int64_t channel = first_channel<kWidth>();
   if (channel >= extent.channels) return;
+  affine.enter_part(own_part(), extent.channels);
   NormaliseCoefficients of[kWidth];
 #pragma unroll
   for (int k = 0; k < kWidth; ++k) of[k] = affine.coefficients_of(channel + k);
-  for (std::int64_t row = first_row(); row < extent.rows; row += row_step()) {
+  const std::int64_t end = end_of_part(extent);
+  for (std::int64_t row = first_row_of_part(extent); row < end; row += row_step()) {
     const std::int64_t offset = row * extent.channels + channel;
     float values[kWidth];
     float added[kWidth] = {};
@@ -24,7 +33,7 @@ __global__ void normalise_rows(NormExtent extent, const T* x, Affine affine, con
     for (int k = 0; k < kWidth; ++k) {
       float value = normalised(values[k], of[k]);
       if constexpr (kResidual) value += added[k];
-      values[k] = Activation::value(value);
+      values[k] = activation.value(value);
     }
     store_pack(y + offset, values);
   }
@@ -35,13 +44,17 @@ template <int kWidth, typename Activation, typename T>
 struct InputGradient {
   const T* dy;
   const T* x;
+  Activation activation;
   NormaliseCoefficients forward[kWidth];
   BackwardCoefficients of[kWidth];
 
   __device__ InputGradient(const T* output_gradient, const T* input, std::int64_t channels,
-                           std::int64_t channel, const Affine& affine, const double* count,
-                           const double* sums)
-      : dy(output_gradient), x(input) {
+                           std::int64_t channel, Affine affine, Activation function,
+                           const double* count, const double* sums)
+      : dy(output_gradient), x(input), activation(function) {
+    affine.enter_part(own_part(), channels);
+    count += own_part() * norm_statistics_size(channels);
+    if (sums != nullptr) sums += own_part() * 2 * channels;
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) {
       const std::int64_t c = channel + k;
@@ -58,7 +71,7 @@ struct InputGradient {
     load_pack(x + offset, values);
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) {
-      const float dz = Activation::gradient(normalised(values[k], forward[k]), gradients[k]);
+      const float dz = activation.gradient(normalised(values[k], forward[k]), gradients[k]);
       gradients[k] = dz * of[k].scale + (values[k] - of[k].shift) * of[k].slope + of[k].offset;
     }
   }
@@ -66,12 +79,14 @@ struct InputGradient {
 
 template <int kWidth, typename Activation, typename T>
 __global__ void backward_rows(NormExtent extent, const T* dy, const T* x, Affine affine,
-                              const double* count, const double* sums, T* dx) {
+                              Activation activation, const double* count, const double* sums,
+                              T* dx) {
   const std::int64_t channel = first_channel<kWidth>();
   if (channel >= extent.channels) return;
   const InputGradient<kWidth, Activation, T> gradient(dy, x, extent.channels, channel, affine,
-                                                      count, sums);
-  for (std::int64_t row = first_row(); row < extent.rows; row += row_step()) {
+                                                      activation, count, sums);
+  const std::int64_t end = end_of_part(extent);
+  for (std::int64_t row = first_row_of_part(extent); row < end; row += row_step()) {
     const std::int64_t offset = row * extent.channels + channel;
     float gradients[kWidth];
     gradient.at(offset, gradients);
@@ -99,17 +114,18 @@ __device__ void write_window(const float (&gradients)[kWidth], const Places<kWid
 
 // Rows are windows. The last ones also write what is left of the image, which no window has.
 template <int kKernel, int kWidth, typename Activation, typename T>
-__global__ void pooled_backward_rows(PoolGeometry g, std::int64_t out_height,
+__global__ void pooled_backward_rows(PoolGeometry g, NormExtent extent, std::int64_t out_height,
                                      std::int64_t out_width, const T* dy, const T* x,
-                                     const std::uint8_t* argmax, Affine affine, const double* count,
-                                     const double* sums, T* dinput) {
+                                     const std::uint8_t* argmax, Affine affine,
+                                     Activation activation, const double* count, const double* sums,
+                                     T* dinput) {
   const std::int64_t channel = first_channel<kWidth>();
   if (channel >= g.channels) return;
-  const InputGradient<kWidth, Activation, T> gradient(dy, x, g.channels, channel, affine, count,
-                                                      sums);
-  const std::int64_t windows = g.n * out_height * out_width;
+  const InputGradient<kWidth, Activation, T> gradient(dy, x, g.channels, channel, affine,
+                                                      activation, count, sums);
+  const std::int64_t end = end_of_part(extent);
   const std::int64_t line = g.width * g.channels;
-  for (std::int64_t window = first_row(); window < windows; window += row_step()) {
+  for (std::int64_t window = first_row_of_part(extent); window < end; window += row_step()) {
     const std::int64_t offset = window * g.channels + channel;
     float gradients[kWidth];
     gradient.at(offset, gradients);
@@ -130,45 +146,46 @@ __global__ void pooled_backward_rows(PoolGeometry g, std::int64_t out_height,
 template <int kWidth, typename T>
 void start_normalise(Device& device, NormExtent extent, const T* x, const NormFunction& function,
                      const T* residual, T* y) {
-  const RowTiles tiles = row_tiles(extent.rows, divide_up(extent.channels, kWidth));
+  const RowTiles tiles = row_tiles(extent.rows, divide_up(extent.channels, kWidth), extent.parts);
   const Affine affine(function, extent.channels);
-  const auto start = [&](auto* kernel) {
-    launch(device, "normalise", kernel, tiles.grid, tiles.block, extent, x, affine, residual, y);
+  const auto start = [&](auto* kernel, const auto& activation) {
+    launch(device, "normalise", kernel, tiles.grid, tiles.block, extent, x, affine, activation,
+           residual, y);
   };
   if (residual == nullptr) {
-    visit_norm_activation(function.activation, [&]<typename Activation>() {
-      start(normalise_rows<kWidth, false, Activation, T>);
+    visit_norm_activation(function, [&]<typename Activation>(const Activation& activation) {
+      start(normalise_rows<kWidth, false, Activation, T>, activation);
     });
   } else if (function.activation == NormActivation::kRelu) {
-    start(normalise_rows<kWidth, true, Relu, T>);
+    start(normalise_rows<kWidth, true, Relu, T>, Relu{});
   } else {
-    start(normalise_rows<kWidth, true, NoActivation, T>);
+    start(normalise_rows<kWidth, true, NoActivation, T>, NoActivation{});
   }
 }
 
 template <int kWidth, typename T>
 void start_backward(Device& device, NormExtent extent, const T* dy, const T* x,
                     const NormFunction& function, const double* sums, T* dx) {
-  const RowTiles tiles = row_tiles(extent.rows, divide_up(extent.channels, kWidth));
+  const RowTiles tiles = row_tiles(extent.rows, divide_up(extent.channels, kWidth), extent.parts);
   const Affine affine(function, extent.channels);
-  visit_norm_activation(function.activation, [&]<typename Activation>() {
+  visit_norm_activation(function, [&]<typename Activation>(const Activation& activation) {
     launch(device, "batch norm backward", backward_rows<kWidth, Activation, T>, tiles.grid,
-           tiles.block, extent, dy, x, affine, function.statistics, sums, dx);
+           tiles.block, extent, dy, x, affine, activation, function.statistics, sums, dx);
   });
 }
 
 template <int kKernel, int kWidth, typename T>
-void start_pooled_backward(Device& device, const PoolGeometry& pool, const T* dy, const T* x,
-                           const std::uint8_t* argmax, const NormFunction& function,
-                           const double* sums, T* dinput) {
-  const std::int64_t height = pool.out_height();
-  const std::int64_t width = pool.out_width();
-  const RowTiles tiles = row_tiles(pool.n * height * width, divide_up(pool.channels, kWidth));
+void start_pooled_backward(Device& device, const PoolGeometry& pool, std::int64_t parts,
+                           const T* dy, const T* x, const std::uint8_t* argmax,
+                           const NormFunction& function, const double* sums, T* dinput) {
+  const NormExtent extent = extent_behind(pool, parts);
+  const RowTiles tiles = row_tiles(extent.rows, divide_up(extent.channels, kWidth), extent.parts);
   const Affine affine(function, pool.channels);
-  visit_norm_activation(function.activation, [&]<typename Activation>() {
+  visit_norm_activation(function, [&]<typename Activation>(const Activation& activation) {
     launch(device, "batch norm and max_pool2d backward",
            pooled_backward_rows<kKernel, kWidth, Activation, T>, tiles.grid, tiles.block, pool,
-           height, width, dy, x, argmax, affine, function.statistics, sums, dinput);
+           extent, pool.out_height(), pool.out_width(), dy, x, argmax, affine, activation,
+           function.statistics, sums, dinput);
   });
 }
 
@@ -204,18 +221,18 @@ void normalise_backward(Device& device, NormExtent extent, ConstArrayRef dy, Con
   });
 }
 
-void pooled_normalise_backward(Device& device, const PoolGeometry& pool, ConstArrayRef dy,
-                               ConstArrayRef x, const std::uint8_t* argmax,
+void pooled_normalise_backward(Device& device, const PoolGeometry& pool, std::int64_t parts,
+                               ConstArrayRef dy, ConstArrayRef x, const std::uint8_t* argmax,
                                const NormFunction& function, const double* sums, ArrayRef dinput) {
   if (pool.output().size() == 0) return;
   visit_activation(x.dtype, [&]<typename T>() {
     const auto start = [&]<int kKernel>() {
       if (packs_fit<T>(pool.channels, as<T>(dy), as<T>(x), argmax, as<T>(dinput))) {
-        start_pooled_backward<kKernel, kPackOf<T>>(device, pool, as<T>(dy), as<T>(x), argmax,
+        start_pooled_backward<kKernel, kPackOf<T>>(device, pool, parts, as<T>(dy), as<T>(x), argmax,
                                                    function, sums, as<T>(dinput));
       } else {
-        start_pooled_backward<kKernel, 1>(device, pool, as<T>(dy), as<T>(x), argmax, function, sums,
-                                          as<T>(dinput));
+        start_pooled_backward<kKernel, 1>(device, pool, parts, as<T>(dy), as<T>(x), argmax,
+                                          function, sums, as<T>(dinput));
       }
     };
     if (pool.kernel == 2) {

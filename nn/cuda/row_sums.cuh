@@ -1,8 +1,9 @@
-// Sums over rows, per channel, always in the same order: each thread adds its rows in float in
-// short runs and these in double, a block its threads, and a second kernel the blocks.
+// Sums over the rows of each part, per channel, always in the same order: each thread adds its rows
+// in float in short runs and these in double, a block its threads, and a second kernel the blocks.
 //
 // What is summed is said by `Terms`, a kernel's argument, which has kSums sums per channel and
 //   template <int kWidth> struct State;                  // what a thread keeps of its channels
+//   void enter_part(part, channels)                      // all that follows is of that part
 //   State<kWidth> begin<kWidth>(const RowPack&)          // of the thread's first row
 //   void add(const RowPack&, const State&, float (&sums)[kSums][kWidth])   // once for each row
 //   void finish(channel, count, const State&, double (&sums)[kSums][kWidth])   // of `count` rows
@@ -13,10 +14,10 @@
 
 namespace dlaunch::nn::cuda {
 
-constexpr int kRunRows = 64;              // added in float
-constexpr std::int64_t kMostParts = 512;  // of the rows
-constexpr std::int64_t kRowsToSum = 4;    // per thread at least, before there are more parts
-constexpr int kPartThreads = 8;           // that share the parts of a channel in the second kernel
+constexpr int kRunRows = 64;               // added in float
+constexpr std::int64_t kMostShares = 512;  // of a part's rows, one block's each
+constexpr std::int64_t kRowsToSum = 4;     // per thread at least, before there are more shares
+constexpr int kShareThreads = 8;           // that add a channel's shares in the second kernel
 
 /// A row's pack of channels: the first of them, and where in the array it lies.
 struct RowPack {
@@ -42,21 +43,24 @@ __device__ void write_block_sums(const double (&values)[kSums][kWidth], std::int
     double sum = 0;
     for (int down = 0; down < static_cast<int>(blockDim.y); ++down)
       sum += shared[down * columns + thread];
-    sums[(std::int64_t{blockIdx.y} * kSums + s) * channels + channel] = sum;
+    const std::int64_t share = std::int64_t{blockIdx.y} * gridDim.z + blockIdx.z;
+    sums[(share * kSums + s) * channels + channel] = sum;
   }
 }
 
-/// sums [gridDim.y][kSums][channels]. Two blocks at least must fit on a multiprocessor, so that one
-/// computes while the other waits for memory.
+/// sums [gridDim.y][parts][kSums][channels]. Two blocks at least must fit on a multiprocessor, so
+/// that one computes while the other waits for memory.
 template <int kWidth, typename Terms>
 __global__ void __launch_bounds__(kThreads, 2)
-    sum_rows(std::int64_t rows, std::int64_t channels, Terms terms, double* sums) {
+    sum_rows(std::int64_t rows, std::int64_t channels, RowParts parts, Terms terms, double* sums) {
   const std::int64_t channel = first_channel<kWidth>();
   const std::int64_t step = row_step();
   double totals[Terms::kSums][kWidth] = {};
-  std::int64_t row = first_row();
-  if (channel < channels && row < rows) {
-    const std::int64_t count = (rows - row + step - 1) / step;
+  std::int64_t row = parts.begin(rows, own_part()) + first_row();
+  const std::int64_t end = parts.begin(rows, own_part() + 1);
+  terms.enter_part(own_part(), channels);
+  if (channel < channels && row < end) {
+    const std::int64_t count = (end - row + step - 1) / step;
     const auto state =
         terms.template begin<kWidth>(RowPack{row, channel, row * channels + channel});
     for (std::int64_t done = 0; done < count; done += kRunRows) {
@@ -75,22 +79,22 @@ __global__ void __launch_bounds__(kThreads, 2)
   write_block_sums(totals, channels, sums);
 }
 
-/// Adds [parts][width] up and hands each column's sum to `write(column, sum)`.
+/// Adds [shares][width] up and hands each column's sum to `write(column, sum)`.
 template <typename Write>
-__global__ void sum_parts(int parts, std::int64_t width, const double* sums, Write write) {
-  __shared__ double shared[kPartThreads][32];
+__global__ void sum_shares(int shares, std::int64_t width, const double* sums, Write write) {
+  __shared__ double shared[kShareThreads][32];
   const std::int64_t column = std::int64_t{blockIdx.x} * 32 + threadIdx.x;
   double sum = 0;
   if (column < width) {
 #pragma unroll 4
-    for (int part = static_cast<int>(threadIdx.y); part < parts; part += kPartThreads)
-      sum += sums[part * width + column];
+    for (int share = static_cast<int>(threadIdx.y); share < shares; share += kShareThreads)
+      sum += sums[share * width + column];
   }
   shared[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
   if (threadIdx.y != 0 || column >= width) return;
   sum = 0;
-  for (int i = 0; i < kPartThreads; ++i) sum += shared[i][threadIdx.x];
+  for (int i = 0; i < kShareThreads; ++i) sum += shared[i][threadIdx.x];
   write(column, sum);
 }
 
@@ -105,26 +109,27 @@ struct AccumulateSum {
   }
 };
 
-/// For `Terms` over rows of `channels`, in packs of kWidth.
+/// For `Terms` over rows of `channels`, in packs of kWidth. A column is one of [parts][kSums][C].
 template <int kWidth, typename Terms, typename Write>
 void start_row_sums(Device& device, const char* name, std::int64_t rows, std::int64_t channels,
-                    const Terms& terms, const Write& write) {
+                    const RowParts& parts, const Terms& terms, const Write& write) {
   if (channels == 0) return;
   const std::int64_t packs = divide_up(channels, kWidth);
   const unsigned lanes = lanes_for(packs);
   const unsigned down = kThreads / lanes;
   const std::int64_t across = divide_up(packs, lanes);
-  const auto parts = static_cast<unsigned>(
-      std::clamp<std::int64_t>(divide_up(rows, down * kRowsToSum), 1,
-                               std::min(kMostParts, divide_up(kBlocksWanted, across))));
-  const std::int64_t width = Terms::kSums * channels;
+  const auto shares = static_cast<unsigned>(std::clamp<std::int64_t>(
+      divide_up(parts.most(rows), down * kRowsToSum), 1,
+      std::min(kMostShares, divide_up(kBlocksWanted, across * parts.count))));
+  const std::int64_t width = parts.count * Terms::kSums * channels;
   const ScratchMemory scratch(device.memory(),
-                              static_cast<std::size_t>(parts * width) * sizeof(double));
+                              static_cast<std::size_t>(shares * width) * sizeof(double));
   auto* const sums = static_cast<double*>(scratch.get());
-  launch(device, name, sum_rows<kWidth, Terms>, dim3(static_cast<unsigned>(across), parts),
-         dim3(lanes, down), rows, channels, terms, sums);
-  launch(device, name, sum_parts<Write>, static_cast<unsigned>(divide_up(width, 32)),
-         dim3(32, kPartThreads), static_cast<int>(parts), width, sums, write);
+  launch(device, name, sum_rows<kWidth, Terms>,
+         dim3(static_cast<unsigned>(across), shares, static_cast<unsigned>(parts.count)),
+         dim3(lanes, down), rows, channels, parts, terms, sums);
+  launch(device, name, sum_shares<Write>, static_cast<unsigned>(divide_up(width, 32)),
+         dim3(32, kShareThreads), static_cast<int>(shares), width, sums, write);
 }
 
 }  // namespace dlaunch::nn::cuda

@@ -1,9 +1,10 @@
 // Kernels over rows of channels, channels innermost: a block has `lanes` threads side by side, each
 // with a pack of channels, and the others below them on other rows; the grid's x goes over
-// channels, its y over rows. So a thread keeps its channels, and what it computed for them, from
-// row to row.
+// channels, its y over rows, its z over parts of them. So a thread keeps its channels, and what it
+// computed for them, from row to row.
 #pragma once
 
+#include "nn/core/row_parts.h"
 #include "nn/cuda/launch.cuh"
 
 namespace dlaunch::nn::cuda {
@@ -25,15 +26,19 @@ constexpr unsigned lanes_for(std::int64_t packs) {
 }
 
 /// For kernels that write every row: at most `most_rows` of them to a thread if there are many.
-inline RowTiles row_tiles(std::int64_t rows, std::int64_t packs, std::int64_t most_rows = 16) {
+inline RowTiles row_tiles(std::int64_t rows, std::int64_t packs, const RowParts& parts = {}) {
+  constexpr std::int64_t kMostRows = 16;
   const unsigned lanes = lanes_for(packs);
   const unsigned down = kThreads / lanes;
   const std::int64_t across = divide_up(packs, lanes);
+  const std::int64_t here = parts.most(rows);
   const std::int64_t wanted =
-      std::max(divide_up(kBlocksWanted, across), divide_up(rows, down * most_rows));
-  const std::int64_t parts =
-      std::clamp<std::int64_t>(divide_up(rows, down), 1, std::min(wanted, kMostBlocksDown));
-  return {dim3(static_cast<unsigned>(across), static_cast<unsigned>(parts)), dim3(lanes, down)};
+      std::max(divide_up(kBlocksWanted, across * parts.count), divide_up(here, down * kMostRows));
+  const std::int64_t blocks =
+      std::clamp<std::int64_t>(divide_up(here, down), 1, std::min(wanted, kMostBlocksDown));
+  return {dim3(static_cast<unsigned>(across), static_cast<unsigned>(blocks),
+               static_cast<unsigned>(parts.count)),
+          dim3(lanes, down)};
 }
 
 /// Elements of a type that are loaded at once, if the rows and all arrays are aligned for it.
@@ -50,6 +55,10 @@ __device__ inline std::int64_t first_row() {
 }
 __device__ inline std::int64_t row_step() {
   return std::int64_t{gridDim.y} * blockDim.y;
+}
+/// The block's part.
+__device__ inline std::int64_t own_part() {
+  return std::int64_t{blockIdx.z};
 }
 /// Of the pack that this thread has, the first channel.
 template <int kWidth>

@@ -31,6 +31,7 @@ struct Values {
 
   const T* x;
 
+  __device__ void enter_part(std::int64_t /*part*/, std::int64_t /*channels*/) {}
   template <int kWidth>
   __device__ State<kWidth> begin(const RowPack& /*at*/) const {
     return {};
@@ -72,9 +73,10 @@ void accumulate_column_sums(Device& device, std::int64_t rows, std::int64_t colu
   visit_activation(x.dtype, [&]<typename T>() {
     const Values<T> values{as<T>(x)};
     if (packs_fit<T>(columns, values.x)) {
-      start_row_sums<kPackOf<T>>(device, "column sums", rows, columns, values, AccumulateSum{sums});
+      start_row_sums<kPackOf<T>>(device, "column sums", rows, columns, {}, values,
+                                 AccumulateSum{sums});
     } else {
-      start_row_sums<1>(device, "column sums", rows, columns, values, AccumulateSum{sums});
+      start_row_sums<1>(device, "column sums", rows, columns, {}, values, AccumulateSum{sums});
     }
   });
 }

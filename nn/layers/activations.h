@@ -22,17 +22,6 @@ class Silu : public Module {
   Shape output_shape(const Shape& input) const override { return input; }
 };
 
-class Celu : public Module {
- public:
-  explicit Celu(float alpha) : alpha_(alpha) {}
-  Tensor forward(Tensor input) override { return celu(std::move(input), alpha_); }
-  std::string kind() const override { return "CELU"; }
-  Shape output_shape(const Shape& input) const override { return input; }
-
- private:
-  float alpha_;
-};
-
 class Scale : public Module {
  public:
   explicit Scale(float factor) : factor_(factor) {}

@@ -1,5 +1,7 @@
 #include "nn/layers/batch_norm.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -14,9 +16,15 @@
 namespace dlaunch::nn {
 namespace {
 
-NormExtent extent_of(const Tensor& x) {
+constexpr std::int64_t kMostParts = 65535;  // as blocks of a CUDA grid in one direction
+
+NormExtent extent_of(const Tensor& x, RowParts parts) {
   const std::int64_t channels = x.shape()[-1];  // at least one
-  return {.rows = x.size() / channels, .channels = channels};
+  return {.rows = x.size() / channels, .channels = channels, .parts = parts};
+}
+
+bool takes_residual(NormActivation activation) {
+  return activation == NormActivation::kNone || activation == NormActivation::kRelu;
 }
 
 const float* values_or_null(const Tensor& tensor) {
@@ -33,6 +41,8 @@ const char* to_string(NormActivation activation) {
       return "GELU";
     case NormActivation::kSilu:
       return "SiLU";
+    case NormActivation::kCelu:
+      return "CELU";
   }
   return "unknown";
 }
@@ -51,11 +61,12 @@ void sum_over(Communicator* group, const Tensor& values, const std::string& labe
 
 /// What backward must know besides what was normalised.
 struct Saved {
-  NormFunction function;             // points into the next three
-  Tensor statistics;                 // finished
-  Tensor weight;                     // detached; undefined without one
-  Tensor bias;                       // detached; undefined without one
-  Tensor output;                     // detached; undefined but for ReLU behind a residual
+  NormFunction function;  // points into the next three
+  Tensor statistics;      // finished
+  Tensor weight;          // detached; undefined without one
+  Tensor bias;            // detached; undefined without one
+  Tensor output;          // detached; undefined but for ReLU behind a residual
+  RowParts parts;
   std::optional<PoolGeometry> pool;  // in the same pass
   Tensor argmax;                     // of that
   bool of_batch = true;
@@ -71,13 +82,14 @@ class BatchNormFunction : public Function {
   std::string_view name() const override { return "batch_norm"; }
 
   std::vector<Tensor> backward(Tensor grad_output, const BackwardContext& context) override {
-    const NormExtent extent = extent_of(input_);
-    const Tensor sums = Tensor::empty(input_.backend(), {2 * extent.channels}, DType::kF64);
+    const NormExtent extent = extent_of(input_, saved_.parts);
+    const Tensor sums =
+        Tensor::empty(input_.backend(), {saved_.parts.count, 2 * extent.channels}, DType::kF64);
     Tensor gradient = summed(extent, std::move(grad_output), sums);
     const Tensor weight_grad = affine_gradient(context, 1);
     const Tensor bias_grad = affine_gradient(context, 2);
     input_.backend().norm().accumulate_affine_gradients(
-        extent.channels, sums.data<const double>(),
+        saved_.parts.count, extent.channels, sums.data<const double>(),
         weight_grad.defined() ? weight_grad.data<float>() : nullptr,
         bias_grad.defined() ? bias_grad.data<float>() : nullptr);
     // The other ranks' input gradients need this rank's sums, whether or not it needs theirs.
@@ -139,8 +151,9 @@ class BatchNormFunction : public Function {
     Tensor result =
         Tensor::empty(backend, {pool.n, pool.height, pool.width, pool.channels}, input_.dtype());
     backend.norm().pooled(pool)->backward_data(
-        pool, gradient.read(), input_.read(), saved_.argmax.data<const std::uint8_t>(),
-        function_of_gradient(), sums_or_null(sums), result.write());
+        pool, saved_.parts.count, gradient.read(), input_.read(),
+        saved_.argmax.data<const std::uint8_t>(), function_of_gradient(), sums_or_null(sums),
+        result.write());
     return result;
   }
 
@@ -157,12 +170,15 @@ BatchNorm::BatchNorm(Backend& backend, std::int64_t channels, BatchNormOptions o
                      std::string label, Communicator* group)
     : channels_(channels), options_(options), label_(std::move(label)), group_(group) {
   if (channels < 1) throw Error(label_ + ": there must be at least one channel");
+  if (options.parts < 1 || options.parts > kMostParts)
+    throw Error(label_ + ": parts: " + std::to_string(options.parts) + " should be 1 to " +
+                std::to_string(kMostParts));
   const std::vector<float> ones(static_cast<std::size_t>(channels), 1.0F);
   if (options.affine && options.scale)
     weight_ =
         add_parameter("weight", Tensor::from(backend, {channels}, ones), ParameterKind::kNorm);
   if (options.affine) {
-    bias_ = add_parameter("bias", Tensor::zeros(backend, {channels}), ParameterKind::kNorm);
+    bias_ = add_parameter("bias", Tensor::zeros(backend, {channels}), options.bias_kind);
   }
   if (options.track_running_stats) {
     running_mean_ = add_buffer("running_mean", Tensor::zeros(backend, {channels}));
@@ -184,13 +200,16 @@ Tensor BatchNorm::forward(Tensor input, const Tensor& residual) {
   const bool recording = is_recording({input, weight_, bias_, residual});
   std::optional<Pooled> pooled = of_batch ? pooled_in_same_pass(input, recording) : std::nullopt;
   if (options_.pool.has_value() && !pooled.has_value()) input = max_pool2d(input, *options_.pool);
-  const Tensor statistics = finished_statistics(input, pooled, of_batch, group);
+  const RowParts parts =
+      is_training() ? parts_of(pooled.has_value() ? pooled->x : input) : RowParts();
+  const Tensor statistics = of_batch ? statistics_of_batch(input, pooled, parts, group)
+                                     : running_statistics(input.backend());
   if (pooled.has_value() && !recording) input = std::move(pooled->x);  // nobody wants it any more
 
   const Tensor& x = pooled.has_value() && recording ? pooled->x : input;
   const ConstArrayRef from = x.read();
   Tensor output = !recording && x.sole_owner() ? x.detach() : empty_like(x);
-  x.backend().norm().normalise(extent_of(x), from, function(statistics),
+  x.backend().norm().normalise(extent_of(x, parts), from, function(statistics),
                                residual.defined() ? residual.read() : ConstArrayRef(),
                                output.write());
   if (recording) {
@@ -200,6 +219,7 @@ Tensor BatchNorm::forward(Tensor input, const Tensor& residual) {
                 .weight = weight_.defined() ? weight_.detach() : Tensor(),
                 .bias = bias_.defined() ? bias_.detach() : Tensor(),
                 .output = output_tells ? output.detach() : Tensor(),
+                .parts = parts,
                 .pool = pooled.has_value() ? std::optional(pooled->geometry) : std::nullopt,
                 .argmax = pooled.has_value() ? pooled->argmax : Tensor(),
                 .of_batch = of_batch,
@@ -215,14 +235,20 @@ NormFunction BatchNorm::function(const Tensor& statistics) const {
   return {.statistics = statistics.data<const double>(),
           .gamma = values_or_null(weight_),
           .beta = values_or_null(bias_),
-          .activation = options_.activation};
+          .activation = options_.activation,
+          .alpha = options_.celu_alpha};
+}
+
+RowParts BatchNorm::parts_of(const Tensor& x) const {
+  const std::int64_t sample = x.shape().rank() == 4 ? x.shape()[1] * x.shape()[2] : 1;
+  return {.count = options_.parts, .sample_rows = std::max<std::int64_t>(sample, 1)};
 }
 
 void BatchNorm::check(const Tensor& input, const Tensor& residual) const {
   const Shape output = output_shape(input.shape());
   require_activation(label_, input);
   if (!residual.defined()) return;
-  if (options_.activation == NormActivation::kGelu || options_.activation == NormActivation::kSilu)
+  if (!takes_residual(options_.activation))
     throw Error(label_ + ": a residual goes with ReLU or no activation; apply " +
                 to_string(options_.activation) + " after the layer");
   if (residual.shape() != output)
@@ -245,36 +271,42 @@ std::optional<BatchNorm::Pooled> BatchNorm::pooled_in_same_pass(const Tensor& in
       .argmax = recording ? Tensor::empty(backend, geometry.output(), DType::kU8) : Tensor()};
 }
 
-void BatchNorm::batch_statistics(const Tensor& input, const std::optional<Pooled>& pooled,
-                                 double* statistics) {
-  if (pooled.has_value())
-    return pooled->kernels.pool_and_sum(pooled->geometry, input.read(), pooled->x.write(),
-                                        pooled->argmax_or_null(), statistics);
-  input.backend().norm().batch_statistics(extent_of(input), input.read(), statistics);
-}
-
-Tensor BatchNorm::finished_statistics(const Tensor& input, const std::optional<Pooled>& pooled,
-                                      bool of_batch, Communicator* group) {
-  Backend& backend = input.backend();
-  Tensor statistics = Tensor::empty(backend, {2 * channels_ + 1}, DType::kF64);
-  if (!of_batch) {
-    backend.norm().statistics_from_running(
-        channels_, options_.eps, running_mean_.data<const float>(),
-        running_var_.data<const float>(), statistics.data<double>());
-    return statistics;
+Tensor BatchNorm::statistics_of_batch(const Tensor& input, const std::optional<Pooled>& pooled,
+                                      RowParts parts, Communicator* group) {
+  NormKernels& norm = input.backend().norm();
+  Tensor statistics =
+      Tensor::empty(input.backend(), {parts.count, norm_statistics_size(channels_)}, DType::kF64);
+  if (pooled.has_value()) {
+    pooled->kernels.pool_and_sum(pooled->geometry, parts.count, input.read(), pooled->x.write(),
+                                 pooled->argmax_or_null(), statistics.data<double>());
+  } else {
+    norm.batch_statistics(extent_of(input, parts), input.read(), statistics.data<double>());
   }
-  batch_statistics(input, pooled, statistics.data<double>());
   sum_over(group, statistics, label_, "forward");
   RunningStatistics running;
   if (options_.track_running_stats) {
     running = {.mean = running_mean_.data<float>(), .variance = running_var_.data<float>()};
   }
-  if (!backend.norm().finish_statistics(channels_, options_.eps, options_.momentum, running,
-                                        statistics.data<double>())) {
+  // So many small steps take the running statistics as far as one step would with their mean.
+  const double momentum =
+      parts.count == 1 ? options_.momentum
+                       : 1 - std::pow(1 - options_.momentum, 1 / static_cast<double>(parts.count));
+  if (!norm.finish_statistics(parts.count, channels_, options_.eps, momentum, running,
+                              statistics.data<double>())) {
     const Shape& shape = pooled.has_value() ? pooled->x.shape() : input.shape();
-    throw Error(label_ + ": the batch has a single value per channel (local input " +
-                shape.to_string() + "), training needs more");
+    throw Error(label_ + ": the batch" +
+                (parts.count > 1 ? ", in " + std::to_string(parts.count) + " parts," : "") +
+                " has a single value per channel (local input " + shape.to_string() +
+                "), training needs more");
   }
+  return statistics;
+}
+
+Tensor BatchNorm::running_statistics(Backend& backend) const {
+  Tensor statistics = Tensor::empty(backend, {1, norm_statistics_size(channels_)}, DType::kF64);
+  backend.norm().statistics_from_running(channels_, options_.eps, running_mean_.data<const float>(),
+                                         running_var_.data<const float>(),
+                                         statistics.data<double>());
   return statistics;
 }
 
@@ -284,6 +316,7 @@ std::string BatchNorm::kind() const {
          (!options_.affine ? ", no affine"
           : options_.scale ? ""
                            : ", no scale") +
+         (options_.parts == 1 ? "" : ", " + std::to_string(options_.parts) + " parts") +
          (options_.activation == NormActivation::kNone
               ? ""
               : std::string(", ") + to_string(options_.activation)) +

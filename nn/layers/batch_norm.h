@@ -10,18 +10,24 @@
 
 #include "nn/core/module.h"
 #include "nn/core/norm_kernels.h"
+#include "nn/core/row_parts.h"
 #include "runtime/comm/communicator.h"
 
 namespace dlaunch::nn {
 
-/// The defaults are PyTorch's.
+/// The defaults are PyTorch's, as far as it has them.
 struct BatchNormOptions {
   double eps = 1e-5;
-  double momentum = 0.1;            // weight of the new batch in the running statistics
+  double momentum = 0.1;            // weight of the new batch, all of it, in the running statistics
   bool affine = true;               // parameters "weight" (ones) and "bias" (zeros)
   bool scale = true;                // if affine: whether there is a "weight"
   bool track_running_stats = true;  // buffers "running_mean" (zeros) and "running_var" (ones)
+  ParameterKind bias_kind = ParameterKind::kNorm;  // what the optimizer takes "bias" for
+  /// In training the batch is cut into so many parts, each of which is normalised by itself (ghost
+  /// batches: Hoffer, Hubara & Soudry 2017); across ranks, with the same part of theirs.
+  std::int64_t parts = 1;
   NormActivation activation = NormActivation::kNone;  // of the result, in the same passes
+  float celu_alpha = 1;                               // of NormActivation::kCelu
   // The input goes through max-pooling first, in the same passes where the device can.
   std::optional<Pool2dOptions> pool = std::nullopt;
 };
@@ -30,12 +36,12 @@ struct BatchNormOptions {
 /// (biased) variance 1 over all other dimensions, then scaled and shifted if affine.
 ///
 /// In training the batch's own statistics are used, and the running ones follow them (the variance
-/// unbiased). A batch with a single value per channel is an Error; an empty one changes nothing. In
+/// unbiased). A part with a single value per channel is an Error; an empty one changes nothing. In
 /// evaluation the running statistics are used; without them, those of the local batch.
 ///
 /// Input and result are f32, bf16 or f16; statistics and parameters are not. For backward it keeps
-/// the input, 2 C + 1 doubles and, with a residual and ReLU, the result; with pooling, instead of
-/// the input, what pooling made of it and a byte for each of these values.
+/// the input, 2 C + 1 doubles for each part and, with a residual and ReLU, the result; with
+/// pooling, instead of the input, what pooling made of it and a byte for each of these values.
 class BatchNorm : public Module {
  public:
   BatchNorm(Backend& backend, std::int64_t channels, BatchNormOptions options = {});
@@ -68,15 +74,15 @@ class BatchNorm : public Module {
   };
 
   void check(const Tensor& input, const Tensor& residual) const;
+  RowParts parts_of(const Tensor& x) const;
   NormFunction function(const Tensor& statistics) const;
   /// Still empty; none if there is no pooling, or none that the device has such a pass for.
   std::optional<Pooled> pooled_in_same_pass(const Tensor& input, bool recording) const;
-  /// Of the batch, summed over the group, or the running ones; f64 [2 C + 1]. Fills `pooled`.
-  Tensor finished_statistics(const Tensor& input, const std::optional<Pooled>& pooled,
-                             bool of_batch, Communicator* group);
-  /// The local batch's, packed.
-  static void batch_statistics(const Tensor& input, const std::optional<Pooled>& pooled,
-                               double* statistics);
+  /// Of the batch's parts, summed over the group: f64 [parts, 2 C + 1]. Fills `pooled`.
+  Tensor statistics_of_batch(const Tensor& input, const std::optional<Pooled>& pooled,
+                             RowParts parts, Communicator* group);
+  /// From the running ones: f64 [1, 2 C + 1].
+  Tensor running_statistics(Backend& backend) const;
 
   std::int64_t channels_;
   BatchNormOptions options_;

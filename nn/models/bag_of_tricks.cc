@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "nn/layers/activations.h"
+#include "nn/layers/batch_norm.h"
 #include "nn/layers/flatten.h"
-#include "nn/layers/ghost_batch_norm.h"
 #include "nn/layers/patch_whitening.h"
 #include "nn/layers/pooling.h"
 #include "nn/layers/residual.h"
@@ -18,19 +18,19 @@ constexpr float kCeluAlpha = 0.3F;
 constexpr float kLogitFactor = 0.125F;
 constexpr std::int64_t kGhostParts = 16;  // of the batch of all ranks
 
-/// Convolution, (max-pool,) ghost batch norm, CELU.
+/// Convolution, then (after max-pooling) ghost batch norm and CELU in the same passes.
 void append_block(Sequential& network, const ModelBuilder& builder, const std::string& name,
                   std::int64_t in, std::int64_t out, std::int64_t kernel, bool pool) {
   const std::int64_t ranks = builder.group == nullptr ? 1 : builder.group->size();
   network.append(name + "_conv",
                  builder.conv(in, out, kernel, {.padding = kernel / 2, .bias = false}));
-  if (pool) network.append(name + "_pool", std::make_unique<MaxPool2d>(Pool2dOptions{.kernel = 2}));
-  network.append(
-      name + "_norm",
-      std::make_unique<GhostBatchNorm>(
-          builder.backend, out,
-          GhostBatchNormOptions{.parts = std::max<std::int64_t>(1, kGhostParts / ranks)}));
-  network.append(name + "_celu", std::make_unique<Celu>(kCeluAlpha));
+  BatchNormOptions norm{.scale = false,
+                        .bias_kind = ParameterKind::kBias,
+                        .parts = std::max<std::int64_t>(1, kGhostParts / ranks),
+                        .activation = NormActivation::kCelu,
+                        .celu_alpha = kCeluAlpha};
+  if (pool) norm.pool = Pool2dOptions{.kernel = 2};
+  network.append(name + "_norm", std::make_unique<BatchNorm>(builder.backend, out, norm));
 }
 
 void append_residual(Sequential& network, const ModelBuilder& builder, const std::string& name,

@@ -1,4 +1,4 @@
-// What resnet_bag_of_tricks is made of: ghost batch norm, whitening patches, CELU.
+// What resnet_bag_of_tricks is made of, besides ghost batch norm: whitening patches, CELU.
 #include <cmath>
 #include <random>
 #include <vector>
@@ -7,10 +7,8 @@
 
 #include "nn/core/autograd.h"
 #include "nn/core/flat_parameters.h"
-#include "nn/layers/ghost_batch_norm.h"
 #include "nn/layers/patch_whitening.h"
 #include "nn/models/model.h"
-#include "tests/nn/batch_norm_reference.h"
 #include "tests/nn/op_test.h"
 
 namespace dlaunch::nn {
@@ -65,86 +63,6 @@ TEST_F(BagOfTricks, CeluInBf16IsRoundedOnce) {
     const double slope = value > 0 ? 1 : std::exp(value / 0.3);
     EXPECT_NEAR(dx[i], dy.values[i] * slope, std::abs(dy.values[i]) * (slope / 256 + 0.004));
   }
-}
-
-TEST_F(BagOfTricks, GhostBatchNormInBf16IsThatOfF32Rounded) {
-  const Shape shape{7, 2, 3, 5};
-  const Array x = random_bf16(shape), dy = random_bf16(shape);
-  const auto run = [&](DType type) {
-    GhostBatchNorm layer(*backend_, 5, {.parts = 3});
-    Tensor input = convert(reference::to_tensor(*backend_, x), type);
-    input.set_requires_grad(true);
-    const Tensor output = layer.forward(input);
-    EXPECT_EQ(output.dtype(), type);
-    backward(output, {.gradient = convert(reference::to_tensor(*backend_, dy), type)});
-    auto values = convert(output, DType::kF32).host_values<float>();
-    const auto gradient = convert(input.grad(), DType::kF32).host_values<float>();
-    values.insert(values.end(), gradient.begin(), gradient.end());
-    return values;
-  };
-  const auto exact = run(DType::kF32), rounded = run(DType::kBF16);
-  for (std::size_t i = 0; i < exact.size(); ++i)
-    EXPECT_NEAR(rounded[i], exact[i], 1e-5 + std::abs(exact[i]) / 256);
-}
-
-TEST_F(BagOfTricks, GhostBatchNormNormalisesEachPartByItself) {
-  constexpr std::int64_t kSamples = 10, kPixels = 6, kChannels = 5, kParts = 3;
-  GhostBatchNorm layer(*backend_, kChannels, {.parts = kParts});
-  FlatParameters flat = flatten_parameters(layer);
-  ASSERT_EQ(flat.views.size(), 1U);
-  const auto bias = random_values(kChannels);
-  flat.views[0].parameter.set_values<float>(bias);
-  const Shape shape{kSamples, 2, 3, kChannels};
-  const auto values = random_values(shape.size()), slopes = random_values(shape.size());
-  Tensor input = Tensor::from<float>(*backend_, shape, values);
-  input.set_requires_grad(true);
-  const Tensor output = layer.forward(input);
-  backward(output, {.gradient = Tensor::from<float>(*backend_, shape, slopes)});
-
-  const auto actual_y = output.host_values<float>();
-  const auto actual_dx = input.grad().host_values<float>();
-  std::vector<double> bias_gradient(kChannels);
-  for (std::int64_t part = 0; part < kParts; ++part) {
-    const std::int64_t row = kPixels * kChannels;
-    const auto begin = static_cast<std::ptrdiff_t>(kSamples * part / kParts * row);
-    const auto end = static_cast<std::ptrdiff_t>(kSamples * (part + 1) / kParts * row);
-    const std::vector<double> x(values.begin() + begin, values.begin() + end);
-    const std::vector<double> dy(slopes.begin() + begin, slopes.begin() + end);
-    BatchNormReference expected{.channels = kChannels, .eps = 1e-5};
-    expected.gamma.assign(kChannels, 1.0);
-    expected.beta.assign(bias.begin(), bias.end());
-    expected.forward(x);
-    expected.backward(x, dy);
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      const std::size_t at = static_cast<std::size_t>(begin) + i;
-      EXPECT_NEAR(actual_y[at], expected.y[i], 1e-4);
-      EXPECT_NEAR(actual_dx[at], expected.dx[i], 1e-4);
-    }
-    for (std::size_t c = 0; c < kChannels; ++c) bias_gradient[c] += expected.dbeta[c];
-  }
-  for (std::size_t c = 0; c < kChannels; ++c)
-    EXPECT_NEAR(flat.gradients.host_values<float>()[c], bias_gradient[c], 1e-4);
-}
-
-TEST_F(BagOfTricks, GhostBatchNormEvaluatesWithStatisticsOfAllParts) {
-  GhostBatchNorm layer(*backend_, 2, {.parts = 4, .momentum = 0.5});
-  // All parts have mean 3 and variance 4 (unbiased: 8 / 3 * 2).
-  std::vector<float> values;
-  for (int i = 0; i < 8; ++i) values.insert(values.end(), {1, 1, 5, 5});
-  const Tensor input = Tensor::from<float>(*backend_, {16, 2}, values);
-  layer.forward(input);
-  for (const NamedBuffer& buffer : layer.buffers()) {
-    const double expected = buffer.name == "running_mean" ? 1.5 : 0.5 + 0.5 * 16.0 / 3;
-    for (const float value : buffer.tensor.host_values<float>()) EXPECT_NEAR(value, expected, 1e-5);
-  }
-  layer.eval();
-  const Tensor output =
-      layer.forward(Tensor::from<float>(*backend_, {1, 2}, std::array{1.5F, 3.F}));
-  EXPECT_NEAR(output.host_values<float>()[0], 0, 1e-6);
-  EXPECT_NEAR(output.host_values<float>()[1], 1.5 / std::sqrt(0.5 + 0.5 * 16.0 / 3), 1e-5);
-  layer.train();
-  EXPECT_NO_THROW(layer.forward(Tensor::zeros(*backend_, {2, 4, 4, 2})));  // fewer samples
-  EXPECT_NO_THROW(layer.forward(Tensor::zeros(*backend_, {0, 2})));
 }
 
 TEST_F(BagOfTricks, WhiteningMakesPatchesUncorrelatedAndOfVarianceOne) {

@@ -69,6 +69,9 @@ struct BatchNormReference {
   double shift(std::size_t c) const { return beta.empty() ? 0.0 : beta[c]; }
 };
 
+/// Of CELU, exact in float.
+inline constexpr float kReferenceAlpha = 0.375F;
+
 /// activation(z), and its derivative there.
 struct ActivationReference {
   double value = 0;
@@ -88,6 +91,10 @@ inline ActivationReference activation_reference(NormActivation activation, doubl
       return {.value = z * phi, .slope = phi + z * density};
     case NormActivation::kSilu:
       return {.value = z * sigmoid, .slope = sigmoid + z * sigmoid * (1 - sigmoid)};
+    case NormActivation::kCelu:
+      return z > 0 ? ActivationReference{.value = z, .slope = 1}
+                   : ActivationReference{.value = kReferenceAlpha * std::expm1(z / kReferenceAlpha),
+                                         .slope = std::exp(z / kReferenceAlpha)};
   }
   return {};
 }

@@ -110,7 +110,9 @@ class FusedBatchNorm : public BatchNormTest, public testing::WithParamInterface<
 TEST_P(FusedBatchNorm, EqualsNormalisationAdditionAndActivationInDouble) {
   const Shape shape = GetParam().shape;
   const NormActivation activation = GetParam().activation;
-  BatchNorm layer(*backend_, shape[-1], {.affine = GetParam().affine, .activation = activation});
+  BatchNorm layer(
+      *backend_, shape[-1],
+      {.affine = GetParam().affine, .activation = activation, .celu_alpha = kReferenceAlpha});
   BatchNormReference reference = randomise(layer, shape[-1]);
   const std::vector<float> x = normal(shape.size(), 0.3, 1.5);
   const double deviation = GetParam().residual ? 1 : 0;
@@ -146,6 +148,8 @@ INSTANTIATE_TEST_SUITE_P(Fusions, FusedBatchNorm,
                                          Fusion{NormActivation::kNone, true, {3, 5, 4, 33}},
                                          Fusion{NormActivation::kGelu, false, {3, 5, 4, 33}},
                                          Fusion{NormActivation::kSilu, false, {3, 5, 4, 33}},
+                                         Fusion{NormActivation::kCelu, false, {3, 5, 4, 33}},
+                                         Fusion{NormActivation::kCelu, false, {2, 6, 3, 24}, false},
                                          Fusion{NormActivation::kRelu, false, {4, 7, 3, 16}, false},
                                          Fusion{NormActivation::kGelu, false, {4, 7, 3, 16}, false},
                                          Fusion{NormActivation::kSilu, false, {65, 24}, false}),

@@ -1,9 +1,11 @@
 // A test of operations: a backend and fresh random inputs, whose seed is printed with a failure.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <iostream>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -25,6 +27,14 @@ class OpTest : public testing::Test {
 
   reference::Array random_array(const Shape& shape) {
     return reference::random_array(shape, random_);
+  }
+  /// No two of which are near each other: a finite difference does not change the greatest one.
+  reference::Array distinct_array(const Shape& shape) {
+    reference::Array array(shape);
+    std::iota(array.values.begin(), array.values.end(), 0.0);
+    std::shuffle(array.values.begin(), array.values.end(), random_);
+    for (double& value : array.values) value = 8 * value / static_cast<double>(shape.size()) - 4;
+    return array;
   }
   /// Random values that are exact in bf16, and in f16 but for the last bits of tiny ones.
   reference::Array random_bf16(const Shape& shape) {

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -42,14 +41,6 @@ class PooledBatchNorm : public OpTest {
       (parameter.name == "weight" ? reference.gamma : reference.beta) = in_double(values);
     }
   }
-  /// No two of which are near each other: a finite difference does not change the greatest one.
-  Array distinct_values(const Shape& shape) {
-    Array array(shape);
-    std::iota(array.values.begin(), array.values.end(), 0.0);
-    std::shuffle(array.values.begin(), array.values.end(), random_);
-    for (double& value : array.values) value = 8 * value / static_cast<double>(shape.size()) - 4;
-    return array;
-  }
   static Tensor buffer(const BatchNorm& layer, const std::string& name) {
     for (const NamedBuffer& buffer : layer.buffers())
       if (buffer.name == name) return buffer.tensor;
@@ -67,7 +58,7 @@ TEST_P(PooledBatchNormShapes, EqualsPoolingAndNormalisationInDouble) {
   BatchNorm layer(*backend_, shape[-1], {.pool = pool});
   BatchNormReference norm{.channels = static_cast<std::size_t>(shape[-1])};
   give_values(layer, norm);
-  const Array x = distinct_values(shape);
+  const Array x = distinct_array(shape);
   const std::int64_t stride = pool.stride == 0 ? pool.kernel : pool.stride;
   const auto plain = [&](const std::vector<Array>& in) {
     Array y = reference::max_pool2d(in[0], pool.kernel, stride, pool.padding);
@@ -150,8 +141,9 @@ TEST_P(PooledBatchNormBits, AreThoseOfPoolingAndNormalisingOneAfterTheOther) {
   for (const DType type : types()) {
     Batch batch{random_array(GetParam().x), random_bf16(result), random_bf16(result), type};
     for (double& value : batch.x.values) value = std::round(4 * value);  // so that many are equal
-    for (const auto activation : {NormActivation::kNone, NormActivation::kRelu,
-                                  NormActivation::kGelu, NormActivation::kSilu})
+    for (const auto activation :
+         {NormActivation::kNone, NormActivation::kRelu, NormActivation::kGelu,
+          NormActivation::kSilu, NormActivation::kCelu})
       for (const bool training : {true, false}) {
         const BatchNormOptions options{.activation = activation};
         outcome_of(options, true, training, batch)

@@ -1,7 +1,5 @@
 #include "nn/layers/pooling.h"
 
-#include <algorithm>
-#include <numeric>
 #include <random>
 #include <vector>
 
@@ -20,16 +18,6 @@ struct PoolCase {
 
 class MaxPoolGradients : public OpTest, public testing::WithParamInterface<PoolCase> {};
 
-/// Random values of which no two are so near each other that a finite difference could make the
-/// other one the greater.
-Array distinct_values(const Shape& shape, std::mt19937_64& random) {
-  Array array(shape);
-  std::iota(array.values.begin(), array.values.end(), 0.0);
-  std::shuffle(array.values.begin(), array.values.end(), random);
-  for (double& value : array.values) value = value / 1024 - 1;
-  return array;
-}
-
 TEST_P(MaxPoolGradients, AreThoseOfFiniteDifferences) {
   const PoolCase& param = GetParam();
   reference::check_operation(
@@ -40,7 +28,7 @@ TEST_P(MaxPoolGradients, AreThoseOfFiniteDifferences) {
       [&](const std::vector<Array>& in) {
         return reference::max_pool2d(in[0], param.kernel, param.stride, param.padding);
       },
-      {distinct_values(param.x, random_)}, random_);
+      {distinct_array(param.x)}, random_);
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, MaxPoolGradients,

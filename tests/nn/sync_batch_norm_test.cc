@@ -231,8 +231,9 @@ TEST_P(SyncBatchNormSplits, WithResidualAndReluEqualThoseOfTheWholeBatch) {
 TEST_P(SyncBatchNormSplits, WithSmoothActivationsEqualThoseOfTheWholeBatch) {
   const Split& split = GetParam().split;
   run_on_ranks(static_cast<int>(split.samples.size()), [&](Communicator& world) {
-    for (const auto activation : {NormActivation::kGelu, NormActivation::kSilu}) {
-      Rank rank(world, split.channels, {.activation = activation});
+    for (const auto activation :
+         {NormActivation::kGelu, NormActivation::kSilu, NormActivation::kCelu}) {
+      Rank rank(world, split.channels, {.activation = activation, .celu_alpha = kReferenceAlpha});
       BatchNormReference reference{.channels = static_cast<std::size_t>(split.channels)};
       rank.randomise(reference);
       const std::vector<float> x = normal_values(split.size(), rank.random, 0.5, 2.0);
@@ -258,6 +259,69 @@ TEST_P(SyncBatchNormSplits, WithSmoothActivationsEqualThoseOfTheWholeBatch) {
                   kTolerance * std::max(1.0, steepest), "input gradient");
       EXPECT_EQ(rank.counting.collectives(), 2U);
     }
+  });
+}
+
+/// Those rows of `whole` that are in a part of any rank's samples, in the order of ranks.
+std::vector<double> rows_of_part(const Split& split, const std::vector<double>& whole,
+                                 std::int64_t part, std::int64_t parts) {
+  std::vector<double> rows;
+  const std::int64_t sample = split.pixels * split.channels;
+  for (std::size_t rank = 0; rank < split.samples.size(); ++rank) {
+    const auto first =
+        whole.begin() + static_cast<std::ptrdiff_t>(split.begin(static_cast<int>(rank)));
+    rows.insert(rows.end(), first + split.samples[rank] * part / parts * sample,
+                first + split.samples[rank] * (part + 1) / parts * sample);
+  }
+  return rows;
+}
+
+TEST_P(SyncBatchNormSplits, InPartsNormaliseTheSamePartOfAllRanks) {
+  const Split& split = GetParam().split;
+  constexpr std::int64_t kParts = 2;
+  run_on_ranks(static_cast<int>(split.samples.size()), [&](Communicator& world) {
+    Rank rank(world, split.channels, {.parts = kParts});
+    BatchNormReference reference{.channels = static_cast<std::size_t>(split.channels)};
+    rank.randomise(reference);
+    const std::vector<float> x = normal_values(split.size(), rank.random, 0.5, 2.0);
+    const std::vector<float> dy = normal_values(split.size(), rank.random);
+    bool too_small = false;
+    double steepest = 1;
+    std::vector<double> output, gradient;  // of this rank
+    for (std::int64_t part = 0; part < kParts; ++part) {
+      const auto x_part = rows_of_part(split, in_double(x), part, kParts);
+      too_small |= x_part.size() == reference.channels;
+      if (x_part.size() <= reference.channels) continue;
+      reference.forward(x_part);
+      reference.backward(x_part, rows_of_part(split, in_double(dy), part, kParts));
+      for (const double variance : reference.variance)
+        steepest = std::max(steepest, 1 / std::sqrt(variance));
+      // This rank's rows are behind those of the ranks before it.
+      std::size_t begin = 0;
+      const auto of_rank = [&](int which) {
+        const std::int64_t n = split.samples[static_cast<std::size_t>(which)];
+        return static_cast<std::size_t>((n * (part + 1) / kParts - n * part / kParts) *
+                                        split.pixels * split.channels);
+      };
+      for (int before = 0; before < world.rank(); ++before) begin += of_rank(before);
+      const std::size_t end = begin + of_rank(world.rank());
+      const auto keep = [&](const std::vector<double>& from, std::vector<double>& to) {
+        to.insert(to.end(), from.begin() + static_cast<std::ptrdiff_t>(begin),
+                  from.begin() + static_cast<std::ptrdiff_t>(end));
+      };
+      keep(reference.y, output);
+      keep(reference.dx, gradient);
+    }
+    const Tensor in = rank.input(split, x);
+    if (too_small) {
+      EXPECT_THROW(rank.layer.forward(in), Error);
+      return;
+    }
+    const Tensor out = rank.layer.forward(in);
+    backward(out, {.gradient = rank.gradient(split, dy)});
+    expect_near(out.values<const float>(), output, kTolerance, "output");
+    expect_near(in.grad().values<const float>(), gradient, kTolerance * steepest, "gradient");
+    EXPECT_EQ(rank.counting.collectives(), 2U);
   });
 }
 

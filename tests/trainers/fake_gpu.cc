@@ -76,10 +76,10 @@ class FakeNorm final : public NormKernels {
   void batch_statistics(NormExtent extent, ConstArrayRef x, double* statistics) override {
     queue_([=, this] { inner_.batch_statistics(extent, x, statistics); });
   }
-  bool finish_statistics(std::int64_t channels, double eps, double momentum,
+  bool finish_statistics(std::int64_t parts, std::int64_t channels, double eps, double momentum,
                          RunningStatistics running, double* statistics) override {
     queue_([=, this] {
-      (void)inner_.finish_statistics(channels, eps, momentum, running, statistics);
+      (void)inner_.finish_statistics(parts, channels, eps, momentum, running, statistics);
     });
     return true;
   }
@@ -100,9 +100,9 @@ class FakeNorm final : public NormKernels {
                             const double* statistics, double* sums, ArrayRef masked) override {
     queue_([=, this] { inner_.masked_backward_sums(extent, dy, x, y, statistics, sums, masked); });
   }
-  void accumulate_affine_gradients(std::int64_t channels, const double* sums, float* dgamma,
-                                   float* dbeta) override {
-    queue_([=, this] { inner_.accumulate_affine_gradients(channels, sums, dgamma, dbeta); });
+  void accumulate_affine_gradients(std::int64_t parts, std::int64_t channels, const double* sums,
+                                   float* dgamma, float* dbeta) override {
+    queue_([=, this] { inner_.accumulate_affine_gradients(parts, channels, sums, dgamma, dbeta); });
   }
   void backward_data(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
                      const NormFunction& function, const double* sums, ArrayRef dx) override {
