@@ -350,6 +350,8 @@ void read_trace_steps(JsonObject& object, TraceOptions& trace) {
   if (!two || last_error != std::errc() || rest != end || trace.first_step < 1 ||
       trace.last_step < trace.first_step)
     object.refuse("trace_steps", "allowed: FIRST:LAST, both included, the first step being 1");
+  if (trace.file.empty())
+    object.refuse("trace_steps", "has no effect without output.trace (--trace FILE); set that too");
 }
 
 void read_output(JsonObject& object, const std::string& source, TrainConfig& config) {

@@ -52,7 +52,8 @@ Outcome attempt(const std::function<void()>& part) {
   } catch (const nn::DataError& error) {
     return {kExitBadData, error.what()};
   } catch (const StatusError& error) {
-    return {kExitCommunication, error.what()};
+    const bool refused = error.status().code() == StatusCode::kInvalidArgument;
+    return {refused ? kExitUsage : kExitCommunication, error.what()};
   } catch (const Divergence& error) {
     return {kExitDiverged, error.what(), true};
   } catch (const TrainingFailure& error) {
@@ -209,8 +210,11 @@ int main(int argc, char** argv) {
       ->excludes(validate);
   try {
     app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+    print_error(fmt::format("{}; try dtrain --help", error.what()));
+    return kExitUsage;
   }
   return arguments.dry_run ? dry_run(arguments) : work(arguments);
 }

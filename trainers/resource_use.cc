@@ -68,8 +68,8 @@ std::string format_exposed(const StepTimes& mean) {
     return fmt::format("\n    {:<20}{:>9.1f} ms {:>5.1f} %", name, 1e3 * seconds,
                        100 * seconds / mean.total());
   };
-  return line("the exchange itself", mean.exchange) +
-         line("for slower ranks", mean[StepPhase::kCommunication] - mean.exchange);
+  const double slower = std::max(0.0, mean[StepPhase::kCommunication] - mean.exchange);  // rounding
+  return line("the exchange itself", mean.exchange) + line("for slower ranks", slower);
 }
 
 std::string format_times(const ResourceUse& use) {

@@ -32,7 +32,10 @@ constexpr const char* kFooter =
 class HelpFormatter : public CLI::Formatter {
  public:
   std::string make_usage(const CLI::App*, std::string) const override {
-    return "Usage: dlaunch --nproc N [options] [--] PROGRAM [ARGS...]\n";
+    return "Usage: dlaunch --nproc N [options] [--] PROGRAM [ARGS...]\n"
+           "       dlaunch doctor              what this machine lacks\n"
+           "       dlaunch status [JOB]        running jobs, or what one is doing\n"
+           "       dlaunch completion SHELL    for bash, zsh or fish\n";
   }
   std::string make_group(std::string heading, bool positional,
                          std::vector<const CLI::Option*> options) const override {

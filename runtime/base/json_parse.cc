@@ -1,8 +1,10 @@
 // The parsing half of json_reader.h: text to a JSON value.
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <fstream>
 #include <set>
+#include <system_error>
 
 #include <spdlog/fmt/fmt.h>
 #include <nlohmann/json.hpp>
@@ -96,13 +98,15 @@ nlohmann::json parse_json(std::string_view text, const std::string& source) {
 }
 
 nlohmann::json read_json_file(const std::string& path) {
+  errno = 0;
   std::ifstream file(path, std::ios::binary);
   std::string text;
   std::array<char, 4096> chunk;
   while (file.read(chunk.data(), chunk.size()) || file.gcount() > 0)
     text.append(chunk.data(), static_cast<std::size_t>(file.gcount()));
   if (!file.is_open() || file.bad())
-    throw ConfigError(fmt::format("{}: cannot read the configuration file", path));
+    throw ConfigError(fmt::format("{}: cannot read the configuration file: {}", path,
+                                  std::generic_category().message(errno)));
   return parse_json(text, path);
 }
 

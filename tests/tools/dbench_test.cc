@@ -108,14 +108,16 @@ TEST_F(Dbench, TimesTheBarrier) {
 }
 
 TEST_F(Dbench, SetsPointToPointBesideSocketsAndMemory) {
-  const json document =
-      results({"p2p", "--counts", "8,100000", "--dtype", "u8", "--seconds", "0.01"});
+  const json document = results(
+      {"p2p", "--min-bytes", "8", "--max-bytes", "100K", "--factor", "1024", "--seconds", "0.01"});
   std::vector<std::string> ways;
   for (const json& cell : document["cells"]) ways.push_back(cell["way"]);
   EXPECT_THAT(ways,
               ::testing::ElementsAre("dlaunch", "socket_spinning", "socket_blocking", "shared_flag",
                                      "memcpy", "memcpy_both", "dlaunch", "socket_spinning",
                                      "socket_blocking", "memcpy", "memcpy_both"));
+  EXPECT_EQ(document["cells"].front()["bytes"], 8);
+  EXPECT_EQ(document["cells"].back()["bytes"], 8192);
 }
 
 TEST_F(Dbench, ExplainsAChoiceWithoutRanks) {

@@ -199,6 +199,9 @@ TEST_F(Observing, RefusesTracesThatCannotBe) {
     EXPECT_EQ(refused.exit_code, kExitUsage) << steps;
     EXPECT_THAT(refused.error, HasSubstr("output.trace_steps: allowed: FIRST:LAST")) << steps;
   }
+  const CompletedProcess idle = dtrain(0, {"--trace-steps", "2:3"});
+  EXPECT_EQ(idle.exit_code, kExitUsage);
+  EXPECT_THAT(idle.error, HasSubstr("output.trace_steps: has no effect without output.trace"));
 }
 
 /// Says what TensorBoard's own reader finds: one line per scalar.

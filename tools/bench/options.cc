@@ -67,7 +67,7 @@ void add_choice(CLI::App& app, const std::string& option, Value& into,
       help);
 }
 
-void add_sizes(CLI::App& app, Options& options) {
+void add_sizes(CLI::App& app, Options& options, const char* counts_help) {
   app.add_option("--min-bytes", options.min_bytes, "Smallest size (K, M, G allowed)")
       ->transform(CLI::AsSizeValue(false))
       ->capture_default_str();
@@ -77,10 +77,12 @@ void add_sizes(CLI::App& app, Options& options) {
   app.add_option("--factor", options.factor, "From one size to the next")
       ->check(CLI::Range(2, 1024))
       ->capture_default_str();
-  app.add_option("--counts", options.counts, "Sizes in elements instead: 1000,10000")
-      ->delimiter(',');
+  app.add_option("--counts", options.counts, counts_help)->delimiter(',');
+}
+
+void add_dtype(CLI::App& app, Options& options) {
   add_choice(app, "--dtype", options.dtype, std::span<const DType>(kAllDTypes),
-             "Element type (default f32)");
+             "Element type: f16, bf16, f32 (default), f64, i32, i64, u8");
 }
 
 void add_rank_order(CLI::App& app, Options& options) {
@@ -130,13 +132,14 @@ void add_collective(CLI::App& app, const Command& command, Options& options) {
   add_common(*sub, options);
   const CollectiveKind kind = command.kind;
   if (kind == CollectiveKind::kBarrier) return;
-  add_sizes(*sub, options);
+  add_sizes(*sub, options, "Sizes in elements instead: 1000,10000");
+  add_dtype(*sub, options);
   sub->add_flag("--allocated", options.allocated, "Buffers from Communicator::allocate");
   sub->add_flag("--verify", options.verify, "Check every element of every repetition");
   if (kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduce ||
       kind == CollectiveKind::kReduceScatter) {
     add_choice(*sub, "--op", options.op, std::span<const ReduceOp>(kAllReduceOps),
-               "Reduction (default sum)");
+               "Reduction: sum (default), avg, min, max, prod");
     add_rank_order(*sub, options);
   }
   if (kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kReduce ||
@@ -163,9 +166,12 @@ void add_collective(CLI::App& app, const Command& command, Options& options) {
 void add_pair(CLI::App& app, Options& options) {
   CLI::App* sub = app.add_subcommand(
       "p2p", "Round trips and streams between two ranks, with sockets and bare memory beside them");
-  sub->callback([&options] { options.subject = Subject::kPointToPoint; });
+  sub->callback([&options] {
+    options.subject = Subject::kPointToPoint;
+    options.dtype = DType::kU8;
+  });
   add_common(*sub, options);
-  add_sizes(*sub, options);
+  add_sizes(*sub, options, "These sizes instead: 1000,10000");
   sub->add_flag("--references", options.only_references, "Only sockets and memory");
 }
 
@@ -189,8 +195,10 @@ void add_explain(CLI::App& app, Options& options) {
   sub->add_option("--bytes", options.bytes, "Of the whole vector (K, M, G allowed)")
       ->transform(CLI::AsSizeValue(false))
       ->required();
-  sub->add_option("--hosts", options.hosts)->check(CLI::Range(1, 1'000'000))->capture_default_str();
-  sub->add_option("--ranks-per-host,--ranks", options.ranks_per_host)
+  sub->add_option("--hosts", options.hosts, "Of the job")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  sub->add_option("--ranks-per-host,--ranks", options.ranks_per_host, "On each of them")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   sub->add_option("--cores", options.cores, "Of a host (default: of this one)")
@@ -199,8 +207,7 @@ void add_explain(CLI::App& app, Options& options) {
                   "A file that dbench tune wrote (default: DLAUNCH_COST_MODEL)")
       ->check(CLI::ExistingFile);
   add_transport(*sub, options);
-  add_choice(*sub, "--dtype", options.dtype, std::span<const DType>(kAllDTypes),
-             "Element type (default f32)");
+  add_dtype(*sub, options);
   add_rank_order(*sub, options);
 }
 

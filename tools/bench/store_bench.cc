@@ -132,11 +132,18 @@ void raise_descriptor_limit() {
 int main(int argc, char** argv) {
   CLI::App app("Times the rendezvous store on loopback.", "store_bench");
   dlaunch::Options options;
-  app.add_option("--operations", options.operations)->check(CLI::Range(1000, 100'000'000));
-  app.add_option("--clients", options.clients)->check(CLI::Range(1, 100'000));
+  app.add_option("--operations", options.operations, "Sets of one client; a twentieth one by one")
+      ->check(CLI::Range(1000, 100'000'000))
+      ->capture_default_str();
+  app.add_option("--clients", options.clients, "That pass a barrier")
+      ->check(CLI::Range(1, 100'000))
+      ->capture_default_str();
   app.add_option("--threads", options.threads, "That the clients of the barrier share")
-      ->check(CLI::Range(1, 1000));
-  app.add_option("--repeats", options.repeats)->check(CLI::Range(1, 1000));
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_option("--repeats", options.repeats, "Of each measurement")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   try {
     dlaunch::raise_descriptor_limit();

@@ -46,14 +46,17 @@ endforeach()
 install(FILES "${PROJECT_SOURCE_DIR}/tests/support/distributed_test.h"
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/dlaunch/tests/support)
 
+# In a folder where no find_package looks: it would find the build tree through a PATH that has its bin, and the
+# package is whole only when it is installed.
+set(package_files ${PROJECT_BINARY_DIR}/package)
 configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/dlaunch-config.cmake.in"
-  "${PROJECT_BINARY_DIR}/dlaunch-config.cmake"
+  "${package_files}/dlaunch-config.cmake"
   INSTALL_DESTINATION ${package_dir} PATH_VARS CMAKE_INSTALL_BINDIR)
-write_basic_package_version_file("${PROJECT_BINARY_DIR}/dlaunch-config-version.cmake"
+write_basic_package_version_file("${package_files}/dlaunch-config-version.cmake"
   COMPATIBILITY SameMinorVersion)
 install(FILES
-  "${PROJECT_BINARY_DIR}/dlaunch-config.cmake"
-  "${PROJECT_BINARY_DIR}/dlaunch-config-version.cmake"
+  "${package_files}/dlaunch-config.cmake"
+  "${package_files}/dlaunch-config-version.cmake"
   "${CMAKE_CURRENT_LIST_DIR}/DlaunchTesting.cmake"
   "${CMAKE_CURRENT_LIST_DIR}/FindAsio.cmake"
   "${CMAKE_CURRENT_LIST_DIR}/Findsodium.cmake"

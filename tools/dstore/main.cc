@@ -120,6 +120,7 @@ Status carry_out(Action action, const Request& request) {
 // The options and subcommands; `action` is set by the subcommand that is given.
 void describe(CLI::App& app, Request& request, Action& action) {
   app.require_subcommand(1);
+  app.fallthrough();  // options may also stand behind the subcommand
   app.add_option("--endpoint", request.location.endpoint, "The store (default: DLAUNCH_STORE)")
       ->type_name("HOST:PORT");
   app.add_option("--token-file", request.location.token_file, "The job's secret");
@@ -151,8 +152,11 @@ int run(int argc, char** argv) {
   describe(app, request, action);
   try {
     app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+    std::fprintf(stderr, "dstore: %s; try dstore --help\n", error.what());
+    return kExitUsage;
   }
   const Status status = carry_out(action, request);
   if (status.ok()) return kExitOk;

@@ -47,7 +47,14 @@ Status take_turns(Communicator& world, std::int64_t iterations) {
 
 int fail(const Status& status) {
   std::fprintf(stderr, "sequential_print: %s\n", status.to_string().c_str());
-  return status.code() == StatusCode::kIo ? kExitFailure : kExitCommunication;
+  switch (status.code()) {
+    case StatusCode::kIo:
+      return kExitFailure;
+    case StatusCode::kInvalidArgument:  // of the environment
+      return kExitUsage;
+    default:
+      return kExitCommunication;
+  }
 }
 
 int run(std::int64_t iterations) {

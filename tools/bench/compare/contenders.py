@@ -143,6 +143,6 @@ def build_drivers(programs):
 def memory_figures(programs, sizes, seconds):
     """What memory does by itself, from dbench p2p: the cells by (way, bytes)."""
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        run_command([os.path.join(programs, "dbench"), "p2p", "--nproc", "2", "--dtype", "u8", "--references",
+        run_command([os.path.join(programs, "dbench"), "p2p", "--nproc", "2", "--references",
                      "--counts", ",".join(map(str, sizes)), "--seconds", str(seconds), "--json", file.name], 60)
         return {(cell["way"], cell["bytes"]): cell for cell in json.load(file)["cells"]}

@@ -27,7 +27,7 @@ def plan(context):
         command = [context.program("dbench"), "machine", "--nproc", str(ranks), *common]
         steps.append(Step(NAME, f"machine-{ranks}", command, 2, read, about=f"what {ranks} cores do at best"))
     sizes = ",".join(map(str, [8, *SIZES]))
-    command = [context.program("dbench"), "p2p", "--nproc", "2", "--references", "--dtype", "u8", "--counts", sizes,
+    command = [context.program("dbench"), "p2p", "--nproc", "2", "--references", "--counts", sizes,
                *common]
     steps.append(Step(NAME, "memory", command, 7 if context.quick else 20, read, about="memory and sockets"))
     return steps, {} if context.has_gpu else {"GPU": "nvidia-smi names no device"}
