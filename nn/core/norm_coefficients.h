@@ -46,21 +46,19 @@ struct BackwardCoefficients {
   float offset = 0;
 };
 
-/// Where the statistics did not depend on x.
-constexpr BackwardCoefficients backward_coefficients(double mean, double inv_std, double gamma) {
-  return {.shift = split(mean).shift, .scale = static_cast<float>(gamma * inv_std)};
-}
-
-/// With S1 = sum dy and S2 = sum dy xhat over the `count` values of the whole batch.
+/// With S1 = sum dy and S2 = sum dy xhat over the values of the whole batch, of which there are
+/// 1 / inverse_count; where the statistics did not depend on x, all three are 0. (Not the count:
+/// a division in double is many instructions and branches for a GPU, and this is called for each
+/// channel in each thread.)
 constexpr BackwardCoefficients backward_coefficients(double mean, double inv_std, double gamma,
-                                                     double count, double s1, double s2) {
+                                                     double inverse_count, double s1, double s2) {
   const SplitMean parts = split(mean);
   const double outer = gamma * inv_std;
-  const double inner = -outer * inv_std * s2 / count;
+  const double inner = -outer * inv_std * s2 * inverse_count;
   return {.shift = parts.shift,
           .scale = static_cast<float>(outer),
           .slope = static_cast<float>(inner),
-          .offset = static_cast<float>(-outer * s1 / count - inner * parts.rest)};
+          .offset = static_cast<float>(-outer * s1 * inverse_count - inner * parts.rest)};
 }
 
 }  // namespace dlaunch::nn

@@ -379,10 +379,10 @@ void CpuNormKernels::combine_part(NormExtent extent, ConstArrayRef dy, ConstArra
   dx_offset_.resize(channels);
   for (std::size_t c = 0; c < channels; ++c) {
     const double gamma = factor(function.gamma, c);
-    const BackwardCoefficients of = sums == nullptr
-                                        ? backward_coefficients(means[c], inv_stds[c], gamma)
-                                        : backward_coefficients(means[c], inv_stds[c], gamma, count,
-                                                                sums[c], sums[channels + c]);
+    const BackwardCoefficients of =
+        sums == nullptr ? backward_coefficients(means[c], inv_stds[c], gamma, 0, 0, 0)
+                        : backward_coefficients(means[c], inv_stds[c], gamma, 1 / count, sums[c],
+                                                sums[channels + c]);
     dz_scale_[c] = of.scale;
     slope_[c] = of.slope;
     dx_offset_[c] = of.offset;

@@ -55,10 +55,17 @@ struct alignas(sizeof(T) * kWidth) Pack {
 };
 
 template <int kWidth, typename T>
-__device__ inline void load_pack(const T* from, float (&to)[kWidth]) {
-  const auto pack = *reinterpret_cast<const Pack<T, kWidth>*>(from);
+__device__ inline Pack<T, kWidth> read_pack(const T* from) {
+  return *reinterpret_cast<const Pack<T, kWidth>*>(from);
+}
+template <int kWidth, typename T>
+__device__ inline void to_floats(const Pack<T, kWidth>& pack, float (&to)[kWidth]) {
 #pragma unroll
   for (int k = 0; k < kWidth; ++k) to[k] = load(pack.values[k]);
+}
+template <int kWidth, typename T>
+__device__ inline void load_pack(const T* from, float (&to)[kWidth]) {
+  to_floats(read_pack<kWidth>(from), to);
 }
 
 template <int kWidth, typename T>

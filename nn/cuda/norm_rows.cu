@@ -22,53 +22,80 @@ __global__ void normalise_rows(NormExtent extent, const T* x, Affine affine, Act
   NormaliseCoefficients of[kWidth];
 #pragma unroll
   for (int k = 0; k < kWidth; ++k) of[k] = affine.coefficients_of(channel + k);
-  const std::int64_t end = end_of_part(extent);
-  for (std::int64_t row = first_row_of_part(extent); row < end; row += row_step()) {
-    const std::int64_t offset = row * extent.channels + channel;
-    float values[kWidth];
-    float added[kWidth] = {};
-    load_pack(x + offset, values);
-    if constexpr (kResidual) load_pack(residual + offset, added);
+  struct Row {
+    Pack<T, kWidth> x, residual;
+  };
+  for_rows<kResidual ? 2 : 4, Row>(
+      first_row_of_part(extent), end_of_part(extent),
+      [&](std::int64_t row, Row& loaded) {
+        const std::int64_t offset = row * extent.channels + channel;
+        loaded.x = read_pack<kWidth>(x + offset);
+        if constexpr (kResidual) loaded.residual = read_pack<kWidth>(residual + offset);
+      },
+      [&](std::int64_t row, const Row& loaded) {
+        float values[kWidth];
+        float added[kWidth] = {};
+        to_floats(loaded.x, values);
+        if constexpr (kResidual) to_floats(loaded.residual, added);
 #pragma unroll
-    for (int k = 0; k < kWidth; ++k) {
-      float value = normalised(values[k], of[k]);
-      if constexpr (kResidual) value += added[k];
-      values[k] = activation.value(value);
-    }
-    store_pack(y + offset, values);
-  }
+        for (int k = 0; k < kWidth; ++k) {
+          float value = normalised(values[k], of[k]);
+          if constexpr (kResidual) value += added[k];
+          values[k] = activation.value(value);
+        }
+        store_pack(y + row * extent.channels + channel, values);
+      });
 }
 
 // The gradient of what is normalised, of a pack of channels in any row.
 template <int kWidth, typename Activation, typename T>
 struct InputGradient {
+  struct Row {
+    Pack<T, kWidth> dy, x;
+  };
+
   const T* dy;
   const T* x;
+  std::int64_t channels;
+  std::int64_t channel;  // the first one's
   Activation activation;
   NormaliseCoefficients forward[kWidth];
   BackwardCoefficients of[kWidth];
 
-  __device__ InputGradient(const T* output_gradient, const T* input, std::int64_t channels,
-                           std::int64_t channel, Affine affine, Activation function,
+  __device__ InputGradient(const T* output_gradient, const T* input, std::int64_t all_channels,
+                           std::int64_t first, Affine affine, Activation function,
                            const double* count, const double* sums)
-      : dy(output_gradient), x(input), activation(function) {
+      : dy(output_gradient),
+        x(input),
+        channels(all_channels),
+        channel(first),
+        activation(function) {
     affine.enter_part(own_part(), channels);
     count += own_part() * norm_statistics_size(channels);
     if (sums != nullptr) sums += own_part() * 2 * channels;
+    const double inverse_count = sums == nullptr ? 0 : 1 / *count;
+    // No branches here, behind which loads would wait for those before.
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) {
       const std::int64_t c = channel + k;
       forward[k] = affine.coefficients_of(c);
-      of[k] = sums == nullptr
-                  ? backward_coefficients(affine.means[c], affine.inv_stds[c], affine.gamma_of(c))
-                  : backward_coefficients(affine.means[c], affine.inv_stds[c], affine.gamma_of(c),
-                                          *count, sums[c], sums[channels + c]);
+      const double s1 = sums == nullptr ? 0 : sums[c];
+      const double s2 = sums == nullptr ? 0 : sums[channels + c];
+      of[k] = backward_coefficients(affine.means[c], affine.inv_stds[c], affine.gamma_of(c),
+                                    inverse_count, s1, s2);
     }
   }
-  __device__ void at(std::int64_t offset, float (&gradients)[kWidth]) const {
+  __device__ std::int64_t offset(std::int64_t row) const {
+    return row * channels + channel;
+  }
+  __device__ void load(std::int64_t row, Row& loaded) const {
+    loaded.dy = read_pack<kWidth>(dy + offset(row));
+    loaded.x = read_pack<kWidth>(x + offset(row));
+  }
+  __device__ void make(const Row& loaded, float (&gradients)[kWidth]) const {
     float values[kWidth];
-    load_pack(dy + offset, gradients);
-    load_pack(x + offset, values);
+    to_floats(loaded.dy, gradients);
+    to_floats(loaded.x, values);
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) {
       const float dz = activation.gradient(normalised(values[k], forward[k]), gradients[k]);
@@ -83,15 +110,17 @@ __global__ void backward_rows(NormExtent extent, const T* dy, const T* x, Affine
                               T* dx) {
   const std::int64_t channel = first_channel<kWidth>();
   if (channel >= extent.channels) return;
-  const InputGradient<kWidth, Activation, T> gradient(dy, x, extent.channels, channel, affine,
-                                                      activation, count, sums);
-  const std::int64_t end = end_of_part(extent);
-  for (std::int64_t row = first_row_of_part(extent); row < end; row += row_step()) {
-    const std::int64_t offset = row * extent.channels + channel;
-    float gradients[kWidth];
-    gradient.at(offset, gradients);
-    store_pack(dx + offset, gradients);
-  }
+  using Gradient = InputGradient<kWidth, Activation, T>;
+  const Gradient gradient(dy, x, extent.channels, channel, affine, activation, count, sums);
+  using Row = typename Gradient::Row;
+  for_rows<2, Row>(
+      first_row_of_part(extent), end_of_part(extent),
+      [&](std::int64_t row, Row& loaded) { gradient.load(row, loaded); },
+      [&](std::int64_t row, const Row& loaded) {
+        float gradients[kWidth];
+        gradient.make(loaded, gradients);
+        store_pack(dx + gradient.offset(row), gradients);
+      });
 }
 
 // Writes the pixels of a window, of which each channel's winner gets the gradient and the others 0.
@@ -112,35 +141,59 @@ __device__ void write_window(const float (&gradients)[kWidth], const Places<kWid
   }
 }
 
-// Rows are windows. The last ones also write what is left of the image, which no window has.
+// Where windows lie in the images, of which only some are whole.
+struct Windows {
+  PoolGeometry pool;
+  std::int64_t out_height, out_width;
+};
+
+// Writes what one window makes of the gradients behind it, and if it is the last of its line or
+// column what is left of the image there, which no window has.
+template <int kKernel, int kWidth, typename T>
+__device__ void write_behind_window(const Windows& of, std::int64_t window, std::int64_t channel,
+                                    const float (&gradients)[kWidth], const Places<kWidth>& winners,
+                                    T* dinput) {
+  const PoolGeometry& g = of.pool;
+  const std::int64_t line = g.width * g.channels;
+  const Pixel at = pixel_at(window, of.out_height, of.out_width);
+  const std::int64_t top = at.image * g.height + at.row * kKernel;
+  T* const first = dinput + (top * g.width + at.column * kKernel) * g.channels + channel;
+  write_window<kKernel>(gradients, winners, line, g.channels, first);
+  const float zeros[kWidth] = {};
+  const std::int64_t rows = at.row + 1 < of.out_height ? kKernel : g.height - at.row * kKernel;
+  const std::int64_t columns =
+      at.column + 1 < of.out_width ? kKernel : g.width - at.column * kKernel;
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = r < kKernel ? kKernel : 0; c < columns; ++c)
+      store_pack(first + r * line + c * g.channels, zeros);
+}
+
+// Rows are windows.
 template <int kKernel, int kWidth, typename Activation, typename T>
-__global__ void pooled_backward_rows(PoolGeometry g, NormExtent extent, std::int64_t out_height,
-                                     std::int64_t out_width, const T* dy, const T* x,
+__global__ void pooled_backward_rows(Windows windows, NormExtent extent, const T* dy, const T* x,
                                      const std::uint8_t* argmax, Affine affine,
                                      Activation activation, const double* count, const double* sums,
                                      T* dinput) {
   const std::int64_t channel = first_channel<kWidth>();
-  if (channel >= g.channels) return;
-  const InputGradient<kWidth, Activation, T> gradient(dy, x, g.channels, channel, affine,
-                                                      activation, count, sums);
-  const std::int64_t end = end_of_part(extent);
-  const std::int64_t line = g.width * g.channels;
-  for (std::int64_t window = first_row_of_part(extent); window < end; window += row_step()) {
-    const std::int64_t offset = window * g.channels + channel;
-    float gradients[kWidth];
-    gradient.at(offset, gradients);
-    const Pixel at = pixel_at(window, out_height, out_width);
-    const std::int64_t top = at.image * g.height + at.row * kKernel;
-    T* const first = dinput + (top * g.width + at.column * kKernel) * g.channels + channel;
-    write_window<kKernel>(gradients, load_places<kWidth>(argmax + offset), line, g.channels, first);
-    const float zeros[kWidth] = {};
-    const std::int64_t rows = at.row + 1 < out_height ? kKernel : g.height - at.row * kKernel;
-    const std::int64_t columns =
-        at.column + 1 < out_width ? kKernel : g.width - at.column * kKernel;
-    for (std::int64_t r = 0; r < rows; ++r)
-      for (std::int64_t c = r < kKernel ? kKernel : 0; c < columns; ++c)
-        store_pack(first + r * line + c * g.channels, zeros);
-  }
+  if (channel >= extent.channels) return;
+  using Gradient = InputGradient<kWidth, Activation, T>;
+  const Gradient gradient(dy, x, extent.channels, channel, affine, activation, count, sums);
+  struct Row {
+    typename Gradient::Row behind;
+    Places<kWidth> winners;
+  };
+  // One at a time: two would take so many registers that only one block fits on a multiprocessor.
+  for_rows<1, Row>(
+      first_row_of_part(extent), end_of_part(extent),
+      [&](std::int64_t row, Row& loaded) {
+        gradient.load(row, loaded.behind);
+        loaded.winners = load_places<kWidth>(argmax + gradient.offset(row));
+      },
+      [&](std::int64_t row, const Row& loaded) {
+        float gradients[kWidth];
+        gradient.make(loaded.behind, gradients);
+        write_behind_window<kKernel>(windows, row, channel, gradients, loaded.winners, dinput);
+      });
 }
 
 template <int kWidth, typename T>
@@ -183,9 +236,9 @@ void start_pooled_backward(Device& device, const PoolGeometry& pool, std::int64_
   const Affine affine(function, pool.channels);
   visit_norm_activation(function, [&]<typename Activation>(const Activation& activation) {
     launch(device, "batch norm and max_pool2d backward",
-           pooled_backward_rows<kKernel, kWidth, Activation, T>, tiles.grid, tiles.block, pool,
-           extent, pool.out_height(), pool.out_width(), dy, x, argmax, affine, activation,
-           function.statistics, sums, dinput);
+           pooled_backward_rows<kKernel, kWidth, Activation, T>, tiles.grid, tiles.block,
+           Windows{pool, pool.out_height(), pool.out_width()}, extent, dy, x, argmax, affine,
+           activation, function.statistics, sums, dinput);
   });
 }
 

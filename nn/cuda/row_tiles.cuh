@@ -60,6 +60,23 @@ __device__ inline std::int64_t row_step() {
 __device__ inline std::int64_t own_part() {
   return std::int64_t{blockIdx.z};
 }
+/// Of the thread's rows from `row` on, calls load(row, loaded) for kRows and then store(row,
+/// loaded) for them, and so on: more of memory is on its way than by one row at a time. (Compilers
+/// keep loads behind stores that may be to the same place.)
+template <int kRows, typename Loaded, typename Load, typename Store>
+__device__ void for_rows(std::int64_t row, std::int64_t end, const Load& load, const Store& store) {
+  const std::int64_t step = row_step();
+  for (; row < end; row += kRows * step) {
+    Loaded loaded[kRows];
+#pragma unroll
+    for (int i = 0; i < kRows; ++i)
+      if (row + i * step < end) load(row + i * step, loaded[i]);
+#pragma unroll
+    for (int i = 0; i < kRows; ++i)
+      if (row + i * step < end) store(row + i * step, loaded[i]);
+  }
+}
+
 /// Of the pack that this thread has, the first channel.
 template <int kWidth>
 __device__ std::int64_t first_channel() {

@@ -98,8 +98,8 @@ TEST(Formulas, NormalisingLosesNothingWhereTheMeanIsLarge) {
 
 TEST(Formulas, BackwardIsTheDerivativeWrittenOut) {
   const double mean = 300.4, inv_std = 1.3, gamma = 0.8, count = 12, s1 = 3.5, s2 = -2.25;
-  const BackwardCoefficients of = backward_coefficients(mean, inv_std, gamma, count, s1, s2);
-  const BackwardCoefficients fixed = backward_coefficients(mean, inv_std, gamma);
+  const BackwardCoefficients of = backward_coefficients(mean, inv_std, gamma, 1 / count, s1, s2);
+  const BackwardCoefficients fixed = backward_coefficients(mean, inv_std, gamma, 0, 0, 0);
   for (const float x : {299.0F, 300.0F, 301.5F}) {
     const float dy = 0.75F;
     const double xhat = (static_cast<double>(x) - mean) * inv_std;
