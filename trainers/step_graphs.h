@@ -35,6 +35,13 @@ class StepGraphs {
   StepGraphs(nn::Backend& backend, nn::Generator& generator, DeviceWorld* world, bool enabled)
       : backend_(backend), generator_(generator), world_(world), enabled_(enabled) {}
 
+  ~StepGraphs() {
+    kinds_.clear();
+    if (world_ != nullptr) world_->forget_recordings();
+  }
+  StepGraphs(const StepGraphs&) = delete;
+  StepGraphs& operator=(const StepGraphs&) = delete;
+
   bool enabled() const { return enabled_; }
   /// Does a step: the first ones of its kind by calling `work`, then by recording that and
   /// repeating it. True if it was not called. Throws what it throws; if that happens while it is

@@ -69,7 +69,7 @@ Trainer::Trainer(const TrainConfig& config, const TrainingPlace& place, const Sc
   reporter_.warn(warn_of_threads(machine));
   reporter_.note(place.remark);
   const std::string no_graphs = why_no_graphs(place);
-  graphs_.emplace(backend_, generator_, place.device_world,
+  graphs_.emplace(backend_, generator_, world_.size() > 1 ? place.device_world : nullptr,
                   on_device_ && config.cuda_graphs && no_graphs.empty());
   if (on_device_ && config.cuda_graphs && !no_graphs.empty())
     reporter_.note("steps are not recorded as CUDA graphs: " + no_graphs);

@@ -6,7 +6,8 @@
 #include <cmath>
 
 // clang knows the pragma but does not call what it promises.
-#if defined(__x86_64__) && defined(__GLIBC__) && __GLIBC_PREREQ(2, 35) && !defined(__clang__)
+#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__)
+#if __GLIBC_PREREQ(2, 35)
 extern "C" {
 #pragma omp declare simd notinbranch
 float expf(float) noexcept __attribute__((const));
@@ -15,6 +16,7 @@ float expm1f(float) noexcept __attribute__((const));
 #pragma omp declare simd notinbranch
 float erff(float) noexcept __attribute__((const));
 }
+#endif
 #endif
 
 namespace dlaunch::nn::cpu {

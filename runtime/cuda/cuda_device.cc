@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <thread>
 #include <utility>
 
+#include "runtime/base/deadline.h"
 #include "runtime/base/round_up.h"
 #include "runtime/cuda/cuda_status.h"
 #include "runtime/cuda/nccl_path.h"
@@ -39,7 +42,7 @@ DeviceUuid uuid_of(const cudaDeviceProp& properties) {
   return uuid;
 }
 
-using Flags = std::array<FlagAction, 3>;
+using Flags = std::array<FlagAction, 2>;
 
 /// What `flags` become when `stream` is captured, ready to be launched; null: they do not become
 /// part of a graph.
@@ -102,7 +105,7 @@ bool CudaDevice::shares_memory() const {
 }
 
 // Tries it, twice like a step that is repeated: the documentation of cuStreamBatchMemOp says
-// nothing of graphs, only that they have nodes for it.
+// nothing of graphs, only that they have nodes for it. The graph must wait for the host's word.
 bool CudaDevice::records_flags() {
   if (batch_mem_op_ == nullptr) return false;
   const CurrentDevice current(number_);
@@ -113,18 +116,24 @@ bool CudaDevice::records_flags() {
   const std::atomic_ref<std::uint32_t> value(*flag);
   value = 0;
   using Kind = FlagAction::Kind;
-  cudaGraphExec_t const graph = recorded(
-      **stream,
-      {{{Kind::kWrite, flag, 1}, {Kind::kWaitUntilEqual, flag, 1}, {Kind::kWrite, flag, 2}}});
-  bool works = graph != nullptr && value == 0;
+  cudaGraphExec_t const graph =
+      recorded(**stream, {{{Kind::kWaitUntilEqual, flag, 1}, {Kind::kWrite, flag, 2}}});
+  bool works = graph != nullptr;
   for (int i = 0; works && i < 2; ++i) {
     value = 0;
     auto* const native = static_cast<cudaStream_t>((*stream)->native());
-    works = cudaGraphLaunch(graph, native) == cudaSuccess &&
-            cudaStreamSynchronize(native) == cudaSuccess && value == 2;
+    works = cudaGraphLaunch(graph, native) == cudaSuccess;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    works = works && cudaStreamQuery(native) == cudaErrorNotReady && value == 0;
+    value = 1;
+    const Deadline deadline = Deadline::after(std::chrono::seconds(2));
+    while (works && cudaStreamQuery(native) == cudaErrorNotReady && !deadline.expired()) {
+      std::this_thread::yield();
+    }
+    works = works && value == 2;
   }
   if (graph != nullptr) (void)cudaGraphExecDestroy(graph);
-  if (!works) (void)cudaGetLastError();
+  (void)cudaGetLastError();  // "not ready"
   return works;
 }
 

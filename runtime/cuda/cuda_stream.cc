@@ -124,8 +124,12 @@ std::uint64_t CudaStream::recording() const {
   const CurrentDevice current(device_);
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   unsigned long long number = 0;
-  const bool known = cudaStreamGetCaptureInfo(stream_, &status, &number) == cudaSuccess;
-  return known && status != cudaStreamCaptureStatusNone ? number : 0;
+  if (cudaStreamGetCaptureInfo(stream_, &status, &number) != cudaSuccess ||
+      status == cudaStreamCaptureStatusNone) {
+    return 0;
+  }
+  constexpr std::uint64_t kBroken = ~std::uint64_t{0};  // has no number any more
+  return status == cudaStreamCaptureStatusActive ? number : kBroken;
 }
 
 }  // namespace dlaunch

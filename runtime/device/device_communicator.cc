@@ -85,6 +85,8 @@ class DeviceCommunicator final : public DeviceWorld {
     return Status();
   }
 
+  void forget_recordings() override { watch_->keep_memory(false); }
+
   Status send(ConstBuffer data, int peer, std::uint64_t tag) override {
     return message(
         data, peer, "send", [&] { return host_->send(data, peer, tag); },
@@ -156,14 +158,23 @@ class DeviceCommunicator final : public DeviceWorld {
   }
 
   // Queues the call on the lane's stream. What is recorded has no event before it, and is not
-  // watched.
+  // watched; its calls go in their order, whatever their lanes: a device may do the parts of a
+  // recording that do not depend on each other one after the other as it likes, and two ranks that
+  // wait for each other must not have chosen differently.
   Result<WatchedOperation> enqueue(const CollectiveCall& call, DeviceLane lane,
                                    DeviceStream& stream) {
     WatchedOperation operation{.signature = signature_of(call, size(), 0),
                                .sequence = ++sequences_[index(lane)],
                                .end_time = std::make_shared<EndTime>()};
-    const bool capturing = stream.capturing();
-    if (!capturing) {
+    const std::uint64_t recording = stream.recording();
+    std::unique_lock in_order(recorded_mutex_, std::defer_lock);
+    if (recording != 0) {
+      in_order.lock();
+      watch_->keep_memory(true);
+      if (std::exchange(recording_, recording) == recording) {
+        DLAUNCH_RETURN_IF_ERROR(stream.wait(*last_recorded_));
+      }
+    } else {
       auto begun = stream.record();
       DLAUNCH_RETURN_IF_ERROR(begun.status());
       operation.begun = *std::move(begun);
@@ -175,7 +186,11 @@ class DeviceCommunicator final : public DeviceWorld {
     auto ended = stream.record();
     DLAUNCH_RETURN_IF_ERROR(ended.status());
     operation.ended = *std::move(ended);
-    if (!capturing) watch_->add(lane, operation);
+    if (recording != 0) {
+      last_recorded_ = operation.ended;
+    } else {
+      watch_->add(lane, operation);
+    }
     return operation;
   }
 
@@ -229,6 +244,9 @@ class DeviceCommunicator final : public DeviceWorld {
   DeviceWatch::LaneLocks mutexes_;
   std::array<std::uint64_t, kDeviceLanes> sequences_{};
   std::uint64_t repeats_ = 0;
+  std::mutex recorded_mutex_;
+  std::uint64_t recording_ = 0;                                      // the last one
+  std::shared_ptr<DeviceEvent> last_recorded_;                       // behind its last call
   std::array<std::unique_ptr<DeviceStream>, kDeviceLanes> streams_;  // kBlocking: nullptr
   std::unique_ptr<DevicePath> path_;                                 // nullptr: all by staging
   DevicePathKind path_kind_ = DevicePathKind::kStaging;

@@ -55,6 +55,8 @@ class DeviceWorld : public Communicator {
   /// stream. From there on it has the time of one call; what goes wrong fails the communicator.
   /// All ranks repeat the same recordings in the same order. Throws what `launch` throws.
   virtual Status repeat(const std::function<void()>& launch) = 0;
+  /// What was recorded until now is not repeated any more.
+  virtual void forget_recordings() = 0;
 };
 
 /// A collective of the ranks of `host`, with the same options. kInvalidArgument if the path that

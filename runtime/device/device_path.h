@@ -45,7 +45,7 @@ class DevicePath {
   /// A rank that has left in good order and now waits for the others to let go of its memory.
   virtual std::optional<int> leaver() const { return std::nullopt; }
   /// Lets go of the others' memory, because of such a rank: while nothing is queued, nor being
-  /// queued. From then on calls return `why`.
+  /// queued, nor recorded to be repeated. From then on calls return `why`.
   virtual void let_go(const Status& /*why*/) {}
 };
 

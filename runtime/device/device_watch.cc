@@ -15,7 +15,7 @@ constexpr auto kReleaseLook = 1ms;
 constexpr auto kBetweenBeats = 100ms;
 // What a rank that leaves has queued it has also finished; its peers finish at about that time.
 constexpr auto kAfterGoodbye = 1s;
-// For streams to run out after a failure; one that has not by then never will.
+// For a stream to do something more after a failure; one that has not by then never will.
 constexpr auto kLongestRelease = 5s;
 constexpr std::chrono::nanoseconds kWatchTimeout = std::chrono::hours(24 * 365);
 
@@ -64,7 +64,17 @@ void DeviceWatch::drain() {
   // The thread empties the queues: operations end, or their time is over.
   const auto over = [this] { return idle() || core_->failure.failed(); };
   while (!over()) changed_.wait_for(lock, kWatchLook, over);
-  (void)changed_.wait_for(lock, kLongestRelease, [this] { return idle(); });
+  // Kernels that are queued between the collectives are done, so many may take a while.
+  for (std::size_t before = queued() + 1; queued() > 0 && queued() < before;) {
+    before = queued();
+    (void)changed_.wait_for(lock, kLongestRelease, [&] { return queued() < before; });
+  }
+}
+
+std::size_t DeviceWatch::queued() const {
+  std::size_t count = 0;
+  for (const auto& queue : queues_) count += queue.size();
+  return count;
 }
 
 bool DeviceWatch::idle() const {
@@ -191,7 +201,7 @@ void DeviceWatch::let_go() {
   if (!leaver.has_value() || std::try_lock(lanes_[0], lanes_[1], lanes_[2]) != -1) return;
   const std::scoped_lock queueing(std::adopt_lock, lanes_[0], lanes_[1], lanes_[2]);
   const std::scoped_lock lock(mutex_);
-  if (!idle()) return;
+  if (!idle() || keeps_memory_) return;
   path_->let_go(Status::about_peer(StatusCode::kPeerLeft, *leaver, "closed its communicator"));
   has_let_go_ = true;
 }

@@ -75,6 +75,8 @@ class DeviceWatch {
   void fail(const Status& why);
   /// From now on watches the operation. Any thread.
   void add(DeviceLane lane, WatchedOperation operation);
+  /// Whether others' memory is needed though nothing is queued: something recorded may be repeated.
+  void keep_memory(bool keep) { keeps_memory_ = keep; }
   /// Waits until nothing is queued any more, which is as long as the operations' own time.
   void drain();
 
@@ -93,6 +95,7 @@ class DeviceWatch {
   std::optional<int> awaited_by(DeviceLane lane, const WatchedOperation& operation) const;
   std::string name_of(const WatchedOperation& operation) const;
   bool idle() const;
+  std::size_t queued() const;
   void tell();
   void let_go();
 
@@ -103,6 +106,7 @@ class DeviceWatch {
   const std::vector<Communicator*> hosts_;
   LaneLocks& lanes_;
 
+  std::atomic<bool> keeps_memory_{false};
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::array<std::deque<Queued>, kDeviceLanes> queues_;

@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -38,6 +36,7 @@ class MemoryPath final : public DevicePath {
     const Deadline deadline =
         Deadline::after(orderly ? kLongestGoodbye : kLongestGoodbyeAfterFailure);
     while (open_elsewhere() && !deadline.expired()) {
+      if (!orderly) release();  // streams of this rank may still wait for others
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
   }
@@ -74,7 +73,6 @@ class MemoryPath final : public DevicePath {
                slots_[index(job.lane)][static_cast<std::size_t>(member)].get()) +
            at * job.element;
   }
-  Status queue(const CollectiveCall& call, DeviceLane lane, DeviceStream& stream);
   Status carry_out(const Job& job, const MemoryStep& step) const;
   Status reduce(const Job& job, const MemoryStep& step, bool into_slot) const;
   Status synchronise(const Job& job, bool tell, bool wait, MemoryPhase phase) const;
@@ -91,9 +89,6 @@ class MemoryPath final : public DevicePath {
   bool connected_ = false;                                              // to others
   bool released_ = false;
   Status left_;  // another rank; not ok once its memory is closed
-  std::mutex recorded_mutex_;
-  std::atomic<std::uint64_t> recording_{0};     // the last one, which may be repeated at any time
-  std::shared_ptr<DeviceEvent> last_recorded_;  // of its operations
 };
 
 Status MemoryPath::connect(Communicator& host, Device& device) {
@@ -132,24 +127,8 @@ Status MemoryPath::connect(Communicator& host, Device& device) {
   return Status();
 }
 
-// What is recorded goes in the order of the calls, whatever their lanes: a device may do the parts
-// of a recording that do not depend on each other one after the other as it likes, and two ranks
-// that wait for each other by flags must not have chosen differently.
 Status MemoryPath::enqueue(const CollectiveCall& call, DeviceLane lane, DeviceStream& stream) {
   if (!left_.ok()) return left_;
-  const std::uint64_t recording = stream.recording();
-  if (recording == 0) return queue(call, lane, stream);
-  const std::scoped_lock lock(recorded_mutex_);
-  if (recording_.exchange(recording) == recording) {
-    DLAUNCH_RETURN_IF_ERROR(stream.wait(*last_recorded_));
-  }
-  DLAUNCH_RETURN_IF_ERROR(queue(call, lane, stream));
-  auto event = stream.record();
-  if (event.ok()) last_recorded_ = *std::move(event);
-  return event.status();
-}
-
-Status MemoryPath::queue(const CollectiveCall& call, DeviceLane lane, DeviceStream& stream) {
   const Job job{.call = call,
                 .lane = lane,
                 .stream = stream,
@@ -293,7 +272,7 @@ std::optional<int> MemoryPath::awaited(DeviceLane lane) const {
 }
 
 std::optional<int> MemoryPath::leaver() const {
-  if (recording_ != 0 || flags_ == nullptr) return std::nullopt;
+  if (flags_ == nullptr) return std::nullopt;
   for (int peer = 0; peer < world_; ++peer) {
     if (peer != rank_ && closed(peer) == Closed::kToLeave) return peer;
   }

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -18,7 +19,17 @@ namespace {
 struct FilePlace {
   std::int64_t process = 0;
   std::int64_t descriptor = -1;
+  std::int64_t device = 0;  // of the file, which tell it from all others
+  std::int64_t inode = 0;
 };
+
+Status identify(const Descriptor& file, FilePlace& place) {
+  struct stat about {};
+  if (::fstat(file.get(), &about) != 0) return Status::from_errno("fstat", errno);
+  place.device = static_cast<std::int64_t>(about.st_dev);
+  place.inode = static_cast<std::int64_t>(about.st_ino);
+  return Status();
+}
 
 // A file without a name: gone with the last process that has mapped it, however that ends.
 Result<Descriptor> make_file(std::size_t bytes) {
@@ -35,6 +46,12 @@ Result<Descriptor> open_file(const FilePlace& place) {
       "/proc/" + std::to_string(place.process) + "/fd/" + std::to_string(place.descriptor);
   Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (!file.is_open()) return Status::from_errno("open " + path, errno);
+  FilePlace found;
+  DLAUNCH_RETURN_IF_ERROR(identify(file, found));
+  // In another PID namespace that is somebody else's file.
+  if (found.device != place.device || found.inode != place.inode) {
+    return Status(StatusCode::kUnavailable, path + " is not the file of rank 0");
+  }
   return file;
 }
 
@@ -48,8 +65,10 @@ Result<std::unique_ptr<SharedFlags>> SharedFlags::connect(Communicator& host, De
   if (host.rank() == 0) {
     file = make_file(bytes);
     if (file.ok()) place = {.process = ::getpid(), .descriptor = file->get()};
+    if (file.ok()) DLAUNCH_RETURN_IF_ERROR(identify(*file, place));
   }
-  DLAUNCH_RETURN_IF_ERROR(host.broadcast(Buffer(&place, 2, DType::kI64), 0));
+  static_assert(sizeof place == 4 * sizeof(std::int64_t));
+  DLAUNCH_RETURN_IF_ERROR(host.broadcast(Buffer(&place, 4, DType::kI64), 0));
   if (host.rank() != 0) file = open_file(place);
 
   std::unique_ptr<SharedFlags> flags(new SharedFlags(layout));

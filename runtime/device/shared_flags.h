@@ -20,7 +20,7 @@
 namespace dlaunch {
 
 /// Where the words lie: a flag for each lane, phase and pair of ranks, and for each lane and rank
-/// the phase that its stream is in. Words that different ranks write lie in different cache lines.
+/// the phase that its stream is in. Words that different ranks set lie in different cache lines.
 struct FlagLayout {
   int world = 1;
 

@@ -14,9 +14,7 @@ inline void run_nccl_ranks(int world, std::chrono::nanoseconds timeout,
   ThreadWorld network(world);
   run_fake_ranks(
       network, world, {.path = DevicePathKind::kNccl, .timeout = timeout}, body, [](int rank) {
-        // NCCL's kernels of different lanes run at the same time.
         return FakeDeviceOptions{.number = static_cast<std::uint8_t>(rank),
-                                 .serialises_recordings = false,
                                  .has_nccl = true,
                                  .connect_native = [](Device& device, Communicator& host,
                                                       std::chrono::nanoseconds patience) {

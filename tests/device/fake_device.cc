@@ -158,7 +158,7 @@ std::shared_ptr<FakeRecording> FakeDevice::end_capture() {
 
 void FakeDevice::replay(const FakeRecording& recording) {
   ++replays_;
-  compute_->replay(recording, options_.serialises_recordings);
+  compute_->replay(recording);
 }
 
 }  // namespace dlaunch::testing

@@ -23,9 +23,6 @@ struct FakeDeviceOptions {
   std::uint8_t number = 0;  // equal ones are the same device
   bool shares_memory = true;
   bool reaches_others = true;
-  /// Does what is independent in a recording one after the other in any order, rather than at the
-  /// same time, which here is the order of the calls.
-  bool serialises_recordings = true;
   bool has_nccl = false;  // says so
   /// As Device::connect_native; empty: connecting fails.
   std::function<Result<std::unique_ptr<DevicePath>>(Device&, Communicator&,

@@ -30,14 +30,7 @@ void FakeRecording::follow(const FakeStream& stream, std::size_t place) {
   next_after_[&stream].push_back(place);
 }
 
-std::vector<FakeRecording::Action> FakeRecording::in_order_of_calls() const {
-  const std::scoped_lock lock(mutex_);
-  std::vector<Action> actions;
-  for (const Node& node : nodes_) actions.push_back(node.action);
-  return actions;
-}
-
-std::vector<FakeRecording::Action> FakeRecording::in_any_order() const {
+std::vector<FakeRecording::Action> FakeRecording::in_some_order() const {
   const std::scoped_lock lock(mutex_);
   std::vector<std::size_t> missing(nodes_.size());  // of what comes before
   std::vector<std::vector<std::size_t>> followers(nodes_.size());
@@ -99,9 +92,9 @@ Status FakeStream::call(std::function<void()> function) {
 }
 
 Result<std::shared_ptr<DeviceEvent>> FakeStream::record() {
-  if (auto into = recorded_into(); into != nullptr) {
+  if (const auto into = recorded_into(); into != nullptr) {
     const std::size_t place = into->add(*this, [] {});
-    return std::shared_ptr<DeviceEvent>(std::make_shared<FakeEvent>(std::move(into), place));
+    return std::shared_ptr<DeviceEvent>(std::make_shared<FakeEvent>(into, place));
   }
   return std::shared_ptr<DeviceEvent>(record_now());
 }
@@ -114,13 +107,14 @@ std::shared_ptr<FakeEvent> FakeStream::record_now() {
 
 Status FakeStream::wait(const DeviceEvent& event) {
   const auto& of_fakes = dynamic_cast<const FakeEvent&>(event);
-  if (of_fakes.recording != nullptr) {  // this stream belongs to it from now on
-    if (of_fakes.recording->ended()) {
+  if (of_fakes.recorded) {  // this stream belongs to the recording from now on
+    const auto recording = of_fakes.recording.lock();
+    if (recording == nullptr || recording->ended()) {
       return Status(StatusCode::kInvalidArgument, "an event that was recorded is waited for");
     }
-    of_fakes.recording->follow(*this, of_fakes.place);
+    recording->follow(*this, of_fakes.place);
     const std::scoped_lock lock(mutex_);
-    followed_ = of_fakes.recording;
+    followed_ = recording;
     return Status();
   }
   return queue([this, passed = of_fakes.passed] { wait_until([&] { return passed->load(); }); });
@@ -148,10 +142,8 @@ std::shared_ptr<FakeRecording> FakeStream::end_capture() {
   return std::move(recording_);
 }
 
-void FakeStream::replay(const FakeRecording& recording, bool in_any_order) {
-  for (const Action& action :
-       in_any_order ? recording.in_any_order() : recording.in_order_of_calls())
-    (void)queue(action);
+void FakeStream::replay(const FakeRecording& recording) {
+  for (const Action& action : recording.in_some_order()) (void)queue(action);
 }
 
 Status FakeStream::queue(Action action) {

@@ -35,9 +35,9 @@ class FakeRecording {
   std::size_t add(const FakeStream& stream, Action action);
   /// What `stream` records from now on comes after that place.
   void follow(const FakeStream& stream, std::size_t place);
-  std::vector<Action> in_order_of_calls() const;
-  /// In one of the orders that are allowed, another one every time.
-  std::vector<Action> in_any_order() const;
+  /// All actions in one of the orders that are allowed, another one every time: as the device that
+  /// does what is independent one after the other as it likes.
+  std::vector<Action> in_some_order() const;
 
  private:
   struct Node {
@@ -55,13 +55,14 @@ class FakeRecording {
 
 class FakeEvent final : public DeviceEvent {
  public:
-  explicit FakeEvent(std::shared_ptr<FakeRecording> of = nullptr, std::size_t at = 0)
-      : recording(std::move(of)), place(at) {}
+  FakeEvent() = default;
+  FakeEvent(const std::shared_ptr<FakeRecording>& of, std::size_t at)
+      : recorded(true), recording(of), place(at) {}
   Result<bool> done() const override { return passed->load(); }
   std::shared_ptr<std::atomic<bool>> passed = std::make_shared<std::atomic<bool>>(false);
-  /// What it was recorded into; null: a stream passes it.
-  const std::shared_ptr<FakeRecording> recording;
-  const std::size_t place;  // there
+  const bool recorded = false;                   // else a stream passes it
+  const std::weak_ptr<FakeRecording> recording;  // into which
+  const std::size_t place = 0;                   // there
 };
 
 class FakeStream final : public DeviceStream {
@@ -85,7 +86,7 @@ class FakeStream final : public DeviceStream {
   /// From now on calls are recorded, also those on streams that wait for an event of this one.
   void begin_capture();
   std::shared_ptr<FakeRecording> end_capture();
-  void replay(const FakeRecording& recording, bool in_any_order);
+  void replay(const FakeRecording& recording);
 
  private:
   using Action = FakeRecording::Action;

@@ -176,26 +176,42 @@ TEST_F(GhostBatchNorm, In16BitsIsThatOfF32Rounded) {
 }
 
 TEST_F(GhostBatchNorm, EvaluatesWithStatisticsOfAllParts) {
-  BatchNorm layer(*backend_, 2, {.momentum = 0.5, .affine = false, .parts = 4});
-  // All parts have mean 3 and variance 4 (unbiased: 16 / 3).
-  std::vector<float> values;
-  for (int i = 0; i < 8; ++i) values.insert(values.end(), {1, 1, 5, 5});
-  layer.forward(Tensor::from<float>(*backend_, {16, 2}, values));
+  constexpr std::int64_t kParts = 4;
+  BatchNorm layer(*backend_, 2, {.momentum = 0.5, .affine = false, .parts = kParts});
+  const Array x = random_array({17, 2});
+  layer.forward(reference::to_tensor(*backend_, x));
+  // A step for each part, which together leave half of what was there.
+  const double kept = std::pow(0.5, 1.0 / kParts);
+  std::vector<double> mean(2, 0.0), variance(2, 1.0);
+  const std::vector<std::int64_t> all = borders(17, kParts);
+  for (std::size_t part = 0; part < kParts; ++part) {
+    BatchNormReference own{.channels = 2};
+    own.forward(samples_of(x, all[part], all[part + 1]).values);
+    const auto rows = static_cast<double>(all[part + 1] - all[part]);
+    for (std::size_t c = 0; c < 2; ++c) {
+      mean[c] = kept * mean[c] + (1 - kept) * own.mean[c];
+      variance[c] = kept * variance[c] + (1 - kept) * own.variance[c] * rows / (rows - 1);
+    }
+  }
   for (const NamedBuffer& buffer : layer.buffers()) {
-    const double expected = buffer.name == "running_mean" ? 1.5 : 0.5 + 0.5 * 16.0 / 3;
-    for (const float value : buffer.tensor.host_values<float>()) EXPECT_NEAR(value, expected, 1e-5);
+    const auto values = buffer.tensor.host_values<float>();
+    const std::vector<double>& expected = buffer.name == "running_mean" ? mean : variance;
+    for (std::size_t c = 0; c < 2; ++c) EXPECT_NEAR(values[c], expected[c], 1e-5);
   }
   layer.eval();
-  const Tensor output =
-      layer.forward(Tensor::from<float>(*backend_, {1, 2}, std::array{1.5F, 3.F}));
-  EXPECT_NEAR(output.host_values<float>()[0], 0, 1e-6);
-  EXPECT_NEAR(output.host_values<float>()[1], 1.5 / std::sqrt(0.5 + 0.5 * 16.0 / 3), 1e-5);
+  const auto y = layer.forward(Tensor::from<float>(*backend_, {1, 2}, std::array{1.5F, 3.F}))
+                     .host_values<float>();
+  for (std::size_t c = 0; c < 2; ++c)
+    EXPECT_NEAR(
+        y[c], (1.5 * (1 + static_cast<double>(c)) - mean[c]) / std::sqrt(variance[c] + 1e-5), 1e-5);
 }
 
 TEST_F(GhostBatchNorm, TakesFewerSamplesThanParts) {
   BatchNorm layer(*backend_, 2, {.affine = false, .parts = 4});
-  EXPECT_NO_THROW(layer.forward(Tensor::zeros(*backend_, {2, 4, 4, 2})));
-  EXPECT_NO_THROW(layer.forward(Tensor::zeros(*backend_, {0, 2})));
+  const auto y = layer.forward(reference::to_tensor(*backend_, random_array({2, 4, 4, 2})));
+  for (const float value : y.host_values<float>()) EXPECT_TRUE(std::isfinite(value));
+  EXPECT_EQ(layer.forward(Tensor::zeros(*backend_, {0, 2})).size(), 0);
+  EXPECT_NO_THROW(backend_->synchronize());
 }
 
 TEST_F(GhostBatchNorm, RefusesAPartOfOneValueAndPartsThatAreNone) {
@@ -210,6 +226,8 @@ TEST_F(GhostBatchNorm, RefusesAPartOfOneValueAndPartsThatAreNone) {
   for (const std::int64_t parts : {0, -1, 65536}) {
     EXPECT_THROW(BatchNorm(*backend_, 2, {.parts = parts}), Error);
   }
+  EXPECT_THROW(BatchNorm(*backend_, 2, {.activation = NormActivation::kCelu, .celu_alpha = 0}),
+               Error);
 }
 
 TEST_F(GhostBatchNorm, IsNamedWithWhatItDoes) {
