@@ -60,6 +60,12 @@ struct RunningStatistics {
   float* variance = nullptr;
 };
 
+/// Where to add the gradients of gamma and beta; null: nobody wants them.
+struct AffineGradients {
+  float* gamma = nullptr;
+  float* beta = nullptr;
+};
+
 /// What a device may have besides: max-pooling in the same passes as the normalisation of its
 /// result. `x` is the pooling's result here, `pool` says of what shape.
 class PooledNormKernels {
@@ -105,19 +111,16 @@ class NormKernels {
 
   /// The local batch's sums that backward needs, for each part: sum dz (C doubles), then sum dz
   /// xhat (C doubles), with dz = dy activation'(z) and xhat = (x - mean) / std. They add up over
-  /// ranks.
+  /// ranks. The same, summed over all parts, is added to the gradients of beta and gamma.
   virtual void backward_sums(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
-                             const NormFunction& function, double* sums) = 0;
+                             const NormFunction& function, double* sums,
+                             AffineGradients gradients) = 0;
 
   /// The same behind a residual and a ReLU with the output y: of masked = (y > 0 ? dy : 0), which
   /// is stored. In place (masked == dy).
   virtual void masked_backward_sums(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
                                     ConstArrayRef y, const double* statistics, double* sums,
-                                    ArrayRef masked) = 0;
-
-  /// dgamma += sum dz xhat, dbeta += sum dz, over all parts; either may be null.
-  virtual void accumulate_affine_gradients(std::int64_t parts, std::int64_t channels,
-                                           const double* sums, float* dgamma, float* dbeta) = 0;
+                                    AffineGradients gradients, ArrayRef masked) = 0;
 
   /// dx = gamma / std (dz - S1 / N - xhat S2 / N), with S1 and S2 the sums over the whole part, or
   /// null where the statistics did not depend on x. In place (dx == dy).

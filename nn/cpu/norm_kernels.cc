@@ -104,6 +104,14 @@ void for_rows(NormExtent extent, const Work& work) {
   });
 }
 
+/// A part's sums.
+void add_to(AffineGradients gradients, std::int64_t channels, const double* sums) {
+  for (std::int64_t c = 0; c < channels; ++c) {
+    if (gradients.beta != nullptr) gradients.beta[c] += static_cast<float>(sums[c]);
+    if (gradients.gamma != nullptr) gradients.gamma[c] += static_cast<float>(sums[channels + c]);
+  }
+}
+
 class CpuNormKernels final : public NormKernels {
  public:
   void batch_statistics(NormExtent extent, ConstArrayRef x, double* statistics) override {
@@ -122,22 +130,25 @@ class CpuNormKernels final : public NormKernels {
     });
   }
   void backward_sums(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
-                     const NormFunction& function, double* sums) override {
+                     const NormFunction& function, double* sums,
+                     AffineGradients gradients) override {
     for_parts(extent, [&](const Part& part) {
-      sum_gradients(part.extent, part.of(dy), part.of(x), part.of(function),
-                    part.of(sums, 2 * extent.channels));
+      double* const own = part.of(sums, 2 * extent.channels);
+      sum_gradients(part.extent, part.of(dy), part.of(x), part.of(function), own);
+      add_to(gradients, extent.channels, own);
     });
   }
   void masked_backward_sums(NormExtent extent, ConstArrayRef dy, ConstArrayRef x, ConstArrayRef y,
-                            const double* statistics, double* sums, ArrayRef masked) override {
+                            const double* statistics, double* sums, AffineGradients gradients,
+                            ArrayRef masked) override {
     for_parts(extent, [&](const Part& part) {
+      double* const own = part.of(sums, 2 * extent.channels);
       sum_masked_gradients(part.extent, part.of(dy), part.of(x), part.of(y),
-                           part.of(statistics, norm_statistics_size(extent.channels)),
-                           part.of(sums, 2 * extent.channels), part.of(masked));
+                           part.of(statistics, norm_statistics_size(extent.channels)), own,
+                           part.of(masked));
+      add_to(gradients, extent.channels, own);
     });
   }
-  void accumulate_affine_gradients(std::int64_t parts, std::int64_t channels, const double* sums,
-                                   float* dgamma, float* dbeta) override;
   void backward_data(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
                      const NormFunction& function, const double* sums, ArrayRef dx) override {
     for_parts(extent, [&](const Part& part) {
@@ -355,16 +366,6 @@ void CpuNormKernels::finish_backward_sums(std::size_t channels, const double* st
   for (std::size_t c = 0; c < channels; ++c) {
     sums[c] = sums_[c];
     sums[channels + c] = sum_with_xhat(split(means[c]), inv_stds[c], sums_[c], sums_[channels + c]);
-  }
-}
-
-void CpuNormKernels::accumulate_affine_gradients(std::int64_t parts, std::int64_t channels,
-                                                 const double* sums, float* dgamma, float* dbeta) {
-  for (std::int64_t part = 0; part < parts; ++part, sums += 2 * channels) {
-    for (std::int64_t c = 0; c < channels; ++c) {
-      if (dbeta != nullptr) dbeta[c] += static_cast<float>(sums[c]);
-      if (dgamma != nullptr) dgamma[c] += static_cast<float>(sums[channels + c]);
-    }
   }
 }
 

@@ -222,14 +222,32 @@ __global__ void finish_from_running(std::int64_t channels, double eps, const flo
   }
 }
 
-__global__ void accumulate_affine(std::int64_t parts, std::int64_t channels, const double* sums,
-                                  float* dgamma, float* dbeta) {
+// Sums for backward, of one part; the gradients of gamma and beta are made of the same.
+struct StoreGradientSums {
+  std::int64_t channels;
+  double* sums;
+  AffineGradients gradients;
+  __device__ void operator()(std::int64_t column, double sum) const {
+    sums[column] = sum;
+    const bool of_gamma = column >= channels;
+    float* const to = of_gamma ? gradients.gamma : gradients.beta;
+    if (to != nullptr) to[of_gamma ? column - channels : column] += static_cast<float>(sum);
+  }
+};
+
+// The same of several parts, whose columns other threads have.
+__global__ void add_parts(std::int64_t parts, std::int64_t channels, const double* sums,
+                          AffineGradients gradients) {
   for (std::int64_t c = global_thread(); c < channels; c += all_threads()) {
+    double beta = 0;
+    double gamma = 0;
+#pragma unroll 4
     for (std::int64_t part = 0; part < parts; ++part) {
-      const double* const own = sums + part * 2 * channels;
-      if (dbeta != nullptr) dbeta[c] += static_cast<float>(own[c]);
-      if (dgamma != nullptr) dgamma[c] += static_cast<float>(own[channels + c]);
+      beta += sums[2 * part * channels + c];
+      gamma += sums[(2 * part + 1) * channels + c];
     }
+    if (gradients.beta != nullptr) gradients.beta[c] += static_cast<float>(beta);
+    if (gradients.gamma != nullptr) gradients.gamma[c] += static_cast<float>(gamma);
   }
 }
 
@@ -316,33 +334,27 @@ class CudaNormKernels final : public NormKernels {
   }
 
   void backward_sums(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
-                     const NormFunction& function, double* sums) override {
+                     const NormFunction& function, double* sums,
+                     AffineGradients gradients) override {
     visit_activation(x.dtype, [&]<typename T>() {
       visit_norm_activation(function, [&]<typename Activation>(const Activation& activation) {
         using Gradient = RecomputedGradient<Activation, T>;
         const GradientTerms<Gradient, T> terms{
             {as<T>(dy), activation}, as<T>(x), Affine(function, extent.channels)};
-        start_sums<T>(device_, "batch norm backward sums", extent, terms, StoreSum{sums}, as<T>(dy),
-                      as<T>(x));
+        start_gradient_sums<T>(extent, terms, sums, gradients, as<T>(dy), as<T>(x));
       });
     });
   }
 
   void masked_backward_sums(NormExtent extent, ConstArrayRef dy, ConstArrayRef x, ConstArrayRef y,
-                            const double* statistics, double* sums, ArrayRef masked) override {
+                            const double* statistics, double* sums, AffineGradients gradients,
+                            ArrayRef masked) override {
     visit_activation(x.dtype, [&]<typename T>() {
       const GradientTerms<MaskedGradient<T>, T> terms{
           {as<T>(dy), as<T>(y), as<T>(masked)}, as<T>(x), Affine({statistics}, extent.channels)};
-      start_sums<T>(device_, "batch norm backward sums", extent, terms, StoreSum{sums}, as<T>(dy),
-                    as<T>(x), as<T>(y), as<T>(masked));
+      start_gradient_sums<T>(extent, terms, sums, gradients, as<T>(dy), as<T>(x), as<T>(y),
+                             as<T>(masked));
     });
-  }
-
-  void accumulate_affine_gradients(std::int64_t parts, std::int64_t channels, const double* sums,
-                                   float* dgamma, float* dbeta) override {
-    if (dgamma == nullptr && dbeta == nullptr) return;
-    launch(device_, "affine gradients", accumulate_affine, blocks_for(device_, channels), kThreads,
-           parts, channels, sums, dgamma, dbeta);
   }
 
   void backward_data(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
@@ -355,6 +367,20 @@ class CudaNormKernels final : public NormKernels {
   }
 
  private:
+  template <typename T, typename Terms, typename... Memory>
+  void start_gradient_sums(NormExtent extent, const Terms& terms, double* sums,
+                           AffineGradients gradients, const Memory*... memory) {
+    constexpr const char* kName = "batch norm backward sums";
+    if (extent.parts.count == 1) {
+      const StoreGradientSums write{extent.channels, sums, gradients};
+      return start_sums<T>(device_, kName, extent, terms, write, memory...);
+    }
+    start_sums<T>(device_, kName, extent, terms, StoreSum{sums}, memory...);
+    if (gradients.gamma == nullptr && gradients.beta == nullptr) return;
+    launch(device_, kName, add_parts, blocks_for(device_, extent.channels), kThreads,
+           extent.parts.count, extent.channels, sums, gradients);
+  }
+
   Device& device_;
   CudaPooledNorm pooled_;
 };

@@ -14,10 +14,13 @@
 
 namespace dlaunch::nn::cuda {
 
-constexpr int kRunRows = 64;               // added in float
-constexpr std::int64_t kMostShares = 512;  // of a part's rows, one block's each
-constexpr std::int64_t kRowsToSum = 4;     // per thread at least, before there are more shares
-constexpr int kShareThreads = 8;           // that add a channel's shares in the second kernel
+constexpr int kRunRows = 64;  // added in float
+// Blocks at most, each with a share of a part's rows: what fits at once on the 132 multiprocessors
+// of an H100 or H200, two on each. More would begin, and add up their threads, one after the other.
+// A constant, so that sums do not depend on the device.
+constexpr std::int64_t kSumBlocks = 264;
+constexpr std::int64_t kRowsToSum = 4;  // per thread at least, before there are more shares
+constexpr int kShareThreads = 32;       // that add a channel's shares in the second kernel
 
 /// A row's pack of channels: the first of them, and where in the array it lies.
 struct RowPack {
@@ -86,7 +89,7 @@ __global__ void sum_shares(int shares, std::int64_t width, const double* sums, W
   const std::int64_t column = std::int64_t{blockIdx.x} * 32 + threadIdx.x;
   double sum = 0;
   if (column < width) {
-#pragma unroll 4
+#pragma unroll 8
     for (int share = static_cast<int>(threadIdx.y); share < shares; share += kShareThreads)
       sum += sums[share * width + column];
   }
@@ -118,9 +121,9 @@ void start_row_sums(Device& device, const char* name, std::int64_t rows, std::in
   const unsigned lanes = lanes_for(packs);
   const unsigned down = kThreads / lanes;
   const std::int64_t across = divide_up(packs, lanes);
-  const auto shares = static_cast<unsigned>(std::clamp<std::int64_t>(
-      divide_up(parts.most(rows), down * kRowsToSum), 1,
-      std::min(kMostShares, divide_up(kBlocksWanted, across * parts.count))));
+  const auto shares = static_cast<unsigned>(
+      std::clamp<std::int64_t>(divide_up(parts.most(rows), down * kRowsToSum), 1,
+                               std::max<std::int64_t>(kSumBlocks / (across * parts.count), 1)));
   const std::int64_t width = parts.count * Terms::kSums * channels;
   const ScratchMemory scratch(device.memory(),
                               static_cast<std::size_t>(shares * width) * sizeof(double));

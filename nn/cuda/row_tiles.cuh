@@ -14,8 +14,8 @@ struct RowTiles {
   dim3 block;
 };
 
-// Both constant, so that sums do not depend on the device: enough blocks for any.
-constexpr std::int64_t kBlocksWanted = 1024;
+// Blocks before a thread gets a second row, and a third: four on each multiprocessor of an H200.
+constexpr std::int64_t kBlocksWanted = 528;
 constexpr std::int64_t kMostBlocksDown = 65535;
 
 /// Threads side by side for so many packs of channels: a power of two.
@@ -25,9 +25,9 @@ constexpr unsigned lanes_for(std::int64_t packs) {
   return lanes;
 }
 
-/// For kernels that write every row: at most `most_rows` of them to a thread if there are many.
+/// For kernels that write every row.
 inline RowTiles row_tiles(std::int64_t rows, std::int64_t packs, const RowParts& parts = {}) {
-  constexpr std::int64_t kMostRows = 16;
+  constexpr std::int64_t kMostRows = 64;  // of a thread: more blocks then share the work evenly
   const unsigned lanes = lanes_for(packs);
   const unsigned down = kThreads / lanes;
   const std::int64_t across = divide_up(packs, lanes);

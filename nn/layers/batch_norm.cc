@@ -54,7 +54,7 @@ Tensor empty_like(const Tensor& x) {
 /// Sums `values` (f64) over the ranks of `group`; nothing to do for null.
 void sum_over(Communicator* group, const Tensor& values, const std::string& label,
               const char* direction) {
-  if (group == nullptr) return;
+  if (group == nullptr || group->size() == 1) return;
   const Buffer buffer(values.data<double>(), static_cast<std::size_t>(values.size()), DType::kF64);
   throw_if_error(group->all_reduce(buffer).within(label + " " + direction));
 }
@@ -85,13 +85,12 @@ class BatchNormFunction : public Function {
     const NormExtent extent = extent_of(input_, saved_.parts);
     const Tensor sums =
         Tensor::empty(input_.backend(), {saved_.parts.count, 2 * extent.channels}, DType::kF64);
-    Tensor gradient = summed(extent, std::move(grad_output), sums);
     const Tensor weight_grad = affine_gradient(context, 1);
     const Tensor bias_grad = affine_gradient(context, 2);
-    input_.backend().norm().accumulate_affine_gradients(
-        saved_.parts.count, extent.channels, sums.data<const double>(),
-        weight_grad.defined() ? weight_grad.data<float>() : nullptr,
-        bias_grad.defined() ? bias_grad.data<float>() : nullptr);
+    const AffineGradients affine{
+        .gamma = weight_grad.defined() ? weight_grad.data<float>() : nullptr,
+        .beta = bias_grad.defined() ? bias_grad.data<float>() : nullptr};
+    Tensor gradient = summed(extent, std::move(grad_output), sums, affine);
     // The other ranks' input gradients need this rank's sums, whether or not it needs theirs.
     if (saved_.of_batch) sum_over(saved_.group, sums, saved_.label, "backward");
     const Tensor residual_grad = context.needs(3) ? gradient : Tensor();
@@ -104,18 +103,20 @@ class BatchNormFunction : public Function {
   }
 
  private:
-  /// Fills `sums`. Returns what is left to go through function_of_gradient(): the gradient behind
-  /// ReLU, which is the residual's too, or `grad_output` as it came.
-  Tensor summed(NormExtent extent, Tensor grad_output, const Tensor& sums) const {
+  /// Fills `sums`, adds to `affine`. Returns what is left to go through function_of_gradient(): the
+  /// gradient behind ReLU, which is the residual's too, or `grad_output` as it came.
+  Tensor summed(NormExtent extent, Tensor grad_output, const Tensor& sums,
+                AffineGradients affine) const {
     NormKernels& norm = input_.backend().norm();
     const ConstArrayRef dy = grad_output.read();
     if (!saved_.output.defined()) {
-      norm.backward_sums(extent, dy, input_.read(), saved_.function, sums.data<double>());
+      norm.backward_sums(extent, dy, input_.read(), saved_.function, sums.data<double>(), affine);
       return grad_output;
     }
     Tensor masked = grad_output.sole_owner() ? grad_output.detach() : empty_like(grad_output);
     norm.masked_backward_sums(extent, dy, input_.read(), saved_.output.read(),
-                              saved_.function.statistics, sums.data<double>(), masked.write());
+                              saved_.function.statistics, sums.data<double>(), affine,
+                              masked.write());
     return masked;
   }
 

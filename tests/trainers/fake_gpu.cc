@@ -93,16 +93,16 @@ class FakeNorm final : public NormKernels {
     queue_([=, this] { inner_.normalise(extent, x, function, residual, y); });
   }
   void backward_sums(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
-                     const NormFunction& function, double* sums) override {
-    queue_([=, this] { inner_.backward_sums(extent, dy, x, function, sums); });
+                     const NormFunction& function, double* sums,
+                     AffineGradients gradients) override {
+    queue_([=, this] { inner_.backward_sums(extent, dy, x, function, sums, gradients); });
   }
   void masked_backward_sums(NormExtent extent, ConstArrayRef dy, ConstArrayRef x, ConstArrayRef y,
-                            const double* statistics, double* sums, ArrayRef masked) override {
-    queue_([=, this] { inner_.masked_backward_sums(extent, dy, x, y, statistics, sums, masked); });
-  }
-  void accumulate_affine_gradients(std::int64_t parts, std::int64_t channels, const double* sums,
-                                   float* dgamma, float* dbeta) override {
-    queue_([=, this] { inner_.accumulate_affine_gradients(parts, channels, sums, dgamma, dbeta); });
+                            const double* statistics, double* sums, AffineGradients gradients,
+                            ArrayRef masked) override {
+    queue_([=, this] {
+      inner_.masked_backward_sums(extent, dy, x, y, statistics, sums, gradients, masked);
+    });
   }
   void backward_data(NormExtent extent, ConstArrayRef dy, ConstArrayRef x,
                      const NormFunction& function, const double* sums, ArrayRef dx) override {
