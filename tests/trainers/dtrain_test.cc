@@ -187,6 +187,13 @@ TEST_F(Dtrain, RefusesStepsWithTooFewImagesForABatchNorm) {
               HasSubstr("train.global_batch_size: a micro-batch has a single image on a rank, of"));
 }
 
+TEST_F(Dtrain, TakesNoMoreImagesInAStepThanThereAre) {
+  const CompletedProcess process = dtrain(2, {"--set", "train.batch_size_per_rank=10000000"});
+  EXPECT_EQ(process.exit_code, kExitOk) << process.error;
+  EXPECT_THAT(process.out, HasSubstr("2 ranks, 130 samples a step (all there are), 2 epochs\n"));
+  EXPECT_EQ(metrics().back()["steps"], 2);
+}
+
 TEST_F(Dtrain, ANewRunVoidsWhatAnEarlierOneWroteForTensorBoard) {
   const auto newest = [&] {
     std::vector<std::string> files;
