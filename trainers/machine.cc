@@ -7,21 +7,11 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include "runtime/base/available_memory.h"
 #include "runtime/base/json_reader.h"
 
 namespace dlaunch {
 namespace {
-
-/// What the kernel thinks can be had without swapping, and swap.
-std::size_t memory_of_system() {
-  std::ifstream meminfo("/proc/meminfo");
-  std::size_t sum = 0;
-  std::string word;
-  std::size_t kibibytes = 0;
-  for (std::string rest; meminfo >> word >> kibibytes; std::getline(meminfo, rest))
-    if (word == "MemAvailable:" || word == "SwapFree:") sum += kibibytes * 1024;
-  return sum;
-}
 
 /// What the container may use; where there is no limit, more than there is.
 std::size_t memory_of_container() {
@@ -58,7 +48,7 @@ Machine read_machine(const JobEnvironment& job) {
                   .local_rank = job.local_rank,
                   .cores = job.local_cores,
                   .threads = job.local_cores,
-                  .memory = std::min(memory_of_system(), memory_of_container())};
+                  .memory = std::min(available_memory(), memory_of_container())};
   // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody changes the environment
   if (const char* threads = std::getenv("OMP_NUM_THREADS"); threads != nullptr)
     machine.threads = std::max(1, std::atoi(threads));  // NOLINT(cert-err34-c): as OpenMP does
