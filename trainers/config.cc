@@ -193,8 +193,27 @@ nn::MuonOptions read_muon(JsonObject& object) {
   return options;
 }
 
+/// Refuses keys that belong to other values of the section's name than what it is.
+void refuse_others_keys(const JsonObject& object, const std::string& section,
+                        const std::string& name, const std::vector<std::string>& names,
+                        std::initializer_list<const char*> keys) {
+  if (std::find(names.begin(), names.end(), name) != names.end()) return;
+  refuse_idle(object, keys,
+              fmt::format("unless {0}.name is \"{1}\", found \"{2}\"; make them agree, or replace "
+                          "the section: --set '{0}={{\"name\": \"{2}\"}}'",
+                          section, fmt::join(names, "\" or \""), name));
+}
+
 void read_optimizer(JsonObject& object, TrainConfig& config) {
   const std::string name = object.choice("name", "sgd", {"sgd", "adam", "adamw", "muon"});
+  const auto only = [&](const std::vector<std::string>& names,
+                        std::initializer_list<const char*> keys) {
+    refuse_others_keys(object, "optimizer", name, names, keys);
+  };
+  only({"sgd", "muon"}, {"momentum", "nesterov"});
+  only({"adam", "adamw"}, {"beta1", "beta2", "eps"});
+  only({"muon"}, {"iterations", "scale", "iteration_type", "others_weight_decay", "others_momentum",
+                  "others_learning_rate_factor"});
   config.schedule.learning_rate =
       object.number("learning_rate", name.starts_with("adam") ? 0.001 : 0.1, {.min = 0});
   if (name == "sgd") config.optimizer = read_sgd(object);
@@ -227,11 +246,7 @@ void read_schedule(JsonObject& object, ScheduleConfig& schedule) {
   schedule.warmup_epochs = object.number("warmup_epochs", 0, {.min = 0});
   schedule.stem_epochs = object.number("stem_epochs", 0, {.min = 0});
   const auto uses = [&](const std::string& name, std::initializer_list<const char*> keys) {
-    if (schedule.name != name)
-      refuse_idle(object, keys,
-                  fmt::format("unless schedule.name is \"{}\", found \"{}\"; make them agree, or "
-                              "replace the section: --set 'schedule={{\"name\": \"{}\"}}'",
-                              name, schedule.name, schedule.name));
+    refuse_others_keys(object, "schedule", schedule.name, {name}, keys);
     return schedule.name == name;
   };
   if (uses("multi_step", {"milestones", "gamma"})) {
@@ -371,7 +386,7 @@ void read_output(JsonObject& object, const std::string& source, TrainConfig& con
 
 }  // namespace
 
-TrainConfig read_train_config(const nlohmann::json& json, const std::string& source) {
+TrainConfig read_train_config(const nlohmann::json& json, const ConfigSource& source) {
   TrainConfig config;
   config.resolved = read_json_object(json, source, [&](JsonObject& root) {
     root.object("data", [&](JsonObject& object) { read_data(object, config.data); });
@@ -386,15 +401,18 @@ TrainConfig read_train_config(const nlohmann::json& json, const std::string& sou
     root.object("checkpoint",
                 [&](JsonObject& object) { read_checkpoint(object, config.checkpoint); });
     root.object("parallel", [&](JsonObject& object) { read_parallel(object, config); });
-    root.object("output", [&](JsonObject& object) { read_output(object, source, config); });
+    root.object("output", [&](JsonObject& object) { read_output(object, source.file(), config); });
   });
   return config;
 }
 
-TrainConfig load_train_config(const std::string& path, const std::vector<std::string>& overrides) {
+TrainConfig load_train_config(const std::string& path,
+                              const std::vector<ConfigOverride>& overrides) {
   nlohmann::json json = read_json_file(path);
-  for (const std::string& override_text : overrides) apply_override(json, override_text);
-  return read_train_config(json, path);
+  ConfigSource source(path);
+  for (const ConfigOverride& given : overrides)
+    source.replace(apply_override(json, given.assignment), given.origin);
+  return read_train_config(json, source);
 }
 
 }  // namespace dlaunch

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -14,6 +15,7 @@
 #include "nn/data/transform.h"
 #include "nn/optim/make_optimizer.h"
 #include "nn/optim/schedule.h"
+#include "runtime/base/json_reader.h"
 #include "runtime/device/path_choice.h"
 #include "runtime/parallel/gradient_reducer_options.h"
 #include "trainers/trace_options.h"
@@ -154,9 +156,22 @@ struct TrainConfig {
 
 /// Reads and checks `json`; `source` names it in errors (ConfigError) and gives the output folder
 /// its default name.
-TrainConfig read_train_config(const nlohmann::json& json, const std::string& source);
+TrainConfig read_train_config(const nlohmann::json& json, const ConfigSource& source);
 
-/// Reads a file and applies overrides ("train.epochs=3") before checking.
-TrainConfig load_train_config(const std::string& path, const std::vector<std::string>& overrides);
+struct ConfigOverride {
+  // NOLINTNEXTLINE(google-explicit-constructor): "train.epochs=3"
+  ConfigOverride(const std::string& text) : assignment(text), origin("--set " + text) {}
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  ConfigOverride(const char* text) : ConfigOverride(std::string(text)) {}
+  ConfigOverride(std::string text, std::string from)
+      : assignment(std::move(text)), origin(std::move(from)) {}
+
+  std::string assignment;  // as for apply_override()
+  std::string origin;      // what the user has written
+};
+
+/// Reads a file and applies overrides before checking.
+TrainConfig load_train_config(const std::string& path,
+                              const std::vector<ConfigOverride>& overrides);
 
 }  // namespace dlaunch

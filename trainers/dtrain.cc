@@ -31,7 +31,7 @@ namespace {
 
 struct Arguments {
   std::string config;
-  std::vector<std::string> overrides;
+  std::vector<ConfigOverride> overrides;
   std::string validate;  // a file of weights; empty: train
   bool dry_run = false;
 };
@@ -178,14 +178,20 @@ int main(int argc, char** argv) {
   app.add_option("config", arguments.config, "the configuration (JSON, comments allowed)")
       ->required()
       ->type_name("CONFIG.json");
-  app.add_option("--set", arguments.overrides, "override one value; may be repeated")
+  app.add_option_function<std::vector<std::string>>(
+         "--set",
+         [&](const std::vector<std::string>& assignments) {
+           for (const std::string& text : assignments) arguments.overrides.emplace_back(text);
+         },
+         "override one value; may be repeated")
       ->type_name("key.path=value")
       ->allow_extra_args(false);
   const auto overriding = [&](const char* option, const std::string& key, const char* help) {
     return app.add_option_function<std::string>(
         option,
-        [&, key](const std::string& value) {
-          arguments.overrides.push_back(key + "=" + nlohmann::json(value).dump());
+        [&, key, option](const std::string& value) {
+          arguments.overrides.emplace_back(key + "=" + nlohmann::json(value).dump(),
+                                           fmt::format("{} {}", option, value));
         },
         help);
   };

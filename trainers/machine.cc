@@ -7,21 +7,11 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include "runtime/base/available_memory.h"
 #include "runtime/base/json_reader.h"
 
 namespace dlaunch {
 namespace {
-
-/// What the kernel thinks can be had without swapping, and swap.
-std::size_t memory_of_system() {
-  std::ifstream meminfo("/proc/meminfo");
-  std::size_t sum = 0;
-  std::string word;
-  std::size_t kibibytes = 0;
-  for (std::string rest; meminfo >> word >> kibibytes; std::getline(meminfo, rest))
-    if (word == "MemAvailable:" || word == "SwapFree:") sum += kibibytes * 1024;
-  return sum;
-}
 
 /// What the container may use; where there is no limit, more than there is.
 std::size_t memory_of_container() {
@@ -32,6 +22,25 @@ std::size_t memory_of_container() {
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
+/// Elements that are there at the same time in backward, at its largest layer. A convolution or
+/// linear layer keeps its input, and makes its input's gradient beside its output's; a
+/// normalisation keeps what it normalises, which has the size of its output, and works in the
+/// gradient's place. Layers without parameters overwrite or share what others keep, or keep less.
+std::int64_t most_in_backward(const nn::Module& network, const nn::Shape& image) {
+  std::int64_t kept = 0;  // by the layers above and this one: backward comes to them later
+  std::int64_t most = 0;
+  bool trained_above = false;  // so there is a gradient to pass on
+  for (const nn::LayerRow& row : nn::layer_table(network, image)) {
+    if (row.parameters == 0) continue;
+    const bool multiplies = row.multiply_adds > 0;
+    if (!row.shares_input) kept += multiplies ? row.input.size() : row.output.size();
+    const std::int64_t passed_on = multiplies && trained_above ? row.input.size() : 0;
+    most = std::max(most, kept + row.output.size() + passed_on);
+    trained_above = true;
+  }
+  return most;
+}
+
 }  // namespace
 
 Machine read_machine(const JobEnvironment& job) {
@@ -39,7 +48,7 @@ Machine read_machine(const JobEnvironment& job) {
                   .local_rank = job.local_rank,
                   .cores = job.local_cores,
                   .threads = job.local_cores,
-                  .memory = std::min(memory_of_system(), memory_of_container())};
+                  .memory = std::min(available_memory(), memory_of_container())};
   // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody changes the environment
   if (const char* threads = std::getenv("OMP_NUM_THREADS"); threads != nullptr)
     machine.threads = std::max(1, std::atoi(threads));  // NOLINT(cert-err34-c): as OpenMP does
@@ -58,10 +67,8 @@ MemoryNeed least_memory(const nn::Module& network, const nn::Shape& image, DType
   const auto count = static_cast<double>(images);
   MemoryNeed need;
   need.parameters = 2.0 * sizeof(float) * static_cast<double>(network.parameter_count());
-  for (const nn::LayerRow& row : nn::layer_table(network, image))
-    if (row.parameters > 0)
-      need.activations += count * static_cast<double>(row.output.size()) *
-                          static_cast<double>(size_of(compute_type));
+  need.activations = count * static_cast<double>(most_in_backward(network, image)) *
+                     static_cast<double>(size_of(compute_type));
   need.batches =
       static_cast<double>(prefetch + 1) * count * static_cast<double>(image.size()) * sizeof(float);
   return need;
@@ -72,7 +79,8 @@ void refuse_unless_it_fits(const MemoryNeed& need, std::size_t images, const Mac
   if (machine.memory == 0 || machine.ranks * need.total() <= memory) return;
   throw ConfigError(fmt::format(
       "train.batch_size_per_rank: a rank needs at least {:.1f} GiB for micro-batches of {} images "
-      "(activations {:.1f}, images made in advance {:.1f}, parameters and gradients {:.1f}), {} "
+      "(activations with gradients {:.1f}, images made in advance {:.1f}, parameters with "
+      "gradients {:.1f}), {} "
       "of them on this machine {:.1f} GiB, which has {:.1f}; take smaller batches and more "
       "train.accumulation_steps, or a smaller data.prefetch",
       need.total() / kGiB, images, need.activations / kGiB, need.batches / kGiB,

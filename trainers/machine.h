@@ -30,13 +30,13 @@ std::string warn_of_threads(const Machine& machine);
 /// a run that needs more than there is cannot succeed. Not in whole numbers, which could overflow.
 struct MemoryNeed {
   double parameters = 0;   // with gradients
-  double activations = 0;  // that layers with parameters keep for backward
+  double activations = 0;  // that backward needs at once, with their gradients
   double batches = 0;      // made in advance
 
   double total() const { return parameters + activations + batches; }
 };
 
-/// Of a micro-batch of `images`, of which `prefetch` are made in advance.
+/// Of micro-batches of `images`, of which `prefetch` are made in advance.
 MemoryNeed least_memory(const nn::Module& network, const nn::Shape& image, DType compute_type,
                         std::size_t images, std::size_t prefetch);
 

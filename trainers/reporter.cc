@@ -27,9 +27,9 @@ Reporter::Reporter(const TrainConfig& config, const Screen& screen, bool enabled
   if (!resumes) events_.restart_at(1);  // as the metrics: what an earlier run wrote is void
 }
 
-void Reporter::start(std::size_t ranks, std::size_t steps, std::size_t training_images,
+void Reporter::start(std::size_t ranks, const nn::StepPlan& plan, std::size_t training_images,
                      std::size_t parameters) {
-  steps_per_epoch_ = steps;
+  steps_per_epoch_ = plan.steps();
   summary_.ranks = ranks;
   summary_.metrics_path = metrics_.path();
   metrics_.write({{"event", "start"},
@@ -37,11 +37,12 @@ void Reporter::start(std::size_t ranks, std::size_t steps, std::size_t training_
                   {"training_images", training_images},
                   {"parameters", parameters},
                   {"config", config_.resolved}});
-  progress_.line(
-      fmt::format("{} with {} parameters on {} training images, {} rank{}, {} samples a "
-                  "step, {} epochs",
-                  config_.model, parameters, training_images, ranks, ranks == 1 ? "" : "s",
-                  config_.samples_per_step(ranks), config_.epochs));
+  const std::size_t samples = plan.step_range(0).size();
+  progress_.line(fmt::format(
+      "{} with {} parameters on {} training images, {} rank{}, {} samples a step{}, {} epoch{}",
+      config_.model, parameters, training_images, ranks, ranks == 1 ? "" : "s", samples,
+      samples < config_.samples_per_step(ranks) ? " (all there are)" : "", config_.epochs,
+      config_.epochs == 1 ? "" : "s"));
 }
 
 nlohmann::json Reporter::state() const {

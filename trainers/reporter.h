@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "nn/core/loss_scaling.h"
+#include "nn/data/sampler.h"
 #include "runtime/parallel/gradient_reducer.h"
 #include "trainers/config.h"
 #include "trainers/event_file.h"
@@ -54,8 +55,8 @@ class Reporter {
   /// Throws std::runtime_error if the metrics file cannot be made.
   Reporter(const TrainConfig& config, const Screen& screen, bool enabled, bool resumes);
 
-  /// What is about to be trained; `steps` per epoch.
-  void start(std::size_t ranks, std::size_t steps, std::size_t training_images,
+  /// What is about to be trained; `plan` is an epoch's.
+  void start(std::size_t ranks, const nn::StepPlan& plan, std::size_t training_images,
              std::size_t parameters);
   /// A line on the screen, unless it is empty.
   void note(const std::string& text);

@@ -101,7 +101,7 @@ Summary Trainer::train() {
   start_ = Clock::now();
   check_agreement();
   share_state();
-  reporter_.start(static_cast<std::size_t>(world_.size()), plan_.steps(), train_set_->size(),
+  reporter_.start(static_cast<std::size_t>(world_.size()), plan_, train_set_->size(),
                   static_cast<std::size_t>(model_->parameter_count()));
   RunPosition position = resume();
   observation_.start(world_, *model_);

@@ -203,7 +203,7 @@ nn::StepPlan affordable_plan(const TrainConfig& config, const Communicator& worl
   const bool drop = config.drop_last && dataset.size() > step;
   nn::StepPlan plan(dataset.size() - (drop ? left_over : 0), step, config.accumulation_steps,
                     ranks);
-  const std::size_t images = plan.step_range(0).size() / (ranks * config.accumulation_steps);
+  const std::size_t images = plan.step_range(0).size() / (ranks * plan.micro_batches(0));
   const nn::Shape image = image_batch(1, dataset.image_shape());
   if (backend.host_accessible())  // else the device says what it has not
     refuse_unless_it_fits(least_memory(network, image, compute_type_of(config, backend), images,

@@ -1,6 +1,7 @@
 #include "launcher/job/launch_job.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <optional>
 #include <string>
 
@@ -21,11 +22,24 @@ namespace {
 // needs, and some programs walk over all they might have.
 constexpr rlim_t kMostDescriptors = 65536;
 
-void raise_descriptor_limit() {
+// As measured with ranks that connect to each other: each of them opens about as many as dlaunch.
+rlim_t enough_descriptors(int ranks) {
+  return 16 + 5 * static_cast<rlim_t>(ranks);
+}
+
+// Says so if there are too few: what fails then, here or in a rank, cannot say how many it takes.
+void raise_descriptor_limit(int ranks) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = std::max(limit.rlim_cur, std::min(limit.rlim_max, kMostDescriptors));
   setrlimit(RLIMIT_NOFILE, &limit);
+  const rlim_t enough = std::min(enough_descriptors(ranks), kMostDescriptors);
+  if (limit.rlim_cur >= enough) return;
+  std::fprintf(stderr,
+               "dlaunch: a process may open only %s files, %d rank%s can need %s; raise the hard "
+               "limit (ulimit -Hn)\n",
+               std::to_string(limit.rlim_cur).c_str(), ranks, ranks == 1 ? "" : "s",
+               std::to_string(enough).c_str());
 }
 
 JobEnd run_on_one(AttemptRunner& runner, const LaunchContext& context) {
@@ -66,7 +80,7 @@ int finish(AttemptRunner& runner, std::optional<ReportFile>& report, JobEnd end)
 }  // namespace
 
 int launch_job(const LaunchContext& context) {
-  raise_descriptor_limit();
+  raise_descriptor_limit(context.options.ranks);
   AttemptRunner runner(context);
   std::optional<ReportFile> report;
   std::optional<SeveralNodes> nodes;  // leaves the others only when the user has been told

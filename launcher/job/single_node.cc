@@ -1,5 +1,6 @@
 #include "launcher/job/single_node.h"
 
+#include <cstdint>
 #include <string>
 
 #include "launcher/ranks/free_port.h"
@@ -11,6 +12,12 @@
 namespace dlaunch {
 namespace {
 
+// The store cannot be started at --port, or 0 for none: most likely somebody else has the port.
+Status with_advice(const Status& why, std::uint16_t port) {
+  if (port == 0) return why;
+  return Status(why.code(), why.to_string() + "; take another --port, or none for any free one");
+}
+
 Status run_attempt(AttemptRunner& runner, int number, const LaunchContext& context) {
   const NodeSettings& nodes = context.nodes;
   runner.outcome().restarts = number;
@@ -19,7 +26,7 @@ Status run_attempt(AttemptRunner& runner, int number, const LaunchContext& conte
   const auto store = StoreServer::start({.port = context.options.nodes.store_port,
                                          .token = job.token,
                                          .logger = make_logger("dlaunch")});
-  if (!store.ok()) return store.status();
+  if (!store.ok()) return with_advice(store.status(), context.options.nodes.store_port);
   job.store_address = "127.0.0.1:" + std::to_string((*store)->port());
   if (!nodes.master_address.empty()) job.master_address = nodes.master_address;
   job.master_port = nodes.master_port;

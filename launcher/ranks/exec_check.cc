@@ -1,8 +1,15 @@
 #include "launcher/ranks/exec_check.h"
 
+#include <array>
 #include <cerrno>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
 
+#include <elf.h>
+#include <fcntl.h>
+#include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>
@@ -22,6 +29,62 @@ namespace {
   if (getppid() != launcher || ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(0);
   execve(path, arguments, environ);
   _exit(errno);
+}
+
+// What the system has mapped to execute: for a script that is its interpreter.
+struct Executed {
+  std::string program;
+  std::string loader;  // of shared libraries; empty: the program takes none
+};
+
+// Where the system has put the loader; 0: there is none, or it cannot be found out.
+unsigned long loader_base(const std::string& folder) {
+  std::ifstream auxiliary(folder + "/auxv", std::ios::binary);
+  std::array<unsigned long, 2> entry{};
+  while (auxiliary.read(reinterpret_cast<char*>(entry.data()), sizeof entry))
+    if (entry[0] == AT_BASE) return entry[1];
+  return 0;
+}
+
+Executed executed_by(pid_t pid) {
+  const std::string folder = "/proc/" + std::to_string(pid);
+  std::error_code error;
+  Executed executed{.program = std::filesystem::read_symlink(folder + "/exe", error).string(),
+                    .loader = {}};
+  const unsigned long base = loader_base(folder);
+  std::ifstream maps(folder + "/maps");
+  for (std::string line; base != 0 && std::getline(maps, line);) {
+    const std::size_t path = line.find('/');
+    if (path != std::string::npos && std::stoul(line, nullptr, 16) == base)
+      executed.loader = line.substr(path);
+  }
+  return executed;
+}
+
+int wait_for_end_or_stop(pid_t pid) {
+  int state = 0;
+  while (waitpid(pid, &state, 0) < 0 && errno == EINTR) {
+  }
+  return state;
+}
+
+// Has the loader look for the libraries, as ldd does: nothing of the program or of them is run. The
+// loaders of glibc and musl know --list and exit with 127 if one is missing, saying which.
+bool lacks_libraries(const Executed& executed) {
+  if (executed.loader.empty()) return false;
+  std::string loader = executed.loader;
+  std::string list = "--list";
+  std::string program = executed.program;
+  const std::array<char*, 4> arguments{loader.data(), list.data(), program.data(), nullptr};
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  pid_t pid = -1;
+  const int error = posix_spawn(&pid, loader.c_str(), &files, nullptr, arguments.data(), environ);
+  posix_spawn_file_actions_destroy(&files);
+  if (error != 0) return false;
+  const int state = wait_for_end_or_stop(pid);
+  return WIFEXITED(state) && WEXITSTATUS(state) == 127;
 }
 
 }  // namespace
@@ -48,14 +111,14 @@ Status check_exec(const std::string& path, const std::vector<std::string>& comma
   if (pid < 0) return {};
   // NOLINTNEXTLINE(clang-analyzer-unix.Vfork): system calls only
   if (pid == 0) execute_traced(path.c_str(), arguments.data(), launcher);
-  int state = 0;
-  while (waitpid(pid, &state, 0) < 0 && errno == EINTR) {
-  }
+  const int state = wait_for_end_or_stop(pid);
   if (WIFSTOPPED(state)) {
+    const Executed executed = executed_by(pid);
     kill(pid, SIGKILL);
-    while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
-    }
-    return {};
+    wait_for_end_or_stop(pid);
+    if (!lacks_libraries(executed)) return {};
+    return Status(StatusCode::kNotFound,
+                  path + ": cannot be run: a shared library it needs cannot be loaded");
   }
   const bool failed = WIFEXITED(state) && WEXITSTATUS(state) != 0;
   return failed ? exec_error(path, WEXITSTATUS(state)) : Status();

@@ -13,8 +13,10 @@ namespace dlaunch {
 ///   kInvalidArgument  it cannot be executed
 Status exec_error(const std::string& path, int error);
 
-/// Has a child execute it and ends that before its first instruction, as a debugger could.
-/// exec_error if that cannot be; ok also if it cannot be found out, as where nothing may be traced.
+/// Has a child execute it and ends that before its first instruction, as a debugger could, then has
+/// its loader look for its shared libraries; what is missing the loader says on stderr.
+/// exec_error if that cannot be, kNotFound if a library is missing; ok also if it cannot be found
+/// out, as where nothing may be traced.
 Status check_exec(const std::string& path, const std::vector<std::string>& command);
 
 }  // namespace dlaunch

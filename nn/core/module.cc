@@ -21,7 +21,8 @@ std::int64_t Module::multiply_adds(const Shape& /*input*/) const {
 
 void Module::describe(const std::string& name, const Shape& input,
                       std::vector<LayerRow>& rows) const {
-  rows.push_back({name, kind(), output_shape(input), parameter_count(), multiply_adds(input)});
+  rows.push_back(
+      {name, kind(), input, output_shape(input), parameter_count(), multiply_adds(input)});
 }
 
 void Module::train(bool on) {

@@ -38,9 +38,11 @@ struct NamedBuffer {
 struct LayerRow {
   std::string name;
   std::string kind;
+  Shape input;
   Shape output;
   std::int64_t parameters = 0;
   std::int64_t multiply_adds = 0;  // for the whole batch of the input shape
+  bool shares_input = false;       // with a layer above: its input is the same tensor
 };
 
 class Module;

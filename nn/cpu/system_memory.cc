@@ -5,6 +5,8 @@
 
 #include <map>
 
+#include "runtime/base/available_memory.h"
+
 namespace dlaunch::nn::cpu {
 namespace {
 
@@ -19,6 +21,9 @@ class SystemMemory final : public MemorySource {
   std::size_t smallest_segment() const override { return kSmallestSegment; }
 
   void* obtain(std::size_t bytes) override {
+    // The system grants more than it has, and ends the process that writes to it.
+    const std::size_t available = available_memory();
+    if (available != 0 && bytes > available) return nullptr;
     // Mapped a huge page longer, so that a part of the size wanted begins at a huge page; what is
     // left over is never touched.
     const std::size_t mapped = bytes + kHugePage;

@@ -56,8 +56,8 @@ SampleRange StepPlan::whole_micro_batch(std::size_t step, std::size_t micro_batc
 }
 
 std::size_t StepPlan::largest_micro_batch() const {
-  // Also of the last step, which has at least its share of the micro-batches.
-  return std::min(samples_, divide_up(samples_per_step_, micro_batches_ * ranks_));
+  // The last step, if smaller, has at least its share of the micro-batches.
+  return divide_up(step_range(0).size(), micro_batches(0) * ranks_);
 }
 
 }  // namespace dlaunch::nn

@@ -1,5 +1,6 @@
 #include "nn/models/basic_block.h"
 
+#include <cstddef>
 #include <memory>
 #include <utility>
 
@@ -52,7 +53,10 @@ void BasicBlock::describe(const std::string& name, const Shape& input,
   bn1_->describe(name + ".bn1", inner, rows);
   conv2_->describe(name + ".conv2", inner, rows);
   bn2_->describe(name + ".bn2", inner, rows);
-  if (downsample_ != nullptr) downsample_->describe(name + ".downsample", input, rows);
+  if (downsample_ == nullptr) return;
+  const std::size_t first = rows.size();
+  downsample_->describe(name + ".downsample", input, rows);
+  rows[first].shares_input = true;
 }
 
 }  // namespace dlaunch::nn

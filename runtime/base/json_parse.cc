@@ -110,7 +110,7 @@ nlohmann::json read_json_file(const std::string& path) {
   return parse_json(text, path);
 }
 
-void apply_override(nlohmann::json& root, std::string_view assignment) {
+std::string apply_override(nlohmann::json& root, std::string_view assignment) {
   const auto fail = [&](const std::string& why) {
     throw ConfigError(fmt::format("--set {}: {}", assignment, why));
   };
@@ -121,12 +121,14 @@ void apply_override(nlohmann::json& root, std::string_view assignment) {
   const std::string value(assignment.substr(equals + 1));
 
   json* place = &root;
+  std::string made;
   for (std::size_t begin = 0; begin <= path.size();) {
     const std::size_t end = std::min(path.find('.', begin), path.size());
     if (end == begin) fail("expected key.path=value");
     if (!place->is_object())
       fail(fmt::format("{} is no section", path.substr(0, begin == 0 ? 0 : begin - 1)));
     json& child = (*place)[path.substr(begin, end - begin)];
+    if (made.empty() && (child.is_null() || end == path.size())) made = path.substr(0, end);
     if (child.is_null() && end < path.size()) child = json::object();
     place = &child;
     begin = end + 1;
@@ -135,6 +137,7 @@ void apply_override(nlohmann::json& root, std::string_view assignment) {
     *place = parse_json(value, fmt::format("--set {}", path));
   else
     *place = value;
+  return made;
 }
 
 }  // namespace dlaunch

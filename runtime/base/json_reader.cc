@@ -66,8 +66,21 @@ std::string last_name(const std::string& path) {
 
 }  // namespace
 
+void ConfigSource::replace(std::string path, std::string origin) {
+  replaced_.emplace_back(std::move(path), std::move(origin));
+}
+
+const std::string& ConfigSource::origin_of(std::string_view path) const {
+  const auto covers = [&](const auto& part) {
+    return path.starts_with(part.first) &&
+           (path.size() == part.first.size() || path[part.first.size()] == '.');
+  };
+  const auto last = std::find_if(replaced_.rbegin(), replaced_.rend(), covers);
+  return last == replaced_.rend() ? file_ : last->second;
+}
+
 struct JsonObject::Shared {
-  std::string source;
+  const ConfigSource& source;
   std::vector<std::string> known;    // paths that were asked for
   std::vector<std::string> unknown;  // paths that are there and were not
 
@@ -108,7 +121,8 @@ const nlohmann::json* JsonObject::find(const std::string& key) {
 }
 
 void JsonObject::refuse(const std::string& key, const std::string& why) const {
-  throw ConfigError(fmt::format("{}: {}: {}", shared_.source, path_of(key), why));
+  const std::string path = path_of(key);
+  throw ConfigError(fmt::format("{}: {}: {}", shared_.source.origin_of(path), path, why));
 }
 
 void JsonObject::refuse_value(const std::string& key, const nlohmann::json& found,
@@ -214,13 +228,12 @@ void JsonObject::note_unknown_keys() const {
       shared_.unknown.push_back(path_of(item.key()));
 }
 
-nlohmann::ordered_json read_json_object(const nlohmann::json& value, const std::string& source,
+nlohmann::ordered_json read_json_object(const nlohmann::json& value, const ConfigSource& source,
                                         const std::function<void(JsonObject&)>& read) {
   if (!value.is_object())
     throw ConfigError(
-        fmt::format("{}: found {}; allowed: one object {{ … }}", source, describe(value)));
-  JsonObject::Shared shared;
-  shared.source = source;
+        fmt::format("{}: found {}; allowed: one object {{ … }}", source.file(), describe(value)));
+  JsonObject::Shared shared{.source = source, .known = {}, .unknown = {}};
   nlohmann::ordered_json resolved;
   JsonObject root(value, resolved, "", shared);
   read(root);

@@ -24,6 +24,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
@@ -43,8 +44,29 @@ nlohmann::json parse_json(std::string_view text, const std::string& source);
 nlohmann::json read_json_file(const std::string& path);
 
 /// Applies "key.path=value" to a configuration: the value is taken as JSON if it is JSON, else as a
-/// string. Sections that are not there are made.
-void apply_override(nlohmann::json& root, std::string_view assignment);
+/// string. Sections that are not there are made. Returns the path of the outermost thing that was
+/// made or replaced.
+std::string apply_override(nlohmann::json& root, std::string_view assignment);
+
+/// Where a configuration comes from, for errors: a file, and what has replaced parts of it.
+class ConfigSource {
+ public:
+  // NOLINTNEXTLINE(google-explicit-constructor): mostly there is nothing but a file
+  ConfigSource(std::string file) : file_(std::move(file)) {}
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  ConfigSource(const char* file) : file_(file) {}
+
+  /// What is at that path and below it now comes from `origin`.
+  void replace(std::string path, std::string origin);
+
+  const std::string& file() const { return file_; }
+  /// Of what is at that path.
+  const std::string& origin_of(std::string_view path) const;
+
+ private:
+  std::string file_;
+  std::vector<std::pair<std::string, std::string>> replaced_;  // paths and origins
+};
 
 struct IntegerRange {
   std::int64_t min = std::numeric_limits<std::int64_t>::min();
@@ -81,11 +103,11 @@ class JsonObject {
   /// True if the key was written, rather than left to its default.
   bool has(const std::string& key) const;
 
-  /// Throws the ConfigError "source: path.key: why", for rules between keys.
+  /// Throws the ConfigError "origin: path.key: why", for rules between keys.
   [[noreturn]] void refuse(const std::string& key, const std::string& why) const;
 
  private:
-  friend nlohmann::ordered_json read_json_object(const nlohmann::json&, const std::string&,
+  friend nlohmann::ordered_json read_json_object(const nlohmann::json&, const ConfigSource&,
                                                  const std::function<void(JsonObject&)>&);
   struct Shared;  // of all objects of one read: the source's name, keys known and unknown
 
@@ -106,7 +128,7 @@ class JsonObject {
 
 /// Reads `value`, which must be an object, through `read`, then refuses keys nobody asked for.
 /// Returns the resolved configuration.
-nlohmann::ordered_json read_json_object(const nlohmann::json& value, const std::string& source,
+nlohmann::ordered_json read_json_object(const nlohmann::json& value, const ConfigSource& source,
                                         const std::function<void(JsonObject&)>& read);
 
 }  // namespace dlaunch

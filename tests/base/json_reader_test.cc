@@ -177,6 +177,37 @@ TEST(JsonOverride, RefusesWhatIsNoAssignmentOrGoesThroughAValue) {
   EXPECT_EQ(set("a={\"b\":1,\"b\":2}"), "--set a: b: the key is there twice");
 }
 
+TEST(JsonOverride, IsWhatErrorsInItName) {
+  const auto refused = [](const std::string& text, const std::vector<std::string>& assignments) {
+    return refusal([&] {
+      json root = parse_json(text, "c.json");
+      ConfigSource source("c.json");
+      for (const std::string& assignment : assignments)
+        source.replace(apply_override(root, assignment), "--set " + assignment);
+      read_json_object(root, source, [](JsonObject& object) {
+        object.object("train", [](JsonObject& train) {
+          train.integer("epochs", 1);
+          train.integer("seed", 1);
+        });
+      });
+    });
+  };
+  EXPECT_EQ(refused("{}", {"train.epochs=ten"}),
+            "--set train.epochs=ten: train.epochs: found \"ten\"; allowed: an integer");
+  EXPECT_EQ(refused(R"({"train": {"epochs": 1}})", {"train.epochs=a", "train.epochs=b"}),
+            "--set train.epochs=b: train.epochs: found \"b\"; allowed: an integer");
+  EXPECT_EQ(refused(R"({"train": {"epochs": "c"}})", {"train.seed=1"}),
+            "c.json: train.epochs: found \"c\"; allowed: an integer");
+  EXPECT_EQ(refused(R"({"train": {"epochs": "c"}})", {"train={\"seed\": \"d\"}"}),
+            "--set train={\"seed\": \"d\"}: train.seed: found \"d\"; allowed: an integer");
+  EXPECT_EQ(refused("{}", {"trian.epochs=1"}),
+            "--set trian.epochs=1: trian: unknown key; did you mean train?");
+  EXPECT_EQ(refused(R"({"trian": {}})", {"trian.epochs=1"}),
+            "c.json: trian: unknown key; did you mean train?");
+  EXPECT_EQ(refused(R"({"train2": 1})", {"train.seed=1"}),
+            "c.json: train2: unknown key; did you mean train?");
+}
+
 TEST(NearestName, ForgivesSwappedAndMissingLetters) {
   const std::vector<std::string> names = {"optimizer", "schedule", "epochs"};
   EXPECT_EQ(nearest_name("optimzer", names), "optimizer");

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -62,6 +63,20 @@ TEST_F(CheckExec, SaysWhatIsWrong) {
   const Status foreign = check(text);
   EXPECT_EQ(foreign.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(foreign.to_string(), HasSubstr("is no program for this machine"));
+}
+
+TEST_F(CheckExec, MissesSharedLibraries) {
+  std::ifstream own("/proc/self/exe", std::ios::binary);
+  std::string text(std::istreambuf_iterator<char>(own), {});
+  const std::string needed = "libc.so.6";
+  ASSERT_NE(text.find(needed), std::string::npos);
+  for (std::size_t at = 0; (at = text.find(needed, at)) != std::string::npos;)
+    text[at + needed.size() - 1] = 'X';
+  ::testing::internal::CaptureStderr();
+  const Status status = check(text);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("libc.so.X"));
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
+  EXPECT_THAT(status.to_string(), HasSubstr("a shared library it needs cannot be loaded"));
 }
 
 }  // namespace

@@ -17,6 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
+using ::testing::StartsWith;
 
 TEST(ExitCode, IsZeroWithoutAReportWhenAllRanksSucceed) {
   const auto result = run_command(ranks_that({"only=1", "exit=0"}, 3));
@@ -237,8 +238,29 @@ TEST(StorePort, ThatIsTakenIsOneLine) {
   const auto result = run_command(ranks_that({"out=started"}, {"--nproc", "1", "--port", port}));
   EXPECT_EQ(result.exit_code, 125);
   EXPECT_EQ(result.error,
-            "dlaunch: store on 127.0.0.1 port " + port + ": Address already in use\n");
+            "dlaunch: store on 127.0.0.1 port " + port +
+                ": Address already in use; take another --port, or none for any free one\n");
   EXPECT_EQ(result.out, "");
+}
+
+Command with_open_files(int most, const Command& command) {
+  Command limited = command;
+  limited.arguments = {"/bin/sh", "-c", "ulimit -n " + std::to_string(most) + "; exec \"$@\"",
+                       "sh"};
+  limited.arguments.insert(limited.arguments.end(), command.arguments.begin(),
+                           command.arguments.end());
+  return limited;
+}
+
+TEST(OpenFiles, AreAskedForIfThereAreTooFew) {
+  const auto few = run_command(with_open_files(12, ranks_that({"out=started"}, 2)));
+  EXPECT_EQ(few.exit_code, 125);
+  EXPECT_THAT(few.error, StartsWith("dlaunch: a process may open only 12 files, 2 ranks can need "
+                                    "26; raise the hard limit (ulimit -Hn)\n"));
+  const auto enough = run_command(with_open_files(26, ranks_that({"only=0", "out=started"}, 2)));
+  EXPECT_EQ(enough.exit_code, 0);
+  EXPECT_EQ(enough.error, "");
+  EXPECT_EQ(enough.out, "started\n");
 }
 
 }  // namespace

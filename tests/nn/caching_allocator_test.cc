@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include <sys/sysinfo.h>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -227,6 +229,14 @@ TEST(RecordingPoolsTest, GiveSegmentsThatNobodyUsesBackBeforeARecording) {
   pools.begin_recording();
   EXPECT_EQ(ordinary.used, 0U);
   pools.end_recording();
+}
+
+TEST(SystemMemory, GivesNoMoreThanIsAvailable) {
+  struct sysinfo info {};
+  ASSERT_EQ(sysinfo(&info), 0);
+  // Some is always in use. By default the system would grant this all the same.
+  const std::size_t all = (info.totalram + info.totalswap) * info.mem_unit - 16 * kMiB;
+  EXPECT_EQ(cpu::make_system_memory()->obtain(all), nullptr);
 }
 
 class PoolsOnADevice : public testing::Test {

@@ -30,6 +30,9 @@
 // `dlaunch` beside the test program or one folder up, `dlaunch` in PATH.
 //
 // All functions are called from the thread that runs the test.
+//
+// After `using namespace dlaunch;` a plain `testing` is ambiguous: write ::testing for GoogleTest's
+// and dlaunch::testing for this, or name what is used (`using dlaunch::Communicator;`) instead.
 #pragma once
 
 #include <chrono>

@@ -47,6 +47,14 @@ class Dbench : public ::testing::Test {
   fs::path folder_;
 };
 
+TEST(FirstBarrier, SaysHowItIsUsed) {
+  const std::string program = built_program("first_barrier");
+  const auto help = run_command({.arguments = {program, "--help"}});
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_EQ(help.out, "usage: dlaunch --nproc N first_barrier\n");
+  EXPECT_EQ(run_command({.arguments = {program, "more"}}).exit_code, kExitUsage);
+}
+
 TEST_F(Dbench, TimesAndVerifiesEveryCollectiveOnEveryType) {
   int ranks = 1;
   for (const std::string operation : {"allreduce", "broadcast", "reduce", "all_gather",

@@ -136,6 +136,12 @@ TEST(TrainConfig, RefusesKeysThatWouldChangeNothing) {
                           "'schedule={\"name\": \"cosine\"}'"));
   EXPECT_THAT(refusal(R"({"schedule": {"name": "multi_step", "final_factor": 0.1}})"),
               HasSubstr("schedule.final_factor: has no effect"));
+  EXPECT_THAT(refusal(R"({"optimizer": {"beta1": 0.9}})"),
+              HasSubstr("optimizer.beta1: has no effect unless optimizer.name is \"adam\" or "
+                        "\"adamw\", found \"sgd\"; make them agree, or replace the section: --set "
+                        "'optimizer={\"name\": \"sgd\"}'"));
+  EXPECT_THAT(refusal(R"({"optimizer": {"iterations": 3}})"),
+              HasSubstr("optimizer.iterations: has no effect unless optimizer.name is \"muon\""));
   EXPECT_THAT(refusal(R"({"data": {"flip_mode": "alternating"}})"),
               HasSubstr("data.flip_mode: has no effect without data.flip"));
   EXPECT_THAT(refusal(R"({"data": {"mix_alpha": 0.2}})"),
@@ -180,7 +186,8 @@ TEST(TrainConfig, ReadsEveryOptimizer) {
   EXPECT_EQ(std::get<nn::MuonOptions>(apart.optimizer).others.weight_decay.weight, 0.125);
   EXPECT_TRUE(std::get<nn::MuonOptions>(apart.optimizer).bf16);
   EXPECT_THAT(refusal(R"({"optimizer": {"name": "adam", "momentum": 0.9}})"),
-              HasSubstr("unknown key"));
+              HasSubstr("optimizer.momentum: has no effect unless optimizer.name is \"sgd\" or "
+                        "\"muon\", found \"adam\""));
   EXPECT_EQ(read(muon.resolved.dump()).resolved, muon.resolved);
 }
 

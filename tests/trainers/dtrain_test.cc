@@ -101,6 +101,12 @@ TEST_F(Dtrain, RefusesBadInputWithOneLineAndItsExitCode) {
       {{"--set", "train.epoch=3"},
        kExitUsage,
        "train.epoch: unknown key; did you mean train.epochs?"},
+      {{"--set", "train.epochs=ten"},
+       kExitUsage,
+       "dtrain: --set train.epochs=ten: train.epochs: found \"ten\"; allowed: an integer"},
+      {{"--trace-steps", "five", "--trace", "trace.json"},
+       kExitUsage,
+       "dtrain: --trace-steps five: output.trace_steps: allowed: FIRST:LAST"},
       {{"--set", "train.device=cuda"}, kExitUsage, "train.device: "},
       {{"--set", "train.compute_type=fp16"}, kExitUsage, "train.compute_type: \"fp16\" is for "},
       {{"--set", "train.global_batch_size=1", "--set", "train.batch_size_per_rank=0"},
@@ -185,6 +191,13 @@ TEST_F(Dtrain, RefusesStepsWithTooFewImagesForABatchNorm) {
               HasSubstr("train.drop_last: the last step of an epoch has a single image, of which"));
   EXPECT_THAT(refusal({"train.global_batch_size=4", apart}),
               HasSubstr("train.global_batch_size: a micro-batch has a single image on a rank, of"));
+}
+
+TEST_F(Dtrain, TakesNoMoreImagesInAStepThanThereAre) {
+  const CompletedProcess process = dtrain(2, {"--set", "train.batch_size_per_rank=10000000"});
+  EXPECT_EQ(process.exit_code, kExitOk) << process.error;
+  EXPECT_THAT(process.out, HasSubstr("2 ranks, 130 samples a step (all there are), 2 epochs\n"));
+  EXPECT_EQ(metrics().back()["steps"], 2);
 }
 
 TEST_F(Dtrain, ANewRunVoidsWhatAnEarlierOneWroteForTensorBoard) {

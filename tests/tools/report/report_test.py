@@ -91,7 +91,8 @@ class ReportTest(unittest.TestCase):
                 self.assertEqual(file.read(8), b"\x89PNG\r\n\x1a\n")
 
     def test_sections_that_were_not_asked_for_are_said_to_be_missing(self):
-        self.run_report("--only", "printing")
+        done = self.run_report("--only", "printing")
+        self.assertIn(" 1 step, about ", done.stderr)
         self.assertIn("Launchers: all of it", self.page().missing)
 
     def test_a_run_that_is_interrupted_leaves_a_page_and_no_process_and_is_gone_on_with(self):

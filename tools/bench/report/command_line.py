@@ -84,7 +84,8 @@ def measure(results, sections, setting):
     steps = plan(results, sections, setting)
     results.document.pop("ended", None)
     results.save()
-    log(f"{len(steps)} steps, about {format_minutes(sum(step.seconds for step in steps))}; what is done is kept in "
+    count = "1 step" if len(steps) == 1 else f"{len(steps)} steps"
+    log(f"{count}, about {format_minutes(sum(step.seconds for step in steps))}; what is done is kept in "
         f"{results.folder}: the same command goes on there")
     try:
         Runner(results, log, interruption, setting.shown).run(steps)

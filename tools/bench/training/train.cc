@@ -41,7 +41,7 @@ std::size_t lines_of(std::size_t steps, std::size_t group) {
 /// The configuration with as many steps as wanted, all of them in lines of the metrics file.
 TrainConfig config_to_measure(const TrainingOptions& options, std::size_t ranks,
                               const std::string& folder) {
-  std::vector<std::string> overrides = options.overrides;
+  std::vector<ConfigOverride> overrides(options.overrides.begin(), options.overrides.end());
   const TrainConfig wanted = load_train_config(options.config, overrides);
   const std::size_t group = steps_of_a_line(wanted);
   const std::size_t steps =
