@@ -54,7 +54,7 @@ Tensor empty_like(const Tensor& x) {
 /// Sums `values` (f64) over the ranks of `group`; nothing to do for null.
 void sum_over(Communicator* group, const Tensor& values, const std::string& label,
               const char* direction) {
-  if (group == nullptr || group->size() == 1) return;
+  if (group == nullptr) return;
   const Buffer buffer(values.data<double>(), static_cast<std::size_t>(values.size()), DType::kF64);
   throw_if_error(group->all_reduce(buffer).within(label + " " + direction));
 }
