@@ -2,8 +2,9 @@
 // FMA (x86-64-v3) and for the baseline; the loader takes the best that the CPU has. So binaries
 // built on one machine run on another, at full speed on both.
 //
-// Such a function is a plain loop over plain memory in a .cc file, and calls nothing that is neither
-// inlined nor of a vector library. Loops that must become vector instructions say so with `#pragma omp simd`.
+// Such a function is a plain loop over plain memory in a .cc file, and calls nothing that is
+// neither inlined nor of a vector library. Loops that must become vector instructions say so with
+// `#pragma omp simd`.
 #pragma once
 
 // The loader's choice runs before ThreadSanitizer is set up and would crash there; clang spells the

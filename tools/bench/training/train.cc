@@ -52,7 +52,7 @@ TrainConfig config_to_measure(const TrainingOptions& options, std::size_t ranks,
         std::string("output.tensorboard="), std::string("output.trace="),
         std::string("train.validate_every=0"), std::string("train.max_seconds=0"),
         "train.max_steps=" + std::to_string(steps), "train.epochs=" + std::to_string(steps)}) {
-    overrides.push_back(word);
+    overrides.emplace_back(word);
   }
   if (!options.own_data && wanted.data.set != DataSet::kSynthetic) {
     const DataShape shape = data_shape(wanted.data);
@@ -64,7 +64,7 @@ TrainConfig config_to_measure(const TrainingOptions& options, std::size_t ranks,
                                      {"width", shape.image.width},
                                      {"train_size", step_size * std::min<std::size_t>(steps, 16)},
                                      {"test_size", std::max(shape.classes, ranks)}}) {
-      overrides.push_back("data.synthetic." + std::string(key) + "=" + std::to_string(value));
+      overrides.emplace_back("data.synthetic." + std::string(key) + "=" + std::to_string(value));
     }
   }
   return load_train_config(options.config, overrides);
