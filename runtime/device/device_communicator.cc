@@ -171,9 +171,7 @@ class DeviceCommunicator final : public DeviceWorld {
     if (recording != 0) {
       in_order.lock();
       watch_->keep_memory(true);
-      if (std::exchange(recording_, recording) == recording) {
-        DLAUNCH_RETURN_IF_ERROR(stream.wait(*last_recorded_));
-      }
+      if (recording_ == recording) DLAUNCH_RETURN_IF_ERROR(stream.wait(*last_recorded_));
     } else {
       auto begun = stream.record();
       DLAUNCH_RETURN_IF_ERROR(begun.status());
@@ -187,6 +185,7 @@ class DeviceCommunicator final : public DeviceWorld {
     DLAUNCH_RETURN_IF_ERROR(ended.status());
     operation.ended = *std::move(ended);
     if (recording != 0) {
+      recording_ = recording;
       last_recorded_ = operation.ended;
     } else {
       watch_->add(lane, operation);

@@ -240,6 +240,29 @@ TEST(DeviceCommunicator, RepeatedRecordingHasTheTimeOfACallAndNamesWhoIsMissing)
   });
 }
 
+TEST(DeviceCommunicator, LetsGoOfALeaversMemoryWhenWhatWasRecordedIsForgotten) {
+  std::latch gone(1);
+  run_fake_ranks(3, over(DevicePathKind::kIpc), [&](FakeRank rank) {
+    Ones data(rank, 10);
+    rank.device->begin_capture();
+    EXPECT_TRUE(rank.communicator->all_reduce(data.buffer()).ok());
+    {
+      const auto recording = rank.device->end_capture();
+      EXPECT_TRUE(rank.communicator->repeat([&] { rank.device->replay(*recording); }).ok());
+      ASSERT_TRUE(rank.device->synchronise());
+    }
+    if (rank.communicator->rank() == 2) {
+      rank.communicator.reset();  // not before the others have closed its memory
+      EXPECT_EQ(rank.device->freed_while_open(), 0);
+      gone.count_down();
+      return;
+    }
+    rank.communicator->forget_recordings();
+    gone.wait();
+    EXPECT_EQ(data.values()[9], 3.0F);
+  });
+}
+
 TEST(DeviceCommunicator, SaysWhyCallsAreNotRecordedIfOneDeviceCannot) {
   ThreadWorld network(3);
   run_fake_ranks(

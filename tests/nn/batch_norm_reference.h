@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "nn/core/module.h"
 #include "nn/core/norm_kernels.h"
 
 namespace dlaunch::nn {
@@ -109,6 +110,16 @@ inline std::vector<float> normal_values(std::size_t count, std::mt19937_64& rand
 
 inline std::vector<double> in_double(std::span<const float> values) {
   return {values.begin(), values.end()};
+}
+
+/// Gives a layer's parameters values, and tells the reference.
+inline void give_values(const Module& layer, BatchNormReference& reference,
+                        std::mt19937_64& random) {
+  for (const NamedParameter& parameter : layer.parameters()) {
+    const std::vector<float> values = normal_values(reference.channels, random, 0.5);
+    parameter.tensor.set_values<float>(values);
+    (parameter.name == "weight" ? reference.gamma : reference.beta) = in_double(values);
+  }
 }
 
 }  // namespace dlaunch::nn

@@ -41,16 +41,7 @@ Array samples_of(const Array& batch, std::int64_t begin, std::int64_t end) {
   return part;
 }
 
-class GhostBatchNorm : public OpTest {
- protected:
-  void give_values(const BatchNorm& layer, BatchNormReference& reference) {
-    for (const NamedParameter& parameter : layer.parameters()) {
-      const std::vector<float> values = normal_values(reference.channels, random_, 0.5);
-      parameter.tensor.set_values<float>(values);
-      (parameter.name == "weight" ? reference.gamma : reference.beta) = in_double(values);
-    }
-  }
-};
+class GhostBatchNorm : public OpTest {};
 
 class GhostBatchNormCases : public GhostBatchNorm, public testing::WithParamInterface<GhostCase> {};
 
@@ -77,7 +68,7 @@ TEST_P(GhostBatchNormCases, NormaliseEachPartByItself) {
                    .celu_alpha = kReferenceAlpha,
                    .pool = given.pool});
   BatchNormReference norm{.channels = static_cast<std::size_t>(given.x[-1])};
-  give_values(layer, norm);
+  give_values(layer, norm, random_);
   const auto pooled = [&](const Array& x) {
     if (!given.pool.has_value()) return x;
     const std::int64_t stride = given.pool->stride == 0 ? given.pool->kernel : given.pool->stride;
@@ -114,7 +105,7 @@ TEST_F(GhostBatchNorm, AddsUpTheGradientsOfItsParametersOverTheParts) {
   constexpr std::int64_t kSamples = 11, kChannels = 5, kParts = 3;
   BatchNorm layer(*backend_, kChannels, {.parts = kParts, .activation = NormActivation::kRelu});
   BatchNormReference expected{.channels = kChannels};
-  give_values(layer, expected);
+  give_values(layer, expected, random_);
   const Shape shape{kSamples, 2, 3, kChannels};
   const Array x = random_array(shape), dy = random_array(shape), added = random_array(shape);
   Tensor input = reference::to_tensor(*backend_, x);

@@ -34,13 +34,6 @@ const std::vector<PooledCase> kCases{
 
 class PooledBatchNorm : public OpTest {
  protected:
-  void give_values(const BatchNorm& layer, BatchNormReference& reference) {
-    for (const NamedParameter& parameter : layer.parameters()) {
-      const std::vector<float> values = normal_values(reference.channels, random_, 0.5);
-      parameter.tensor.set_values<float>(values);
-      (parameter.name == "weight" ? reference.gamma : reference.beta) = in_double(values);
-    }
-  }
   static Tensor buffer(const BatchNorm& layer, const std::string& name) {
     for (const NamedBuffer& buffer : layer.buffers())
       if (buffer.name == name) return buffer.tensor;
@@ -57,7 +50,7 @@ TEST_P(PooledBatchNormShapes, EqualsPoolingAndNormalisationInDouble) {
   const Pool2dOptions& pool = GetParam().pool;
   BatchNorm layer(*backend_, shape[-1], {.pool = pool});
   BatchNormReference norm{.channels = static_cast<std::size_t>(shape[-1])};
-  give_values(layer, norm);
+  give_values(layer, norm, random_);
   const Array x = distinct_array(shape);
   const std::int64_t stride = pool.stride == 0 ? pool.kernel : pool.stride;
   const auto plain = [&](const std::vector<Array>& in) {

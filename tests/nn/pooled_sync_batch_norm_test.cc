@@ -70,11 +70,7 @@ TEST_P(PooledSyncBatchNorm, EqualsPoolingAndNormalisingTheWholeBatch) {
     SyncBatchNorm layer(*backend, image[3], counting, {.pool = pool}, "group1_norm");
     std::mt19937_64 random(dlaunch::testing::run_seed());
     BatchNormReference expected{.channels = static_cast<std::size_t>(image[3])};
-    for (const NamedParameter& parameter : layer.parameters()) {
-      const std::vector<float> values = normal_values(expected.channels, random, 0.5);
-      parameter.tensor.set_values<float>(values);
-      (parameter.name == "weight" ? expected.gamma : expected.beta) = in_double(values);
-    }
+    give_values(layer, expected, random);
     const Array x = reference::random_array(image.with(0, all), random);
     Array y = reference::max_pool2d(x, pool.kernel, pool.kernel, 0);
     const Array dy = reference::random_array(y.shape, random);
