@@ -43,6 +43,8 @@ void CoordinatorThread::run() {
   std::uint64_t revision = 0;
   std::optional<Time> farewell;
   while (true) {
+    // Asked first: what this node said before it leaves is then among what is seen.
+    const bool leaving = leaving_;
     const auto seen = store_->watch(node_keys::kAll, revision, Deadline::after(kTurn));
     const Time now = Clock::now();
     if (seen.ok()) {
@@ -53,7 +55,7 @@ void CoordinatorThread::run() {
     }
     if (now >= next_check_) check_beats(now);
     coordinator_.time_passed(now);
-    if (leaving_ && !farewell) {
+    if (leaving && !farewell) {
       farewell = now + kFarewell;
       coordinator_.give_up();
     }

@@ -142,12 +142,13 @@ void NodeCoordinator::time_passed(Time now) {
 
 void NodeCoordinator::give_up() {
   if (phase_ == Phase::kDone) return;
+  const std::string why = "it hosted the store, and has left the job";
+  if (phase_ == Phase::kRunning) stop(why, Time());  // the others' ranks
   if (const auto verdict = ended_by_a_node()) return announce(*verdict, Time());
   // Its end may have been noticed as a member's already.
   if (const auto host = members_.find(options_.host_id); host != members_.end()) {
     host_ = host->second;
   }
-  const std::string why = "it hosted the store, and has left the job";
   announce(
       {.number = round_,
        .action = VerdictRecord::Action::kFailed,

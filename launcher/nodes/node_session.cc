@@ -138,8 +138,11 @@ void NodeSession::show_notice() {
   if (!notice_.empty()) relay_.write_line("dlaunch: " + std::exchange(notice_, ""));
 }
 
+// After the last verdict nothing is needed from the store, which may be gone before ranks that end
+// slowly.
 void NodeSession::take(NodeError error) {
-  if (!error_) error_ = std::move(error);
+  if (over()) return;
+  error_ = std::move(error);
   if (end_) end_();
 }
 

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -66,8 +66,9 @@ TEST_F(CheckExec, SaysWhatIsWrong) {
 }
 
 TEST_F(CheckExec, MissesSharedLibraries) {
-  std::ifstream own("/proc/self/exe", std::ios::binary);
-  std::string text(std::istreambuf_iterator<char>(own), {});
+  std::ostringstream own;
+  own << std::ifstream("/proc/self/exe", std::ios::binary).rdbuf();
+  std::string text = own.str();
   const std::string needed = "libc.so.6";
   ASSERT_NE(text.find(needed), std::string::npos);
   for (std::size_t at = 0; (at = text.find(needed, at)) != std::string::npos;)

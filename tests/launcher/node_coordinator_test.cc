@@ -215,6 +215,7 @@ TEST_F(NodeCoordinatorTest, TellsTheOthersWhenTheNodeWithTheStoreHasToGo) {
   EXPECT_EQ(verdict().reason,
             "node 0 (host-1 (pid 7)) is lost: it hosted the store, and has left the job");
   EXPECT_EQ(verdict().exit_code, 122);
+  EXPECT_EQ(stop().number, round().number);
 }
 
 // The node has not heard of the new round when its user ends it.

@@ -9,6 +9,7 @@
 
 #include "launcher/hang/observed_text.h"
 #include "launcher/nodes/node_session.h"
+#include "runtime/base/exit_codes.h"
 #include "runtime/base/logging.h"
 #include "runtime/base/token.h"
 #include "tests/support/soon.h"
@@ -97,6 +98,32 @@ TEST_F(NodeSessionTest, DoesNotEndARoundForTheStopOfTheOneBefore) {
   bool ended = false;
   session_->when_round_stops([&] { ended = true; });
   EXPECT_FALSE(ended);
+}
+
+// The store goes with its node, which does not wait for ranks that end slowly elsewhere.
+TEST_F(NodeSessionTest, KeepsToTheLastVerdictWhenTheStoreGoes) {
+  begin_round();
+  bool ended = false;
+  session_->when_round_stops([&] { ended = true; });
+  set(node_keys::kStop, to_text(StopRecord{0, "the other node has left the job"}));
+  set(node_keys::kVerdict, to_text(VerdictRecord{.exit_code = 143}));
+  ASSERT_TRUE(comes_true([&] { return ended && session_->verdict(); }));
+  store_.reset();
+  server_.reset();
+  session_->end_round({.how = EndedRecord::How::kStopped});
+  EXPECT_FALSE(session_->next_round([] { return false; }));
+  EXPECT_FALSE(session_->error());
+  EXPECT_EQ(session_->verdict()->exit_code, 143);
+}
+
+TEST_F(NodeSessionTest, EndsItsRoundWithAnErrorWhenTheStoreGoesBeforeAVerdict) {
+  begin_round();
+  bool ended = false;
+  session_->when_round_stops([&] { ended = true; });
+  store_.reset();
+  server_.reset();
+  ASSERT_TRUE(comes_true([&] { return ended; }));
+  EXPECT_EQ(session_->error()->exit_code, kLauncherNodeLost);
 }
 
 TEST_F(NodeSessionTest, GivesUpANodeThatDoesNotAnswer) {

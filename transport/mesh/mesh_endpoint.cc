@@ -49,19 +49,16 @@ MeshEndpoint::MeshEndpoint(int rank, int world_size, WaitPolicy wait, SignatureP
 
 MeshEndpoint::~MeshEndpoint() {
   if (!failure_.failed()) {
-    const std::vector<std::byte> goodbye = encode_goodbye();
     for (Peer& each : peers_) {
       if (each.link != nullptr) each.link->flush();
       if (each.connection != nullptr) each.connection->flush();
     }
     drop_transfers(Status(StatusCode::kAborted, "the endpoint was closed"));
-    for (Peer& each : peers_) {
-      if (each.connection != nullptr && !each.left) each.connection->write_last(goodbye);
-    }
     if (lane_.has_value()) {
       lane_->announce_left();
       wake_members();
     }
+    write_last(encode_goodbye(), TcpConnection::Delivery::kSent);
   }
   for (Peer& each : peers_) {
     if (each.connection != nullptr) each.connection->close();
@@ -349,10 +346,7 @@ void MeshEndpoint::fail_as(const Status& why, const FailureNotice& notice) {
     lane_->announce_failure(notice);
     wake_members();
   }
-  const std::vector<std::byte> abort = encode_abort(notice);
-  for (Peer& each : peers_) {
-    if (each.connection != nullptr && !each.left) each.connection->write_last(abort);
-  }
+  write_last(encode_abort(notice), TcpConnection::Delivery::kArrived);
 }
 
 void MeshEndpoint::drop_transfers(const Status& why) {

@@ -107,6 +107,7 @@ class MeshEndpoint final : public Endpoint {
   void handle(TcpConnection& connection, TcpConnection::Event event);
   void connection_lost(TcpConnection& connection);
   void name_as_lost(const TcpConnection& connection);
+  void write_last(const std::vector<std::byte>& frame, TcpConnection::Delivery until);
 
   void peer_left(int rank);
   void fail_about(int rank, const Status& fault);

@@ -1,4 +1,8 @@
 // MeshEndpoint: its peers over TCP.
+#include <poll.h>
+
+#include <algorithm>
+
 #include "transport/mesh/mesh_endpoint.h"
 
 namespace dlaunch {
@@ -8,6 +12,9 @@ namespace {
 constexpr int kReadsPerTurn = 4;
 // How long a peer whose stream was cut off is a suspect only.
 constexpr std::chrono::milliseconds kSuspicion{250};
+// How long the systems of peers have to take in the last words: a round trip and one that is lost.
+constexpr std::chrono::milliseconds kParting{300};
+constexpr int kMillisecondsBetweenSteps = 1;
 
 }  // namespace
 
@@ -85,6 +92,23 @@ void MeshEndpoint::connection_lost(TcpConnection& lost) {
 
 void MeshEndpoint::name_as_lost(const TcpConnection& lost) {
   fail(Status::about_peer(StatusCode::kPeerLost, lost.peer(), lost.closed_because()));
+}
+
+// Stays until the words have gone, because they may be lost when this process ends, or its sockets
+// are closed. Those of a failure go while peers still send, so that a reset is certain: they have
+// to arrive. Peers that answer by failing, too, do so at once.
+void MeshEndpoint::write_last(const std::vector<std::byte>& frame, TcpConnection::Delivery until) {
+  for (Peer& each : peers_) {
+    if (each.connection != nullptr && !each.left) each.connection->write_last(frame);
+  }
+  const Deadline end = Deadline::after(kParting);
+  const auto parted = [&](const Peer& each) {
+    return each.connection == nullptr || each.left || each.connection->part(until);
+  };
+  // Of every connection in each step.
+  while (std::ranges::count_if(peers_, parted) < std::ssize(peers_) && !end.expired()) {
+    ::poll(nullptr, 0, kMillisecondsBetweenSteps);
+  }
 }
 
 }  // namespace dlaunch

@@ -1,7 +1,9 @@
 #include "transport/tcp/connection.h"
 
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/uio.h>
 
 #include <algorithm>
@@ -13,7 +15,7 @@
 namespace dlaunch {
 namespace {
 
-// A peer that keeps sending to a rank that leaves is not listened to for ever.
+// A peer that keeps sending to a rank that leaves is not listened to for ever in one go.
 constexpr std::size_t kMaxDrainedBytes = std::size_t{4} << 20;
 
 bool would_block(int error) {
@@ -131,23 +133,45 @@ void TcpConnection::fail_transfers(const Status& why) {
   first_ = 0;
 }
 
-void TcpConnection::write_last(std::span<const std::byte> frame) {
-  if (!is_open() || cut_off_ || write_failed_) return;
-  const ssize_t written =
-      ::send(socket_.get(), frame.data(), frame.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-  if (written != static_cast<ssize_t>(frame.size())) cut_off_ = true;
+void TcpConnection::write_last(std::vector<std::byte> frame) {
+  if (!cut_off_) last_ = std::move(frame);
+  if (is_open()) end_stream();
+}
+
+void TcpConnection::end_stream() {
+  while (!last_.empty() && !write_failed_) {
+    const ssize_t written =
+        ::send(socket_.get(), last_.data(), last_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (written < 0 && would_block(errno)) return;
+    if (written < 0) write_failed_ = true;
+    if (written > 0) last_.erase(last_.begin(), last_.begin() + written);
+  }
+  ::shutdown(socket_.get(), SHUT_WR);
+}
+
+// False at the end of what the peer sends.
+bool TcpConnection::drain() {
+  for (std::size_t drained = 0; drained < kMaxDrainedBytes;) {
+    const ssize_t got = ::recv(socket_.get(), staging_.data(), staging_.size(), MSG_DONTWAIT);
+    if (got <= 0) return got < 0 && would_block(errno);
+    drained += static_cast<std::size_t>(got);
+  }
+  return true;
+}
+
+bool TcpConnection::part(Delivery until) {
+  if (!is_open()) return true;
+  end_stream();
+  if (!drain()) return true;
+  const unsigned long what = until == Delivery::kSent ? SIOCOUTQNSD : SIOCOUTQ;
+  int bytes = 0;
+  return last_.empty() && (::ioctl(socket_.get(), what, &bytes) != 0 || bytes == 0);
 }
 
 void TcpConnection::close() {
   if (!is_open()) return;
   ::shutdown(socket_.get(), SHUT_WR);
-  // Closing a socket that holds unread bytes resets the connection, and the reset throws away what
-  // this side has written and the peer's system has not yet taken. So they are read first.
-  for (std::size_t drained = 0; drained < kMaxDrainedBytes;) {
-    const ssize_t got = ::recv(socket_.get(), staging_.data(), staging_.size(), MSG_DONTWAIT);
-    if (got <= 0) break;
-    drained += static_cast<std::size_t>(got);
-  }
+  drain();
   socket_.close();
 }
 

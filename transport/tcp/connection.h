@@ -30,6 +30,12 @@ class TcpConnection {
     kMalformed  // fault(): bytes or a message that must not be
   };
 
+  /// How far what was written last has come.
+  enum class Delivery {
+    kSent,    // if it is lost on its way it is sent again, unless the connection is reset
+    kArrived  // the peer's system has it
+  };
+
   /// `socket` is connected. `context` and `staging`, into which reads go that have no other place,
   /// are shared by the connections of an endpoint and outlive them.
   TcpConnection(Descriptor socket, int peer, EndpointContext& context,
@@ -59,10 +65,14 @@ class TcpConnection {
   /// Ends all its transfers with `why`.
   void fail_transfers(const Status& why);
 
-  /// Queues a last frame behind which nothing is sent, and writes what the socket takes. Impossible
-  /// in the middle of a frame, whose rest will not come: then nothing is sent.
-  void write_last(std::span<const std::byte> frame);
-  /// Ends the stream so that everything written still arrives, then closes. Never blocks.
+  /// Ends the stream behind `frame`, or at once in the middle of another, whose rest will not come.
+  /// No transfers are left. Writes what the socket takes; part() writes the rest.
+  void write_last(std::vector<std::byte> frame);
+  /// Goes on ending the stream, and drops what the peer still sends: a system that gets what nobody
+  /// reads any more resets the connection, and throws away what the peer's system has not yet
+  /// taken. True once everything has come as far as `until` says, or nobody is there to take it.
+  bool part(Delivery until);
+  /// Ends the stream and closes. Never blocks.
   void close();
   bool is_open() const { return socket_.is_open(); }
 
@@ -78,6 +88,8 @@ class TcpConnection {
   ssize_t read_into(std::span<std::byte> destination);
   bool write_some(Outgoing& outgoing);
   void pop_sent();
+  void end_stream();
+  bool drain();
 
   Descriptor socket_;
   int peer_;
@@ -89,7 +101,8 @@ class TcpConnection {
 
   std::vector<Outgoing> queue_;  // sends in order; those before first_ are done
   std::size_t first_ = 0;
-  bool cut_off_ = false;  // a frame was begun that will not be finished
+  std::vector<std::byte> last_;  // what is yet to be written before the stream ends
+  bool cut_off_ = false;         // a frame was begun that will not be finished
   bool write_failed_ = false;
 };
 

@@ -1,0 +1,138 @@
+// The end of a TcpConnection, against a bare socket as its peer.
+#include "transport/tcp/connection.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "runtime/base/deadline.h"
+#include "tests/transport/fabric.h"
+
+namespace dlaunch {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+using Delivery = TcpConnection::Delivery;
+
+// Two connected sockets that do not block.
+std::array<Descriptor, 2> connected_sockets() {
+  const Descriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  auto* const where = reinterpret_cast<sockaddr*>(&address);
+  Descriptor one(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(::bind(listener.get(), where, length), 0);
+  EXPECT_EQ(::listen(listener.get(), 1), 0);
+  EXPECT_EQ(::getsockname(listener.get(), where, &length), 0);
+  EXPECT_EQ(::connect(one.get(), where, length), 0);
+  Descriptor other(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  EXPECT_EQ(::fcntl(one.get(), F_SETFL, O_NONBLOCK), 0);
+  return {std::move(one), std::move(other)};
+}
+
+class PartingConnection : public ::testing::Test {
+ protected:
+  // As much as `socket` takes; how much it was.
+  std::size_t fill(const Descriptor& socket) {
+    const Bytes some(50'000, std::byte{7});
+    std::size_t total = 0;
+    for (ssize_t sent = 0; sent >= 0; total += static_cast<std::size_t>(std::max<ssize_t>(sent, 0)))
+      sent = ::send(socket.get(), some.data(), some.size(), MSG_NOSIGNAL);
+    EXPECT_EQ(errno, EAGAIN);
+    return total;
+  }
+
+  // What has come to the peer and is not yet read; false at the end, and `error_` why.
+  bool read(Bytes& to) {
+    Bytes some(100'000);
+    const ssize_t got = ::recv(sockets_[1].get(), some.data(), some.size(), 0);
+    if (got > 0) to.insert(to.end(), some.begin(), some.begin() + got);
+    error_ = got < 0 ? errno : 0;
+    return got > 0 || error_ == EAGAIN;
+  }
+
+  EndpointContext context_{.rank = 0, .world_size = 2, .describe = describe_for_tests};
+  std::array<std::byte, 8192> staging_;
+  std::array<Descriptor, 2> sockets_ = connected_sockets();
+  int own_ = sockets_[0].get();
+  TcpConnection connection_{std::move(sockets_[0]), 1, context_, staging_};
+  int error_ = 0;
+  const Bytes last_ = encode_abort({.reporter = 0, .text = "the data set is empty"});
+};
+
+TEST_F(PartingConnection, WritesTheLastWordsOnceThereIsRoomForThem) {
+  const Descriptor same(::fcntl(own_, F_DUPFD_CLOEXEC, 0));
+  const std::size_t before = fill(same);
+  connection_.write_last(last_);
+  EXPECT_FALSE(connection_.part(Delivery::kSent));
+  Bytes heard;
+  const Deadline deadline = Deadline::after(kTestTimeout);
+  while (read(heard) && !deadline.expired()) connection_.part(Delivery::kSent);
+  EXPECT_EQ(error_, 0);
+  EXPECT_TRUE(connection_.part(Delivery::kArrived));
+  ASSERT_EQ(heard.size(), before + last_.size());
+  EXPECT_EQ(Bytes(heard.end() - std::ssize(last_), heard.end()), last_);
+}
+
+TEST_F(PartingConnection, LosesNothingThoughThePeerGoesOnSending) {
+  // More is on its way to the peer than its window takes, behind it the last words; and the peer
+  // sends, so that a close would reset the connection.
+  Bytes data(3'000'000);
+  Transfer transfer = make_transfer(1, {.sequence = 1}, data);
+  connection_.send(transfer);
+  Bytes heard;
+  const Deadline deadline = Deadline::after(kTestTimeout);
+  while (!connection_.flush() && !deadline.expired()) read(heard);
+  ASSERT_TRUE(transfer.done());
+  connection_.write_last(last_);
+  while (!connection_.part(Delivery::kArrived) && !deadline.expired()) {
+    fill(sockets_[1]);
+    read(heard);
+  }
+  fill(sockets_[1]);
+  connection_.close();
+  while (read(heard) && !deadline.expired()) {
+  }
+  ASSERT_EQ(heard.size(), kFrameHeaderBytes + data.size() + last_.size());
+  EXPECT_EQ(Bytes(heard.end() - std::ssize(last_), heard.end()), last_);
+}
+
+TEST_F(PartingConnection, IsDoneWithAPeerThatIsGone) {
+  const Descriptor same(::fcntl(own_, F_DUPFD_CLOEXEC, 0));
+  fill(same);
+  sockets_[1].close();
+  connection_.write_last(last_);
+  const Deadline deadline = Deadline::after(kTestTimeout);
+  while (!connection_.part(Delivery::kArrived) && !deadline.expired()) {
+  }
+  EXPECT_FALSE(deadline.expired());
+}
+
+TEST_F(PartingConnection, SaysNothingInTheMiddleOfAMessage) {
+  Bytes data(50'000'000, std::byte{1});
+  Transfer transfer = make_transfer(1, {.sequence = 1}, data);
+  connection_.send(transfer);
+  ASSERT_FALSE(transfer.done());
+  connection_.fail_transfers(Status(StatusCode::kAborted, "enough"));
+  connection_.write_last(last_);
+  Bytes heard;
+  const Deadline deadline = Deadline::after(kTestTimeout);
+  while (read(heard) && !deadline.expired()) {
+  }
+  EXPECT_EQ(error_, 0);
+  EXPECT_LT(heard.size(), data.size());
+  EXPECT_EQ(heard.back(), std::byte{1});
+  EXPECT_TRUE(connection_.part(Delivery::kArrived));
+}
+
+}  // namespace
+}  // namespace dlaunch
