@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -13,6 +14,9 @@
 
 namespace dlaunch {
 namespace {
+
+// That are handed over together, to be shared among threads.
+constexpr std::size_t kImagesTogether = 512;
 
 std::unique_ptr<nn::Dataset> open_folder(const DataConfig& config, nn::Split split) {
   const std::string directory =
@@ -61,11 +65,16 @@ void add_training_images(const nn::Dataset& dataset, const nn::ImageTransform& t
                          std::size_t count, nn::PatchCovariance& covariance) {
   const nn::ImageShape& shape = transform.shape();
   std::vector<std::uint8_t> bytes(shape.size());
-  std::vector<float> image(shape.size());
-  for (std::size_t i = 0; i < std::min(count, dataset.size()); ++i) {
-    dataset.copy_image(i, bytes);
-    transform.normalise(bytes, image);
-    covariance.add(image, static_cast<std::int64_t>(shape.height),
+  std::vector<float> images(kImagesTogether * shape.size());
+  count = std::min(count, dataset.size());
+  for (std::size_t first = 0; first < count; first += kImagesTogether) {
+    const std::size_t together = std::min(kImagesTogether, count - first);
+    const std::span<float> values = std::span(images).first(together * shape.size());
+    for (std::size_t i = 0; i < together; ++i) {
+      dataset.copy_image(first + i, bytes);
+      transform.normalise(bytes, values.subspan(i * shape.size(), shape.size()));
+    }
+    covariance.add(values, static_cast<std::int64_t>(shape.height),
                    static_cast<std::int64_t>(shape.width));
   }
 }

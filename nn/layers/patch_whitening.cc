@@ -6,14 +6,30 @@
 
 #include <Eigen/Dense>
 
+#include "nn/cpu/parallel.h"
 #include "nn/layers/init.h"
 
 namespace dlaunch::nn {
 
+namespace {
+
+// Images whose sums are one task, however many threads there are: so the result is the same.
+constexpr std::int64_t kImagesPerTask = 8;
+
+}  // namespace
+
 struct PatchCovariance::Sum {
+  explicit Sum(std::int64_t size)
+      : products(Eigen::MatrixXd::Zero(size, size)), sums(Eigen::VectorXd::Zero(size)) {}
+
+  // `patches` has one in each column.
+  void add(const Eigen::MatrixXf& patches) {
+    products += (patches * patches.transpose()).cast<double>();
+    sums += patches.rowwise().sum().cast<double>();
+  }
+
   Eigen::MatrixXd products;
   Eigen::VectorXd sums;
-  Eigen::MatrixXf patches;  // of one image
 };
 
 PatchWhitening::PatchWhitening(Backend& backend, std::int64_t in, Generator& generator,
@@ -49,29 +65,38 @@ std::int64_t PatchWhitening::multiply_adds(const Shape& input) const {
 }
 
 PatchCovariance::PatchCovariance(std::int64_t kernel, std::int64_t channels)
-    : kernel_(kernel), channels_(channels), sum_(std::make_unique<Sum>()) {
-  const std::int64_t size = kernel * kernel * channels;
-  sum_->products = Eigen::MatrixXd::Zero(size, size);
-  sum_->sums = Eigen::VectorXd::Zero(size);
-}
+    : kernel_(kernel),
+      channels_(channels),
+      sum_(std::make_unique<Sum>(kernel * kernel * channels)) {}
 
 PatchCovariance::~PatchCovariance() = default;
 
-void PatchCovariance::add(std::span<const float> image, std::int64_t height, std::int64_t width) {
+void PatchCovariance::add(std::span<const float> images, std::int64_t height, std::int64_t width) {
   const std::int64_t rows = height - kernel_ + 1, columns = width - kernel_ + 1;
   if (rows < 1 || columns < 1) return;
   const std::int64_t row = kernel_ * channels_;
-  sum_->patches.resize(kernel_ * row, rows * columns);
-  for (std::int64_t y = 0; y < rows; ++y)
-    for (std::int64_t x = 0; x < columns; ++x)
-      for (std::int64_t k = 0; k < kernel_; ++k) {
-        const float* from = &image[static_cast<std::size_t>(((y + k) * width + x) * channels_)];
-        sum_->patches.col(y * columns + x).segment(k * row, row) =
-            Eigen::Map<const Eigen::VectorXf>(from, row);
-      }
-  sum_->products += (sum_->patches * sum_->patches.transpose()).cast<double>();
-  sum_->sums += sum_->patches.rowwise().sum().cast<double>();
-  patches_ += rows * columns;
+  const std::int64_t values = height * width * channels_;
+  const std::int64_t count = std::ssize(images) / values;
+  const auto add_image = [&](Sum& sum, Eigen::MatrixXf& patches, const float* image) {
+    for (std::int64_t y = 0; y < rows; ++y)
+      for (std::int64_t x = 0; x < columns; ++x)
+        for (std::int64_t k = 0; k < kernel_; ++k)
+          patches.col(y * columns + x).segment(k * row, row) =
+              Eigen::Map<const Eigen::VectorXf>(image + ((y + k) * width + x) * channels_, row);
+    sum.add(patches);
+  };
+  std::vector<Sum> sums(static_cast<std::size_t>((count + kImagesPerTask - 1) / kImagesPerTask),
+                        Sum(kernel_ * row));
+  cpu::parallel_ranges(std::ssize(sums), 1, [&](std::int64_t begin, std::int64_t end) {
+    Eigen::MatrixXf patches(kernel_ * row, rows * columns);
+    for (std::int64_t i = begin * kImagesPerTask; i < std::min(count, end * kImagesPerTask); ++i)
+      add_image(sums[static_cast<std::size_t>(i / kImagesPerTask)], patches, &images[i * values]);
+  });
+  for (const Sum& each : sums) {
+    sum_->products += each.products;
+    sum_->sums += each.sums;
+  }
+  patches_ += count * rows * columns;
 }
 
 std::vector<float> PatchCovariance::filters(double eps, bool centred) const {

@@ -61,8 +61,9 @@ class PatchCovariance {
   PatchCovariance(const PatchCovariance&) = delete;
   PatchCovariance& operator=(const PatchCovariance&) = delete;
 
-  /// Takes in all patches of an image [height, width, channels].
-  void add(std::span<const float> image, std::int64_t height, std::int64_t width);
+  /// Takes in all patches of images [count, height, width, channels]. Many at once are shared among
+  /// the threads of OpenMP; the result does not depend on their number.
+  void add(std::span<const float> images, std::int64_t height, std::int64_t width);
   /// [kernel * kernel * channels][kernel, kernel, channels]: the eigenvectors of the covariance
   /// (the sum over the patches over their number - 1; about zero or, if `centred`, about their
   /// mean), each over sqrt(its eigenvalue + eps), from the largest eigenvalue down. Their signs are

@@ -12,6 +12,13 @@
 
 namespace dlaunch::testing {
 
+/// They need memory, address space and open files of their own.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
 /// ThreadSanitizer turns vfork into fork, after which dlaunch goes on before its child has run the
 /// program, and does not hear whether it could.
 #ifdef __SANITIZE_THREAD__

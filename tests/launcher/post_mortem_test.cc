@@ -19,12 +19,6 @@ using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::Not;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
-
 // dlaunch's own lines of a job in which rank 1 does `actions` while the other one waits.
 std::string story_of(Strings actions, int exit_code) {
   actions.insert(actions.begin(), "only=1");

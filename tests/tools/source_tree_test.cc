@@ -1,5 +1,5 @@
-// The rules of docs/architecture.md that a compiler does not check: no include goes upward, and no
-// source file is longer than a reader will bear.
+// The rules of docs/architecture.md that a compiler does not check: no include goes upward, no
+// source file is longer than a reader will bear, and the documents' links lead somewhere.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -24,6 +24,13 @@ struct SourceFile {
 const char* const kFolders[] = {"runtime", "transport", "nn",  "launcher", "trainers",
                                 "tools",   "tests",     ".ci", "configs"};
 
+SourceFile read_source(const fs::path& path) {
+  SourceFile source{.path = fs::relative(path, SOURCE_ROOT).string(), .lines = {}};
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) source.lines.push_back(line);
+  return source;
+}
+
 std::vector<SourceFile> read_sources() {
   std::vector<SourceFile> sources;
   const fs::path root(SOURCE_ROOT);
@@ -31,13 +38,18 @@ std::vector<SourceFile> read_sources() {
     if (!fs::exists(root / folder)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
       if (!entry.is_regular_file() || entry.path().extension() == ".pyc") continue;
-      SourceFile source{.path = fs::relative(entry.path(), root).string(), .lines = {}};
-      std::ifstream file(entry.path());
-      for (std::string line; std::getline(file, line);) source.lines.push_back(line);
-      sources.push_back(std::move(source));
+      sources.push_back(read_source(entry.path()));
     }
   }
   return sources;
+}
+
+std::vector<SourceFile> read_documents() {
+  std::vector<SourceFile> documents{read_source(fs::path(SOURCE_ROOT) / "README.md")};
+  for (const auto& entry : fs::recursive_directory_iterator(fs::path(SOURCE_ROOT) / "docs")) {
+    if (entry.path().extension() == ".md") documents.push_back(read_source(entry.path()));
+  }
+  return documents;
 }
 
 bool lies_in(const std::string& path, const std::string& folder) {
@@ -123,6 +135,28 @@ TEST(SourceTree, HasNoFileOfMoreThanSixHundredLines) {
   for (const auto& source : read_sources()) {
     EXPECT_LE(source.lines.size(), 600U) << source.path;
   }
+}
+
+TEST(Documents, BeginWithATitleAndLinkToWhatExists) {
+  const std::regex link(R"rx(\]\(([^)#]+)(#[^)]*)?\))rx");
+  int links = 0;
+  for (const auto& document : read_documents()) {
+    ASSERT_FALSE(document.lines.empty()) << document.path;
+    EXPECT_TRUE(document.lines[0].starts_with("# ")) << document.path;
+    const fs::path folder = (fs::path(SOURCE_ROOT) / document.path).parent_path();
+    bool in_code = false;
+    for (const std::string& line : document.lines) {
+      if (line.starts_with("```")) in_code = !in_code;
+      if (in_code) continue;
+      for (std::sregex_iterator at(line.begin(), line.end(), link), end; at != end; ++at) {
+        const std::string target = (*at)[1];
+        if (target.starts_with("http")) continue;
+        ++links;
+        EXPECT_TRUE(fs::exists(folder / target)) << document.path << " links to " << target;
+      }
+    }
+  }
+  EXPECT_GT(links, 50) << "the check does not find the links";
 }
 
 }  // namespace
