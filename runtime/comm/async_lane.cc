@@ -30,6 +30,7 @@ AsyncLane::~AsyncLane() {
     operation->outcome->set(closed.within(operation->name()));
   };
   std::ranges::for_each(in_flight_, close);
+  for (const auto& queue : queues_) std::ranges::for_each(queue, close);
   std::ranges::for_each(messages_, close);
   std::ranges::for_each(submitted_, close);
 }
@@ -200,7 +201,12 @@ void AsyncLane::take_submitted() {
   for (std::unique_ptr<Operation>& operation : arrived) {
     lane_.start(*operation);
     if (operation->is_collective()) {
-      in_flight_.push_back(std::move(operation));
+      const auto channel = static_cast<std::size_t>(operation->shared_assignment.channel);
+      if (operation->shared) {
+        queues_[channel].push_back(std::move(operation));
+      } else {
+        in_flight_.push_back(std::move(operation));
+      }
     } else if (lane_.drive(*operation, operation->outcome->waiter())) {
       finish(std::move(operation));
     } else {
@@ -227,18 +233,52 @@ void AsyncLane::finish(std::unique_ptr<Operation> operation) {
   }
 }
 
+// True, and it is gone, if it has ended.
+bool AsyncLane::drive(std::unique_ptr<Operation>& collective, pid_t waiter) {
+  if (!lane_.drive(*collective, waiter)) return false;
+  finish(std::move(collective));
+  return true;
+}
+
 void AsyncLane::drive_all() {
   finish_ended();
   if (!messages_.empty() && next_look_.expired()) look_after_messages();
-  for (std::unique_ptr<Operation>& operation : in_flight_) {
-    if (lane_.drive(*operation, operation->outcome->waiter())) finish(std::move(operation));
-  }
+  for (auto& operation : in_flight_) (void)drive(operation, operation->outcome->waiter());
   std::erase_if(in_flight_, [](const auto& operation) { return operation == nullptr; });
-  if (!in_flight_.empty()) {
-    lane_.show(in_flight_.front().get());
-  } else if (!messages_.empty()) {
-    lane_.show(messages_.front().get());
+  for (auto& queue : queues_) {
+    while (!queue.empty() && drive(queue.front(), waiter_of(queue))) queue.pop_front();
   }
+  if (const Operation* const shown = oldest(); shown != nullptr) lane_.show(shown);
+}
+
+// Who waits for the last waits for the first, too.
+pid_t AsyncLane::waiter_of(const Queue& queue) {
+  const pid_t waiter = queue.front()->outcome->waiter();
+  return waiter != kNoThread ? waiter : queue.back()->outcome->waiter();
+}
+
+// Calls function(operation) for every collective that drive_all() drives.
+template <typename Function>
+void AsyncLane::for_driven(const Function& function) const {
+  for (const auto& operation : in_flight_) function(*operation);
+  for (const auto& queue : queues_) {
+    if (!queue.empty()) function(*queue.front());
+  }
+}
+
+// What is shown: the first collective, or else a message.
+const Operation* AsyncLane::oldest() const {
+  const Operation* first = nullptr;
+  for_driven([&](const Operation& each) {
+    if (first == nullptr || each.sequence < first->sequence) first = &each;
+  });
+  if (first == nullptr && !messages_.empty()) first = messages_.front().get();
+  return first;
+}
+
+bool AsyncLane::idle() const {
+  return in_flight_.empty() && messages_.empty() &&
+         std::ranges::all_of(queues_, [](const auto& queue) { return queue.empty(); });
 }
 
 void AsyncLane::finish_ended() {
@@ -262,14 +302,13 @@ void AsyncLane::look_after_messages() {
 }
 
 bool AsyncLane::ready() const {
-  return std::ranges::any_of(in_flight_, [](const auto& operation) {
-    return operation->also() != nullptr && operation->also()->ready();
-  });
+  return std::ranges::any_of(
+      queues_, [](const auto& queue) { return !queue.empty() && queue.front()->also()->ready(); });
 }
 
 Deadline AsyncLane::next_check() const {
   Deadline next = messages_.empty() ? Deadline::after(std::chrono::hours(1)) : next_look_;
-  for (const auto& operation : in_flight_) next = earliest(next, Lane::next_check(*operation));
+  for_driven([&](const Operation& each) { next = earliest(next, Lane::next_check(each)); });
   return next;
 }
 

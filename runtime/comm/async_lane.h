@@ -9,9 +9,11 @@
 // `start_recv`.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <functional>
 #include <list>
 #include <memory>
@@ -25,6 +27,7 @@
 #include "runtime/comm/lane.h"
 #include "runtime/comm/work.h"
 #include "transport/failure_state.h"
+#include "transport/shm/shared_group.h"
 
 namespace dlaunch {
 
@@ -68,6 +71,7 @@ class AsyncLane final : private Readiness {
     Status status;
   };
   using Seat = std::unique_lock<std::mutex>;
+  using Queue = std::deque<std::unique_ptr<Operation>>;
 
   Status earlier_failure() const {
     return failure_.status().within("the communicator failed earlier");
@@ -80,7 +84,12 @@ class AsyncLane final : private Readiness {
   void leave(Seat seat);
   void keep(std::unique_ptr<Operation> message);
   void finish(std::unique_ptr<Operation> operation);
-  bool idle() const { return in_flight_.empty() && messages_.empty(); }
+  bool drive(std::unique_ptr<Operation>& collective, pid_t waiter);
+  static pid_t waiter_of(const Queue& queue);
+  template <typename Function>
+  void for_driven(const Function& function) const;
+  const Operation* oldest() const;
+  bool idle() const;
   bool wait_for_work();
   void make_progress();
   void take_submitted();
@@ -97,7 +106,10 @@ class AsyncLane final : private Readiness {
 
   std::mutex seat_;                 // locked before mutex_; guards the endpoint and what follows
   std::unique_ptr<Operation> own_;  // of the caller that has the seat
-  std::vector<std::unique_ptr<Operation>> in_flight_;  // collectives
+  std::vector<std::unique_ptr<Operation>> in_flight_;  // collectives by messages
+  // Collectives in shared memory, by channel: only the first of each can move, however many there
+  // are.
+  std::array<Queue, SharedGroup::kChannels> queues_;
   // There may be very many of them: looked at only when one has ended, or has waited for long.
   std::list<std::unique_ptr<Operation>> messages_;
   std::vector<Transfer*> ended_;  // of messages_

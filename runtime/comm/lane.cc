@@ -19,6 +19,9 @@ constexpr std::chrono::nanoseconds kStandstill = std::chrono::milliseconds(300);
 constexpr std::chrono::nanoseconds kLookAgain = std::chrono::milliseconds(20);
 constexpr std::chrono::nanoseconds kLookAgainAtMost = std::chrono::milliseconds(500);
 
+// Operations, between two looks at which of those kept are used.
+constexpr int kRecycledTogether = 256;
+
 std::chrono::nanoseconds standstill(std::chrono::nanoseconds timeout) {
   return std::min(kStandstill, timeout / 4);
 }
@@ -71,7 +74,17 @@ std::unique_ptr<Operation> Lane::new_operation() {
   if (spare_.empty()) return reusable_operation();
   std::unique_ptr<Operation> operation = std::move(spare_.back());
   spare_.pop_back();
+  fewest_spare_ = std::min(fewest_spare_, spare_.size());
   return operation;
+}
+
+// Frees the operations that all those recycled lately were done without, and the memory in which
+// they worked: as many are kept as a program goes on having in flight.
+void Lane::give_back_unused() {
+  if (++recycled_ < kRecycledTogether) return;
+  recycled_ = 0;
+  spare_.erase(spare_.begin(), spare_.begin() + static_cast<std::ptrdiff_t>(fewest_spare_));
+  fewest_spare_ = spare_.size();
 }
 
 void Lane::recycle(std::unique_ptr<Operation> operation) {
@@ -81,6 +94,7 @@ void Lane::recycle(std::unique_ptr<Operation> operation) {
   operation->outcome.reset();
   operation->copy.clear();
   spare_.push_back(std::move(operation));
+  give_back_unused();
 }
 
 Result<std::unique_ptr<Operation>> Lane::prepare(const CollectiveCall& asked,

@@ -67,6 +67,7 @@ class Lane {
 
  private:
   std::unique_ptr<Operation> new_operation();
+  void give_back_unused();
   std::unique_ptr<Operation> plan(const CollectiveCall& call, std::chrono::nanoseconds timeout);
   void take_working_copy(Operation& operation, const CollectiveCall& call);
   void watch(Operation& operation, pid_t waiter);
@@ -88,6 +89,8 @@ class Lane {
   SharedCalls shared_calls_;
   SharedSequence shared_sequence_;
   std::vector<std::unique_ptr<Operation>> spare_;
+  std::size_t fewest_spare_ = 0;  // at a time, since they were last looked through
+  int recycled_ = 0;              // since then
   ActivityReporter reporter_;
   const Operation* shown_ = nullptr;
   Status mismatch_;                     // once it is clear which calls differed

@@ -1,5 +1,10 @@
 // Asynchronous operations, with threads as ranks.
+#include <malloc.h>
+
+#include <array>
+#include <atomic>
 #include <chrono>
+#include <span>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -58,6 +63,61 @@ TEST(AsyncWork, IsAbortedWhenItsCommunicatorIsDestroyed) {
   EXPECT_EQ(reduce.wait(5s).code(), StatusCode::kAborted);
   // For the other rank that was an orderly leave.
   EXPECT_EQ(second->barrier().code(), StatusCode::kPeerLeft);
+}
+
+TEST(AsyncWork, ManyThousandsCanBeInFlight) {
+  constexpr int kCalls = 3000;
+  run_threads_as_ranks(3, [](Communicator& comm) {
+    const auto rank = static_cast<float>(comm.rank());
+    std::vector<std::vector<float>> data;
+    std::vector<Work> works;
+    for (int i = 0; i < kCalls; ++i) {
+      // Now and then one that goes through other memory than the short ones.
+      const std::size_t count = i % 100 == 99 ? 30'001 : static_cast<std::size_t>(i % 5);
+      data.emplace_back(count, rank + static_cast<float>(i));
+    }
+    for (std::vector<float>& each : data) works.push_back(comm.start_all_reduce(each));
+    for (int i = kCalls; i-- > 0;) {  // who waits for the last waits for all
+      const auto index = static_cast<std::size_t>(i);
+      ASSERT_TRUE(works[index].wait().ok()) << works[index].wait().to_string();
+      const float sum = 0 + 1 + 2 + 3 * static_cast<float>(i);
+      EXPECT_EQ(data[index], std::vector<float>(data[index].size(), sum)) << i;
+    }
+  });
+}
+
+TEST(AsyncWork, GivesBackTheMemoryOfManyThatWereInFlightOnce) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers allocate memory themselves";
+#endif
+  constexpr std::size_t kCalls = 16, kElements = 500'000;
+  constexpr std::size_t kPacked = 2 * kCalls * kElements * sizeof(float);  // of both ranks
+  const auto in_use = [] {
+    const auto heap = ::mallinfo2();
+    return heap.uordblks + heap.hblkhd;
+  };
+  std::atomic<std::size_t> before{0};
+  std::atomic<std::size_t> after{0};
+  run_threads_as_ranks(2, [&](Communicator& comm) {
+    std::vector<std::vector<float>> data(kCalls, std::vector<float>(kElements));
+    std::vector<Work> works;
+    for (std::vector<float>& each : data) {
+      // Two pieces, which are packed.
+      std::array<Buffer, 2> halves{Buffer(each.data(), kElements / 2, DType::kF32),
+                                   Buffer(each.data() + kElements / 2, kElements / 2, DType::kF32)};
+      works.push_back(comm.start_all_reduce(std::span<const Buffer>(halves)));
+    }
+    for (Work& work : works) ASSERT_TRUE(work.wait().ok());
+    ASSERT_TRUE(comm.barrier().ok());
+    if (comm.rank() == 0) before = in_use();
+    ASSERT_TRUE(comm.barrier().ok());
+    for (int i = 0; i < 1000; ++i)
+      ASSERT_TRUE(comm.start_all_reduce(std::span(data[0]).first(3)).wait().ok());
+    ASSERT_TRUE(comm.barrier().ok());
+    if (comm.rank() == 0) after = in_use();
+    ASSERT_TRUE(comm.barrier().ok());
+  });
+  EXPECT_LT(after + kPacked / 2, before);
 }
 
 }  // namespace
