@@ -2,6 +2,9 @@
 #include "transport/shm/bootstrap.h"
 
 #include <sys/resource.h>
+#include <unistd.h>
+
+#include <fstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -72,19 +75,20 @@ TEST_F(Bootstrap, LetsInNobodyWhoDoesNotBelong) {
   EXPECT_OK(join(identity(7)).status());
 }
 
-// Lets files grow to this many bytes while it lives.
-class FileLimit {
+// Sets a limit of this process while it lives.
+class ResourceLimit {
  public:
-  explicit FileLimit(std::size_t bytes) {
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit{.rlim_cur = bytes, .rlim_max = before_.rlim_max};
-    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+  ResourceLimit(int resource, std::size_t most) : resource_(resource) {
+    ::getrlimit(resource_, &before_);
+    const rlimit limit{.rlim_cur = most, .rlim_max = before_.rlim_max};
+    EXPECT_EQ(::setrlimit(resource_, &limit), 0);
   }
-  ~FileLimit() { ::setrlimit(RLIMIT_FSIZE, &before_); }
-  FileLimit(const FileLimit&) = delete;
-  FileLimit& operator=(const FileLimit&) = delete;
+  ~ResourceLimit() { ::setrlimit(resource_, &before_); }
+  ResourceLimit(const ResourceLimit&) = delete;
+  ResourceLimit& operator=(const ResourceLimit&) = delete;
 
  private:
+  int resource_;
   rlimit before_{};
 };
 
@@ -97,7 +101,7 @@ TEST_F(Bootstrap, KeepsToTheLimitOfFileSizes) {
   };
   const SegmentLayout bare = SegmentLayout::of(3, 2, 0);
   {
-    const FileLimit limit(bare.total_bytes + 3 * kHugePage + 4096);
+    const ResourceLimit limit(RLIMIT_FSIZE, bare.total_bytes + 3 * kHugePage + 4096);
     auto leader = start();
     ASSERT_OK(leader.status());
     const HostGroup group = std::move(**leader).finish();
@@ -105,15 +109,42 @@ TEST_F(Bootstrap, KeepsToTheLimitOfFileSizes) {
     group.at<std::uint64_t>(group.layout.total_bytes - 8) = 77;  // all of it can be used
   }
   {
-    const FileLimit limit(bare.total_bytes);
+    const ResourceLimit limit(RLIMIT_FSIZE, bare.total_bytes);
     auto leader = start();
     ASSERT_OK(leader.status());
     EXPECT_EQ(std::move(**leader).finish().layout.heap_bytes, 0U);
   }
-  const FileLimit limit(bare.total_bytes - 1);
+  const ResourceLimit limit(RLIMIT_FSIZE, bare.total_bytes - 1);
   const Status refused = start().status();
   EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
   EXPECT_THAT(refused.to_string(), HasSubstr("ulimit -f"));
+}
+
+TEST_F(Bootstrap, KeepsToTheLimitOfTheAddressSpace) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers need all of the address space";
+#endif
+  std::size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const std::size_t used = pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  GroupIdentity few_lanes = identity(1);
+  few_lanes.lanes = 2;
+  const std::size_t bare = SegmentLayout::of(3, 2, 0).total_bytes;
+  const auto start = [&] {
+    return GroupLeader::start(LocalSocket::listen().value_or_throw(), few_lanes, probe_);
+  };
+  {
+    const ResourceLimit limit(RLIMIT_AS, used + bare + (std::size_t{600} << 20));
+    auto leader = start();
+    ASSERT_OK(leader.status());
+    const SegmentLayout layout = std::move(**leader).finish().layout;
+    EXPECT_GT(layout.heap_bytes, std::size_t{20} << 20);
+    EXPECT_LE(layout.heap_bytes, std::size_t{50} << 20);
+  }
+  const ResourceLimit limit(RLIMIT_AS, used + bare / 2);
+  const Status refused = start().status();
+  EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(refused.to_string(), HasSubstr("ulimit -v"));
 }
 
 TEST_F(Bootstrap, IsNotHeldUpByStrangers) {

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <fstream>
 #include <limits>
 #include <span>
 #include <string>
@@ -24,6 +25,9 @@ namespace {
 constexpr std::chrono::seconds kPatience{30};
 // Guests at a time: strangers cannot use up the descriptors.
 constexpr std::size_t kMaxGuests = 1024;
+// Of a limited address space heaps take one in so many: the program needs it too, and every part of
+// the world has a segment of its own.
+constexpr std::size_t kPartOfAddresses = 4;
 
 // A memfd that cannot shrink: a mapping of less would end in SIGBUS.
 Result<Descriptor> make_file(std::size_t bytes) {
@@ -38,22 +42,43 @@ Result<Descriptor> make_file(std::size_t bytes) {
   return file;
 }
 
-// A file that grows beyond this ends the process (SIGXFSZ).
-std::size_t largest_file() {
+std::size_t limit_of(int resource) {
   rlimit limit{};
-  const bool limited = ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  const bool limited = ::getrlimit(resource, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
   return limited ? limit.rlim_cur : std::numeric_limits<std::size_t>::max();
 }
 
-Result<SegmentLayout> layout_within(std::size_t most, int members, int lanes) {
+// What this process may still map.
+std::size_t address_space_left() {
+  std::size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const std::size_t limit = limit_of(RLIMIT_AS);
+  return limit - std::min(limit, pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)));
+}
+
+Status too_large(std::size_t bytes, const std::string& most) {
+  return Status(StatusCode::kUnavailable,
+                "the segment takes " + std::to_string(bytes) + " bytes, but " + most);
+}
+
+// As large as its heaps can be where files and address space are limited.
+Result<SegmentLayout> possible_layout(int members, int lanes) {
   const SegmentLayout bare = SegmentLayout::of(members, lanes, 0);
-  if (bare.total_bytes > most) {
-    return Status(StatusCode::kUnavailable,
-                  "the segment takes " + std::to_string(bare.total_bytes) +
-                      " bytes, but a file may have " + std::to_string(most) + " only (ulimit -f)");
+  const std::size_t file = limit_of(RLIMIT_FSIZE);  // beyond, the system ends the process
+  if (bare.total_bytes > file) {
+    return too_large(bare.total_bytes,
+                     "a file may have " + std::to_string(file) + " only (ulimit -f)");
   }
-  const std::size_t room = (most - bare.total_bytes) / static_cast<std::size_t>(members);
-  const std::size_t heap = std::min(default_heap_bytes(members), room / kHugePage * kHugePage);
+  const std::size_t addresses = address_space_left();
+  if (bare.total_bytes > addresses) {
+    return too_large(bare.total_bytes,
+                     std::to_string(addresses) + " are left of the address space (ulimit -v)");
+  }
+  const std::size_t room =
+      std::min(file - bare.total_bytes, (addresses - bare.total_bytes) / kPartOfAddresses);
+  const std::size_t heap =
+      std::min(default_heap_bytes(members),
+               room / static_cast<std::size_t>(members) / kHugePage * kHugePage);
   return SegmentLayout::of(members, lanes, heap);
 }
 
@@ -81,7 +106,7 @@ Result<std::unique_ptr<GroupLeader>> GroupLeader::start(LocalSocket listener,
                                                         const MemoryProbe& probe) {
   const int members = static_cast<int>(identity.candidates.size());
   HostGroup group;
-  Result<SegmentLayout> layout = layout_within(largest_file(), members, identity.lanes);
+  Result<SegmentLayout> layout = possible_layout(members, identity.lanes);
   if (!layout.ok()) return layout.status();
   group.layout = *layout;
   Result<Descriptor> file = make_file(group.layout.total_bytes);
