@@ -106,7 +106,9 @@ class SharedGroup;
 
 class Endpoint {
  public:
-  virtual ~Endpoint() = default;  // never blocks; transfers in flight are dropped
+  /// Transfers in flight are dropped. Takes at most a moment, in which peers are told (0.3 s over
+  /// TCP, where a peer's system does not answer or a message to it is being written).
+  virtual ~Endpoint() = default;
 
   virtual int rank() const = 0;
   virtual int world_size() const = 0;
@@ -139,8 +141,8 @@ class Endpoint {
   /// failed endpoint stays failed. Any thread.
   virtual Status failure() const = 0;
 
-  /// Fails this endpoint and tells every peer why (best effort, without blocking), so that all
-  /// ranks report the root cause rather than its echo. The first call counts.
+  /// Fails this endpoint and tells every peer why, so that all ranks report the root cause rather
+  /// than its echo; takes at most a moment, as the destructor. The first call counts.
   virtual void fail(Status why) = 0;
 
   /// "tcp", "shm", "loopback": how this rank reaches `peer`.

@@ -1,5 +1,6 @@
 #include "runtime/base/status.h"
 
+#include <cerrno>
 #include <system_error>
 
 namespace dlaunch {
@@ -52,8 +53,9 @@ Status Status::about_peer(StatusCode code, int peer, std::string message) {
 }
 
 Status Status::from_errno(std::string_view call, int error_number) {
-  return Status(StatusCode::kIo,
-                std::string(call) + ": " + std::generic_category().message(error_number));
+  std::string text = std::string(call) + ": " + std::generic_category().message(error_number);
+  if (error_number == EMFILE) text += ": raise `ulimit -n`";
+  return Status(StatusCode::kIo, std::move(text));
 }
 
 StatusCode Status::code() const {

@@ -19,6 +19,8 @@ constexpr int kMostUnanswered = 64;
 // How long clarify() listens at most, and how long at a time: others may want the mutex.
 constexpr std::chrono::milliseconds kClarification{400};
 constexpr std::chrono::milliseconds kTurn{5};
+// How long last_words() listens.
+constexpr std::chrono::milliseconds kLastWords{250};
 
 const MessageTag kTag{.context = static_cast<std::uint32_t>(Traffic::kAnnouncement)};
 const MessageSignature kSignature{.operation = kAnnouncementOperation};
@@ -271,6 +273,22 @@ Status Announcements::clarify(LaneKind lane, std::uint64_t sequence, const Statu
     if (deadline.expired()) return why;
     std::this_thread::yield();
   }
+}
+
+Status Announcements::last_words(const Status& why) {
+  const int peer = why.peer().value_or(rank_);
+  for (const Deadline deadline = Deadline::after(kLastWords); !deadline.expired();) {
+    const std::scoped_lock lock(mutex_);
+    endpoint_->poll(Deadline::after(kTurn));
+    if (const Status failure = endpoint_->failure(); !failure.ok()) {
+      const bool same = failure.code() == StatusCode::kPeerLost && failure.peer() == peer;
+      return same ? why : failure;
+    }
+    if (std::ranges::find(endpoint_->departed(), peer) != endpoint_->departed().end()) {
+      return Status::about_peer(StatusCode::kPeerLeft, peer, "has closed its endpoint");
+    }
+  }
+  return why;
 }
 
 std::vector<int> Announcements::silent(LaneKind lane, std::uint64_t sequence) const {

@@ -85,6 +85,11 @@ class Announcements {
   /// that differed, or `why` if they did not come out.
   Status clarify(LaneKind lane, std::uint64_t sequence, const Status& why);
 
+  /// `why` is the kPeerLost that ended a call. A rank that gives up in the middle of a message over
+  /// TCP that its peer does not take can say nothing more there, but here. Listens for a moment;
+  /// returns the reason that came, or `why`.
+  Status last_words(const Status& why);
+
   /// What this rank called as collective `sequence`, one of the last 256.
   MessageSignature own(LaneKind lane, std::uint64_t sequence) const;
 

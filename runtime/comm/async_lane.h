@@ -45,7 +45,7 @@ class AsyncLane final : private Readiness {
         failure_(failure),
         on_failure_(std::move(on_failure)),
         own_(lane_.reusable_operation()) {}
-  /// What is still in flight ends with kAborted; never blocks on a peer.
+  /// What is still in flight ends with kAborted.
   ~AsyncLane();
   AsyncLane(const AsyncLane&) = delete;
   AsyncLane& operator=(const AsyncLane&) = delete;

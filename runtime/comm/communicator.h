@@ -49,8 +49,9 @@ class Communicator {
  public:
   using Counts = std::span<const std::size_t>;
 
-  virtual ~Communicator() =
-      default;  // orderly: peers that still need this rank get kPeerLeft; never blocks
+  /// Orderly: peers that still need this rank get kPeerLeft. Waits for nobody, but over TCP up to
+  /// 0.3 s per lane (four) for a message that is being written.
+  virtual ~Communicator() = default;
 
   virtual int rank() const = 0;
   virtual int size() const = 0;

@@ -333,14 +333,18 @@ Status Lane::timed_out(const Operation& operation) const {
 }
 
 Status Lane::result(const Operation& operation) {
-  if (!operation.is_collective()) {
-    const Status& status = operation.message.status();
-    return status.ok() ? status : status.within(operation.name());
-  }
-  const Status& status = operation.status();
+  const Status& status =
+      operation.is_collective() ? operation.status() : operation.message.status();
   if (status.ok()) return status;
-  if (status.code() != StatusCode::kMismatch) return status.within(operation.name());
-  return clarified(operation, status);
+  if (status.code() == StatusCode::kPeerLost) return explained(status).within(operation.name());
+  const bool mismatch = operation.is_collective() && status.code() == StatusCode::kMismatch;
+  return mismatch ? clarified(operation, status) : status.within(operation.name());
+}
+
+// It may have said more elsewhere than where it was lost.
+Status Lane::explained(const Status& lost) {
+  if (lost_.ok()) lost_ = announcements_.last_words(lost);
+  return lost_;
 }
 
 // Calls that look alike may follow different ones (see CallHistory).

@@ -77,6 +77,7 @@ class Lane {
   void give_up(Operation& operation, const Status& why);
   Status timed_out(const Operation& operation) const;
   Status clarified(const Operation& operation, const Status& status);
+  Status explained(const Status& lost);
 
   const LaneKind kind_;
   const int rank_;
@@ -94,6 +95,7 @@ class Lane {
   ActivityReporter reporter_;
   const Operation* shown_ = nullptr;
   Status mismatch_;                     // once it is clear which calls differed
+  Status lost_;                         // why a peer is, once it has been asked for
   std::unique_ptr<Endpoint> endpoint_;  // destroyed first: it refers to transfers of the above
 };
 

@@ -44,6 +44,8 @@ TEST(Status, NamesAFailedSystemCall) {
   const auto status = Status::from_errno("connect", ECONNREFUSED);
   EXPECT_EQ(status.code(), StatusCode::kIo);
   EXPECT_EQ(status.to_string(), "connect: Connection refused");
+  EXPECT_EQ(Status::from_errno("eventfd", EMFILE).to_string(),
+            "eventfd: Too many open files: raise `ulimit -n`");
 }
 
 TEST(Status, GivesEveryCodeANameOfItsOwn) {

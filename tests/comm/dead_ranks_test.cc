@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
+using ::testing::HasSubstr;
 
 constexpr int kWorld = 4;
 constexpr int kVictim = 2;
@@ -99,6 +101,31 @@ TEST_P(DeadRanks, StoppedAreNamedAtTheDeadline) {
     if (rank == kVictim) continue;
     EXPECT_EQ(ranks[rank].read_line(Deadline::after(20s)), "as expected") << "rank " << rank;
   }
+}
+
+// It gives up while a message of it is on its way to a rank that has not come to take it: two
+// ranks, of which there is no third that could tell.
+TEST_P(DeadRanks, ThatGaveUpInTheMiddleOfAMessageHaveSaidWhy) {
+  ForkedRanks::Options two = options();
+  two.hosts.resize(2);
+  ForkedRanks ranks(two, [](Communicator& world, LineChannel& test) -> std::string {
+    std::vector<float> data(6'000'000);
+    if (world.rank() == 0) {
+      const Work work = world.start_all_reduce(data);
+      (void)test.read_line(Deadline::after(60s));
+      world.abort(Status(StatusCode::kIo, "sample 17 cannot be read"));
+      test.write_line("gone");
+      ::_exit(0);
+    }
+    (void)test.read_line(Deadline::after(60s));
+    return world.start_all_reduce(data).wait().to_string();
+  });
+  std::this_thread::sleep_for(300ms);  // for it to be on its way
+  ranks[0].write_line("give up");
+  ASSERT_EQ(ranks[0].read_line(Deadline::after(20s)), "gone");
+  ranks[1].write_line("go on");
+  EXPECT_THAT(ranks[1].read_line(Deadline::after(20s)).value_or("nothing"),
+              HasSubstr("sample 17 cannot be read (reported by rank 0)"));
 }
 
 // The victim tells its color and comes no further: rank 1 of the part, but rank 2 for who called.

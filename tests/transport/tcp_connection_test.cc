@@ -117,21 +117,41 @@ TEST_F(PartingConnection, IsDoneWithAPeerThatIsGone) {
   EXPECT_FALSE(deadline.expired());
 }
 
-TEST_F(PartingConnection, SaysNothingInTheMiddleOfAMessage) {
+TEST_F(PartingConnection, FinishesTheMessageThatItIsInTheMiddleOf) {
   Bytes data(50'000'000, std::byte{1});
-  Transfer transfer = make_transfer(1, {.sequence = 1}, data);
-  connection_.send(transfer);
-  ASSERT_FALSE(transfer.done());
-  connection_.fail_transfers(Status(StatusCode::kAborted, "enough"));
+  Transfer begun = make_transfer(1, {.sequence = 1}, data);
+  Transfer waiting = make_transfer(1, {.sequence = 2}, data);
+  connection_.send(begun);
+  connection_.send(waiting);
+  ASSERT_FALSE(begun.done());
   connection_.write_last(last_);
   Bytes heard;
   const Deadline deadline = Deadline::after(kTestTimeout);
+  while (!connection_.part(Delivery::kArrived) && !deadline.expired()) read(heard);
   while (read(heard) && !deadline.expired()) {
   }
-  EXPECT_EQ(error_, 0);
+  EXPECT_OK(begun.status());
+  EXPECT_FALSE(waiting.done());
+  ASSERT_EQ(heard.size(), kFrameHeaderBytes + data.size() + last_.size());
+  EXPECT_EQ(Bytes(heard.end() - std::ssize(last_), heard.end()), last_);
+  connection_.fail_transfers(Status(StatusCode::kAborted, "enough"));
+  EXPECT_EQ(waiting.status().code(), StatusCode::kAborted);
+}
+
+TEST_F(PartingConnection, CutsOffAMessageThatThePeerDoesNotTake) {
+  Bytes data(50'000'000, std::byte{1});
+  Transfer begun = make_transfer(1, {.sequence = 1}, data);
+  connection_.send(begun);
+  connection_.write_last(last_);
+  EXPECT_FALSE(connection_.part(Delivery::kSent));
+  connection_.fail_transfers(Status(StatusCode::kAborted, "enough"));
+  EXPECT_EQ(begun.status().code(), StatusCode::kAborted);
+  Bytes heard;
+  const Deadline deadline = Deadline::after(kTestTimeout);
+  while (read(heard) && !deadline.expired()) connection_.part(Delivery::kSent);
+  EXPECT_EQ(error_, 0);  // the stream has ended
   EXPECT_LT(heard.size(), data.size());
   EXPECT_EQ(heard.back(), std::byte{1});
-  EXPECT_TRUE(connection_.part(Delivery::kArrived));
 }
 
 }  // namespace

@@ -53,12 +53,14 @@ MeshEndpoint::~MeshEndpoint() {
       if (each.link != nullptr) each.link->flush();
       if (each.connection != nullptr) each.connection->flush();
     }
-    drop_transfers(Status(StatusCode::kAborted, "the endpoint was closed"));
+    const Status closed(StatusCode::kAborted, "the endpoint was closed");
+    drop_local_transfers(closed);
     if (lane_.has_value()) {
       lane_->announce_left();
       wake_members();
     }
-    write_last(encode_goodbye(), TcpConnection::Delivery::kSent);
+    end_streams(encode_goodbye(), TcpConnection::Delivery::kSent);
+    drop_tcp_transfers(closed);
   }
   for (Peer& each : peers_) {
     if (each.connection != nullptr) each.connection->close();
@@ -341,19 +343,19 @@ void MeshEndpoint::fail(Status why) {
 
 void MeshEndpoint::fail_as(const Status& why, const FailureNotice& notice) {
   if (!failure_.set(why)) return;
-  drop_transfers(why);
+  drop_local_transfers(why);
   if (lane_.has_value()) {
     lane_->announce_failure(notice);
     wake_members();
   }
-  write_last(encode_abort(notice), TcpConnection::Delivery::kArrived);
+  end_streams(encode_abort(notice), TcpConnection::Delivery::kArrived);
+  drop_tcp_transfers(why);
 }
 
-void MeshEndpoint::drop_transfers(const Status& why) {
+void MeshEndpoint::drop_local_transfers(const Status& why) {
   self_.fail_receives(why);
   for (Peer& each : peers_) {
     if (each.link != nullptr) each.link->fail_transfers(why);
-    if (each.connection != nullptr) each.connection->fail_transfers(why);
   }
 }
 

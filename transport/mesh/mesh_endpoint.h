@@ -107,12 +107,13 @@ class MeshEndpoint final : public Endpoint {
   void handle(TcpConnection& connection, TcpConnection::Event event);
   void connection_lost(TcpConnection& connection);
   void name_as_lost(const TcpConnection& connection);
-  void write_last(const std::vector<std::byte>& frame, TcpConnection::Delivery until);
+  void end_streams(const std::vector<std::byte>& last, TcpConnection::Delivery until);
+  void drop_tcp_transfers(const Status& why);
 
   void peer_left(int rank);
   void fail_about(int rank, const Status& fault);
   void fail_as(const Status& why, const FailureNotice& notice);
-  void drop_transfers(const Status& why);
+  void drop_local_transfers(const Status& why);
 
   EndpointContext context_;
   WaitPolicy wait_;

@@ -94,12 +94,13 @@ void MeshEndpoint::name_as_lost(const TcpConnection& lost) {
   fail(Status::about_peer(StatusCode::kPeerLost, lost.peer(), lost.closed_because()));
 }
 
-// Stays until the words have gone, because they may be lost when this process ends, or its sockets
-// are closed. Those of a failure go while peers still send, so that a reset is certain: they have
-// to arrive. Peers that answer by failing, too, do so at once.
-void MeshEndpoint::write_last(const std::vector<std::byte>& frame, TcpConnection::Delivery until) {
+// Stays until the last words have gone, because they may be lost when this process ends, or its
+// sockets are closed. Those of a failure go while peers still send, so that a reset is certain:
+// they have to arrive. Peers that answer by failing, too, do so at once. Transfers are still in
+// place: a message that is being written goes first.
+void MeshEndpoint::end_streams(const std::vector<std::byte>& last, TcpConnection::Delivery until) {
   for (Peer& each : peers_) {
-    if (each.connection != nullptr && !each.left) each.connection->write_last(frame);
+    if (each.connection != nullptr && !each.left) each.connection->write_last(last);
   }
   const Deadline end = Deadline::after(kParting);
   const auto parted = [&](const Peer& each) {
@@ -108,6 +109,12 @@ void MeshEndpoint::write_last(const std::vector<std::byte>& frame, TcpConnection
   // Of every connection in each step.
   while (std::ranges::count_if(peers_, parted) < std::ssize(peers_) && !end.expired()) {
     ::poll(nullptr, 0, kMillisecondsBetweenSteps);
+  }
+}
+
+void MeshEndpoint::drop_tcp_transfers(const Status& why) {
+  for (Peer& each : peers_) {
+    if (each.connection != nullptr) each.connection->fail_transfers(why);
   }
 }
 

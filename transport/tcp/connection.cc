@@ -127,18 +127,25 @@ void TcpConnection::pop_sent() {
 
 void TcpConnection::fail_transfers(const Status& why) {
   receiver_.fail_receives(why);
-  if (has_sends() && queue_[first_].written > 0) cut_off_ = true;
+  if (is_writing()) {
+    last_.clear();
+    ::shutdown(socket_.get(), SHUT_WR);
+  }
   for (std::size_t i = first_; i < queue_.size(); ++i) context_.complete(*queue_[i].transfer, why);
   queue_.clear();
   first_ = 0;
 }
 
 void TcpConnection::write_last(std::vector<std::byte> frame) {
-  if (!cut_off_) last_ = std::move(frame);
+  last_ = std::move(frame);
   if (is_open()) end_stream();
 }
 
 void TcpConnection::end_stream() {
+  if (is_writing() && !write_failed_) {
+    if (!write_some(queue_[first_])) return;
+    pop_sent();
+  }
   while (!last_.empty() && !write_failed_) {
     const ssize_t written =
         ::send(socket_.get(), last_.data(), last_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -165,7 +172,8 @@ bool TcpConnection::part(Delivery until) {
   if (!drain()) return true;
   const unsigned long what = until == Delivery::kSent ? SIOCOUTQNSD : SIOCOUTQ;
   int bytes = 0;
-  return last_.empty() && (::ioctl(socket_.get(), what, &bytes) != 0 || bytes == 0);
+  return last_.empty() && !is_writing() &&
+         (::ioctl(socket_.get(), what, &bytes) != 0 || bytes == 0);
 }
 
 void TcpConnection::close() {

@@ -62,11 +62,11 @@ class TcpConnection {
   /// True while a posted receive or a queued send waits for this connection.
   bool awaited() const { return receiver_.has_receives() || has_sends(); }
 
-  /// Ends all its transfers with `why`.
+  /// Ends all its transfers with `why`, and the stream if one of them is being written.
   void fail_transfers(const Status& why);
 
-  /// Ends the stream behind `frame`, or at once in the middle of another, whose rest will not come.
-  /// No transfers are left. Writes what the socket takes; part() writes the rest.
+  /// Ends the stream behind the message that is being written, if there is one, and `frame`. Writes
+  /// what the socket takes; part() writes the rest.
   void write_last(std::vector<std::byte> frame);
   /// Goes on ending the stream, and drops what the peer still sends: a system that gets what nobody
   /// reads any more resets the connection, and throws away what the peer's system has not yet
@@ -86,6 +86,7 @@ class TcpConnection {
   };
 
   ssize_t read_into(std::span<std::byte> destination);
+  bool is_writing() const { return has_sends() && queue_[first_].written > 0; }
   bool write_some(Outgoing& outgoing);
   void pop_sent();
   void end_stream();
@@ -102,7 +103,6 @@ class TcpConnection {
   std::vector<Outgoing> queue_;  // sends in order; those before first_ are done
   std::size_t first_ = 0;
   std::vector<std::byte> last_;  // what is yet to be written before the stream ends
-  bool cut_off_ = false;         // a frame was begun that will not be finished
   bool write_failed_ = false;
 };
 
