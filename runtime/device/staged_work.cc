@@ -1,16 +1,16 @@
 #include "runtime/device/staged_work.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
-#include "runtime/base/deadline.h"
 #include "runtime/comm/call_signature.h"
 #include "runtime/device/call_buffers.h"
 
 namespace dlaunch {
 namespace {
 
-// How often a wait for the device looks whether the communicator has failed.
+// How often a wait for the device looks whether it or the communicator has failed.
 constexpr std::chrono::nanoseconds kFailureLook = std::chrono::milliseconds(20);
 
 }  // namespace
@@ -65,10 +65,16 @@ StagedWork::StagedWork(std::shared_ptr<DeviceCore> core, PinnedPool::Block block
       input_(block),
       output_(std::move(block)) {}
 
-Status StagedWork::load(DeviceStream& stream) const {
-  return inputs_.for_each(0, input_bytes_, [&](std::byte* from, std::size_t at, std::size_t bytes) {
-    return stream.copy(input_.data() + at, from, bytes);
-  });
+Status StagedWork::load(DeviceStream& stream) {
+  const Status copied =
+      inputs_.for_each(0, input_bytes_, [&](std::byte* from, std::size_t at, std::size_t bytes) {
+        return stream.copy(input_.data() + at, from, bytes);
+      });
+  DLAUNCH_RETURN_IF_ERROR(copied);
+  auto loaded = stream.record();
+  DLAUNCH_RETURN_IF_ERROR(loaded.status());
+  loaded_ = *std::move(loaded);
+  return Status();
 }
 
 Status StagedWork::store(DeviceStream& stream) {
@@ -107,21 +113,39 @@ std::chrono::steady_clock::time_point StagedWork::ended() const {
 
 Status StagedWork::wait(std::chrono::nanoseconds timeout) {
   const Deadline deadline = Deadline::after(std::min(timeout, core_->timeout.load()));
-  std::unique_lock lock(mutex_);
-  const auto has_begun = [this] { return host_work_.has_value(); };
-  while (!changed_.wait_for(lock, std::min(kFailureLook, deadline.remaining()), has_begun)) {
-    if (core_->failure.failed()) return core_->failure.status();
-    if (deadline.expired()) {
-      return Status(StatusCode::kTimeout, "the device has not come to this call in time");
-    }
-  }
-  Work host_work = *host_work_;
-  lock.unlock();
+  DLAUNCH_RETURN_IF_ERROR(wait_for_begin(deadline));
+  Work host_work = *host_work_;  // stays what it is
   DLAUNCH_RETURN_IF_ERROR(
       host_work.wait(timeout == std::chrono::nanoseconds::max() ? timeout : deadline.remaining()));
   const std::scoped_lock storing(storing_);
   if (!stored_.has_value()) stored_ = store(core_->device->compute());
   return *stored_;
+}
+
+// Looks without the lock, which the device's thread may be waiting for.
+Status StagedWork::wait_for_begin(const Deadline& deadline) {
+  std::unique_lock lock(mutex_);
+  const auto has_begun = [this] { return host_work_.has_value(); };
+  while (!changed_.wait_for(lock, std::min(kFailureLook, deadline.remaining()), has_begun)) {
+    lock.unlock();
+    DLAUNCH_RETURN_IF_ERROR(look_at_device());
+    if (deadline.expired()) {
+      return Status(StatusCode::kTimeout, "the device has not come to this call in time");
+    }
+    lock.lock();
+  }
+  return Status();
+}
+
+// A device that has failed calls nobody any more; its events tell.
+Status StagedWork::look_at_device() const {
+  if (core_->failure.failed()) return core_->failure.status();
+  if (loaded_ == nullptr) return Status();
+  const Result<bool> loaded = loaded_->done();
+  if (loaded.ok()) return Status();
+  const Status why = loaded.status().within(std::string(to_string(call_.kind)));
+  core_->failure.set(why);
+  return why;
 }
 
 }  // namespace dlaunch

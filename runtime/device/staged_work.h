@@ -13,6 +13,7 @@
 #include <optional>
 #include <vector>
 
+#include "runtime/base/deadline.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/comm/work.h"
 #include "runtime/device/device_core.h"
@@ -30,8 +31,9 @@ class StagedWork final : public Work::State {
 
   /// The call of the host communicator, on pinned memory. Stays in place.
   const CollectiveCall& host_call() const { return call_; }
-  /// Queues the copies of the inputs.
-  Status load(DeviceStream& stream) const;
+  /// Queues the copies of the inputs, and loaded() behind them. Once, before others know the work.
+  Status load(DeviceStream& stream);
+  const DeviceEvent& loaded() const { return *loaded_; }
   /// Queues the copies of the outputs; the pinned memory is free behind them. Once.
   Status store(DeviceStream& stream);
 
@@ -44,6 +46,9 @@ class StagedWork final : public Work::State {
   Status wait(std::chrono::nanoseconds timeout) override;
 
  private:
+  Status wait_for_begin(const Deadline& deadline);
+  Status look_at_device() const;
+
   const std::shared_ptr<DeviceCore> core_;
   CollectiveCall call_;
   std::vector<std::size_t> counts_;
@@ -54,7 +59,8 @@ class StagedWork final : public Work::State {
   std::size_t input_bytes_ = 0;
   std::size_t output_bytes_ = 0;
   PinnedPool::Block input_;
-  PinnedPool::Block output_;  // the input's, if the call works in place
+  PinnedPool::Block output_;             // the input's, if the call works in place
+  std::shared_ptr<DeviceEvent> loaded_;  // of a collective
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

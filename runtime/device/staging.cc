@@ -27,9 +27,7 @@ Status Staging::run(Communicator& host, const CollectiveCall& call) {
   auto work = StagedWork::of_call(core_, call, rank_);
   DLAUNCH_RETURN_IF_ERROR(work.status());
   DLAUNCH_RETURN_IF_ERROR((*work)->load(stream));
-  auto loaded = stream.record();
-  DLAUNCH_RETURN_IF_ERROR(loaded.status());
-  DLAUNCH_RETURN_IF_ERROR(core_->wait_for(**loaded));
+  DLAUNCH_RETURN_IF_ERROR(core_->wait_for((*work)->loaded()));
   DLAUNCH_RETURN_IF_ERROR(host.run((*work)->host_call()));
   return (*work)->store(stream);
 }

@@ -273,6 +273,27 @@ TEST(DeviceCommunicator, SaysWhyCallsAreNotRecordedIfOneDeviceCannot) {
       [](int rank) { return FakeDeviceOptions{.records_flags = rank != 1}; });
 }
 
+// The device does not call the host back then.
+TEST(DeviceCommunicator, DeviceThatFailsEndsWhatWasStartedByWayOfTheHostOnAllRanks) {
+  run_fake_ranks(3, over(DevicePathKind::kStaging), [&](FakeRank rank) {
+    Ones data(rank, 10);
+    std::uint32_t never = 0;
+    const bool fails = rank.communicator->rank() == 1;
+    if (fails) {
+      const FlagAction wait{.kind = FlagAction::Kind::kWaitUntilEqual, .flag = &never, .value = 1};
+      EXPECT_TRUE(rank.device->compute().flags({&wait, 1}).ok());
+    }
+    Work work = rank.communicator->start_all_reduce(data.buffer());
+    if (fails) rank.device->fail();
+    const auto begin = std::chrono::steady_clock::now();
+    const Status status = work.wait();
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, kPromptly);
+    EXPECT_EQ(status.code(), StatusCode::kIo) << status.to_string();
+    EXPECT_THAT(status.to_string(), HasSubstr("all_reduce: the fake device has failed"));
+    EXPECT_THAT(failure_of(rank).to_string(), HasSubstr("the fake device has failed"));
+  });
+}
+
 TEST(DeviceCommunicator, RefusesToRecordWhatGoesThroughTheHost) {
   run_fake_ranks(2, over(DevicePathKind::kStaging), [&](FakeRank rank) {
     EXPECT_THAT(rank.communicator->why_not_recorded(), HasSubstr("staging"));

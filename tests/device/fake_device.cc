@@ -40,7 +40,9 @@ struct FakeDevice::Allocation {
 };
 
 FakeDevice::FakeDevice(const FakeDeviceOptions& options)
-    : options_(options), compute_(std::make_unique<FakeStream>()) {}
+    : options_(options),
+      context_(std::make_shared<FakeContext>(options.passes_flags)),
+      compute_(std::make_unique<FakeStream>(context_)) {}
 
 FakeDevice::~FakeDevice() = default;
 
@@ -58,7 +60,7 @@ DeviceStream& FakeDevice::compute() {
 }
 
 Result<std::unique_ptr<DeviceStream>> FakeDevice::make_stream(bool /*high_priority*/) {
-  return std::unique_ptr<DeviceStream>(std::make_unique<FakeStream>());
+  return std::unique_ptr<DeviceStream>(std::make_unique<FakeStream>(context_));
 }
 
 Result<std::shared_ptr<void>> FakeDevice::allocate(std::size_t bytes) {
@@ -141,11 +143,16 @@ Result<std::unique_ptr<DevicePath>> FakeDevice::connect_native(Communicator& hos
 bool FakeDevice::synchronise() {
   const auto event = compute_->record_now();
   const Deadline deadline = Deadline::after(std::chrono::seconds(10));
-  while (!*event->done()) {
-    if (deadline.expired()) return false;
+  while (true) {
+    const Result<bool> done = event->done();
+    if (!done.ok() || deadline.expired()) return false;
+    if (*done) return true;
     std::this_thread::sleep_for(std::chrono::microseconds(10));
   }
-  return true;
+}
+
+void FakeDevice::fail() {
+  context_->broken = true;
 }
 
 void FakeDevice::begin_capture() {

@@ -18,6 +18,7 @@ namespace dlaunch::testing {
 
 class FakeStream;
 class FakeRecording;
+struct FakeContext;
 
 struct FakeDeviceOptions {
   std::uint8_t number = 0;  // equal ones are the same device
@@ -29,6 +30,7 @@ struct FakeDeviceOptions {
                                                     std::chrono::nanoseconds)>
       connect_native = {};
   bool opens_memory = true;
+  bool passes_flags = true;  // else streams wait for flags for ever
   bool records_flags = true;
   /// Device memory in bytes; allocations beyond fail.
   std::size_t memory = std::size_t{1} << 30;
@@ -62,6 +64,8 @@ class FakeDevice final : public Device {
   /// Waits until the compute stream has done everything, or for ten seconds; not for what is only
   /// recorded.
   bool synchronise();
+  /// The device fails, as a GPU does by a kernel's fault: no stream does anything any more.
+  void fail();
   /// Between these, calls on the compute stream and on those that wait for it are recorded;
   /// replay() does them.
   void begin_capture();
@@ -83,6 +87,7 @@ class FakeDevice final : public Device {
   std::size_t in_use_ = 0;
   int replays_ = 0;
   int freed_while_open_ = 0;
+  const std::shared_ptr<FakeContext> context_;
   std::unique_ptr<FakeStream> compute_;
 };
 

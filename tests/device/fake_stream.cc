@@ -81,7 +81,9 @@ Status FakeStream::flags(std::span<const FlagAction> actions) {
       if (action.kind == FlagAction::Kind::kWrite) {
         flag.store(action.value, std::memory_order_release);
       } else {
-        wait_until([&] { return flag.load(std::memory_order_acquire) == action.value; });
+        wait_until([&] {
+          return context_->passes_flags && flag.load(std::memory_order_acquire) == action.value;
+        });
       }
     }
   });
@@ -94,13 +96,13 @@ Status FakeStream::call(std::function<void()> function) {
 Result<std::shared_ptr<DeviceEvent>> FakeStream::record() {
   if (const auto into = recorded_into(); into != nullptr) {
     const std::size_t place = into->add(*this, [] {});
-    return std::shared_ptr<DeviceEvent>(std::make_shared<FakeEvent>(into, place));
+    return std::shared_ptr<DeviceEvent>(std::make_shared<FakeEvent>(context_, into, place));
   }
   return std::shared_ptr<DeviceEvent>(record_now());
 }
 
 std::shared_ptr<FakeEvent> FakeStream::record_now() {
-  auto event = std::make_shared<FakeEvent>();
+  auto event = std::make_shared<FakeEvent>(context_);
   queue_now([passed = event->passed] { passed->store(true); });
   return event;
 }
@@ -151,6 +153,7 @@ Status FakeStream::queue(Action action) {
     into->add(*this, std::move(action));
     return Status();
   }
+  DLAUNCH_RETURN_IF_ERROR(context_->status());
   queue_now(std::move(action));
   return Status();
 }
@@ -175,14 +178,15 @@ void FakeStream::run() {
       queue_.pop_front();
     }
     if (random_() % 256 == 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
-    action();
+    if (!context_->broken) action();
   }
 }
 
 template <typename Condition>
 void FakeStream::wait_until(const Condition& condition) {
   // A thread that only yields gets its turn late where others are busy.
-  while (!condition() && !stopping_) std::this_thread::sleep_for(std::chrono::microseconds(10));
+  while (!condition() && !stopping_ && !context_->broken)
+    std::this_thread::sleep_for(std::chrono::microseconds(10));
 }
 
 }  // namespace dlaunch::testing

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <random>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "runtime/device/device.h"
@@ -19,6 +20,18 @@
 namespace dlaunch::testing {
 
 class FakeStream;
+
+/// What the streams of a device share.
+struct FakeContext {
+  explicit FakeContext(bool passes) : passes_flags(passes) {}
+  const bool passes_flags;  // else streams wait for flags for ever
+  /// From then on nothing is done any more, also what was queued before, and events say so.
+  std::atomic<bool> broken{false};
+
+  Status status() const {
+    return broken ? Status(StatusCode::kIo, "the fake device has failed") : Status();
+  }
+};
 
 /// What streams have recorded instead of doing it, and what of it comes after what.
 class FakeRecording {
@@ -55,19 +68,26 @@ class FakeRecording {
 
 class FakeEvent final : public DeviceEvent {
  public:
-  FakeEvent() = default;
-  FakeEvent(const std::shared_ptr<FakeRecording>& of, std::size_t at)
-      : recorded(true), recording(of), place(at) {}
-  Result<bool> done() const override { return passed->load(); }
+  explicit FakeEvent(std::shared_ptr<const FakeContext> context) : context_(std::move(context)) {}
+  FakeEvent(std::shared_ptr<const FakeContext> context, const std::shared_ptr<FakeRecording>& of,
+            std::size_t at)
+      : recorded(true), recording(of), place(at), context_(std::move(context)) {}
+  Result<bool> done() const override {
+    DLAUNCH_RETURN_IF_ERROR(context_->status());
+    return passed->load();
+  }
   std::shared_ptr<std::atomic<bool>> passed = std::make_shared<std::atomic<bool>>(false);
   const bool recorded = false;                   // else a stream passes it
   const std::weak_ptr<FakeRecording> recording;  // into which
   const std::size_t place = 0;                   // there
+
+ private:
+  const std::shared_ptr<const FakeContext> context_;
 };
 
 class FakeStream final : public DeviceStream {
  public:
-  FakeStream() = default;
+  explicit FakeStream(std::shared_ptr<const FakeContext> context) : context_(std::move(context)) {}
   /// What is queued is not done any more.
   ~FakeStream() override;
 
@@ -98,6 +118,7 @@ class FakeStream final : public DeviceStream {
   template <typename Condition>
   void wait_until(const Condition& condition);
 
+  const std::shared_ptr<const FakeContext> context_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Action> queue_;
