@@ -12,7 +12,9 @@
 #include "runtime/base/deadline.h"
 #include "runtime/base/round_up.h"
 #include "runtime/cuda/cuda_status.h"
+#include "runtime/cuda/driver.h"
 #include "runtime/cuda/nccl_path.h"
+#include "runtime/cuda/pointer_place.h"
 
 namespace dlaunch {
 namespace {
@@ -20,21 +22,6 @@ namespace {
 // What cudaMalloc takes from the device at a time. Smaller allocations may share such a piece, and
 // a handle is one of the whole piece.
 constexpr std::size_t kDeviceGranule = std::size_t{2} << 20;
-// The version of the driver's interface that this is written against.
-constexpr unsigned kInterface = 12'000;
-
-BatchMemOp find_batch_mem_op() {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found{};
-  const cudaError_t error = cudaGetDriverEntryPointByVersion("cuStreamBatchMemOp", &function,
-                                                             kInterface, cudaEnableDefault, &found);
-  if (error != cudaSuccess || found != cudaDriverEntryPointSuccess) {
-    (void)cudaGetLastError();
-    return nullptr;
-  }
-  return reinterpret_cast<BatchMemOp>(function);
-}
-
 DeviceUuid uuid_of(const cudaDeviceProp& properties) {
   DeviceUuid uuid{};
   static_assert(sizeof uuid == sizeof properties.uuid);
@@ -75,8 +62,8 @@ Result<std::shared_ptr<CudaDevice>> CudaDevice::make(int number, cudaStream_t co
   DLAUNCH_RETURN_IF_ERROR(
       cuda_status(cudaGetDeviceProperties(&properties, number), "cudaGetDeviceProperties"));
   const CurrentDevice current(number);
-  return std::shared_ptr<CudaDevice>(
-      new CudaDevice(number, properties, compute, find_batch_mem_op()));
+  auto* const batch_mem_op = reinterpret_cast<BatchMemOp>(find_in_driver("cuStreamBatchMemOp"));
+  return std::shared_ptr<CudaDevice>(new CudaDevice(number, properties, compute, batch_mem_op));
 }
 
 DeviceUuid CudaDevice::uuid() const {
@@ -139,19 +126,11 @@ bool CudaDevice::records_flags() {
 
 MemoryPlace CudaDevice::place_of(const void* memory) const {
   if (memory == nullptr) return MemoryPlace::kHost;
+  const CurrentDevice current(number_);
   cudaPointerAttributes attributes{};
-  if (cudaPointerGetAttributes(&attributes, memory) != cudaSuccess) {
-    (void)cudaGetLastError();
-    return MemoryPlace::kHost;
-  }
-  switch (attributes.type) {
-    case cudaMemoryTypeDevice:
-      return attributes.device == number_ ? MemoryPlace::kThisDevice : MemoryPlace::kOtherDevice;
-    case cudaMemoryTypeManaged:
-      return MemoryPlace::kThisDevice;
-    default:
-      return MemoryPlace::kHost;
-  }
+  const cudaError_t error = cudaPointerGetAttributes(&attributes, memory);
+  if (error != cudaSuccess) (void)cudaGetLastError();
+  return place_of_pointer(error, attributes, number_);
 }
 
 Result<std::unique_ptr<DeviceStream>> CudaDevice::make_stream(bool high_priority) {
@@ -186,15 +165,20 @@ Result<std::shared_ptr<void>> CudaDevice::allocate_pinned(std::size_t bytes) {
   DLAUNCH_RETURN_IF_ERROR(
       cuda_status(cudaHostAlloc(&memory, std::max(bytes, std::size_t{1}), cudaHostAllocDefault),
                   "cudaHostAlloc"));
-  return std::shared_ptr<void>(memory, [](void* freed) { (void)cudaFreeHost(freed); });
+  return std::shared_ptr<void>(memory, [device = number_](void* freed) {
+    const CurrentDevice of_memory(device);
+    (void)cudaFreeHost(freed);
+  });
 }
 
 Result<std::shared_ptr<void>> CudaDevice::pin(std::span<std::byte> memory) {
   const CurrentDevice current(number_);
   DLAUNCH_RETURN_IF_ERROR(cuda_status(
       cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterMapped), "cudaHostRegister"));
-  return std::shared_ptr<void>(memory.data(),
-                               [](void* pinned) { (void)cudaHostUnregister(pinned); });
+  return std::shared_ptr<void>(memory.data(), [device = number_](void* pinned) {
+    const CurrentDevice of_memory(device);
+    (void)cudaHostUnregister(pinned);
+  });
 }
 
 Result<MemoryHandle> CudaDevice::share(void* memory) {

@@ -1,7 +1,6 @@
 #include "runtime/cuda/cuda_stream.h"
 
 #include <cstdint>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -88,9 +87,7 @@ Status CudaStream::flags(std::span<const FlagAction> actions) {
   const CurrentDevice current(device_);
   const CUresult result =
       batch_mem_op_(stream_, static_cast<unsigned>(operations.size()), operations.data(), 0);
-  if (result == CUDA_SUCCESS) return Status();
-  return Status(StatusCode::kIo,
-                "cuStreamBatchMemOp: error " + std::to_string(static_cast<int>(result)));
+  return driver_status(result, "cuStreamBatchMemOp");
 }
 
 Status CudaStream::call(std::function<void()> function) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cuda_runtime_api.h"
+#include "tests/cuda_on_host/driver.h"
 #include "tests/cuda_on_host/grid.h"
 #include "tests/cuda_on_host/host_pages.h"
 #include "tests/cuda_on_host/queue.h"
@@ -81,7 +82,9 @@ cudaError_t cudaGetDevice(int* device) {
 }
 
 cudaError_t cudaSetDevice(int device) {
-  return device == 0 ? cudaSuccess : cudaErrorInvalidValue;
+  if (device != 0) return cudaErrorInvalidValue;
+  (void)cuCtxSetCurrent(dlaunch::cuda_on_host::primary_context());
+  return cudaSuccess;
 }
 
 // So few multiprocessors that loops through the grid have more than one round.
@@ -98,6 +101,7 @@ cudaError_t cudaDriverGetVersion(int* version) {
 }
 
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
+  dlaunch::cuda_on_host::need_context();
   *memory = device_pages().allocate(bytes);
   return *memory == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
