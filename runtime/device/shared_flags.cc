@@ -5,15 +5,22 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <utility>
 
+#include "runtime/base/deadline.h"
 #include "runtime/base/descriptor.h"
 #include "runtime/device/agreement.h"
 
 namespace dlaunch {
 namespace {
+
+constexpr std::chrono::milliseconds kForAStreamThatDoesNotWait{1};
+constexpr std::chrono::seconds kLongestTry{2};
 
 /// Where the others find rank 0's file. Sent as it is.
 struct FilePlace {
@@ -86,12 +93,35 @@ Status SharedFlags::set_up(const Descriptor& file, std::size_t bytes, int rank, 
   auto pinned = device.pin({memory_.data(), memory_.size()});
   DLAUNCH_RETURN_IF_ERROR(pinned.status());
   pinned_ = *std::move(pinned);
+  DLAUNCH_RETURN_IF_ERROR(try_out(rank, device));
   // Before the first operation every slot counts as read.
   for (const DeviceLane lane : kAllDeviceLanes) {
     for (int to = 0; to < layout_.world; ++to) {
       store(layout_.flag(lane, MemoryPhase::kRead, rank, to), 1);
     }
   }
+  return Status();
+}
+
+// That a device has functions for it does not say that its streams see what the host writes here. A
+// word that no other rank uses.
+Status SharedFlags::try_out(int rank, Device& device) const {
+  using Kind = FlagAction::Kind;
+  const std::size_t own = layout_.stage(DeviceLane::kBlocking, rank);
+  const std::array<FlagAction, 2> actions{
+      {{Kind::kWaitUntilEqual, word(own), 1}, {Kind::kWrite, word(own), 2}}};
+  const auto stream = device.make_stream(false);
+  DLAUNCH_RETURN_IF_ERROR(stream.status());
+  DLAUNCH_RETURN_IF_ERROR((*stream)->flags(actions));
+  std::this_thread::sleep_for(kForAStreamThatDoesNotWait);
+  const bool waited = load(own) == 0;
+  store(own, 1);
+  const Deadline deadline = Deadline::after(kLongestTry);
+  while (load(own) != 2 && !deadline.expired()) std::this_thread::yield();
+  if (!waited || load(own) != 2) {  // the 1 stays, for a stream that is late
+    return Status(StatusCode::kUnavailable, "the device's streams do not wait for flags");
+  }
+  store(own, 0);
   return Status();
 }
 

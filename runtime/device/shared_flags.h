@@ -51,7 +51,7 @@ enum class Closed : std::uint32_t { kNot = 0, kToLeave, kAfterALeaver, kAfterFai
 class SharedFlags {
  public:
   /// Memory that rank 0 makes and the others map. A collective of `host`, whose ranks are on one
-  /// host; all ranks succeed or none.
+  /// host; all ranks succeed or none. kUnavailable if the streams of one do not wait for it.
   static Result<std::unique_ptr<SharedFlags>> connect(Communicator& host, Device& device);
 
   ~SharedFlags() = default;
@@ -72,6 +72,7 @@ class SharedFlags {
  private:
   explicit SharedFlags(FlagLayout layout) : layout_(layout) {}
   Status set_up(const Descriptor& file, std::size_t bytes, int rank, Device& device);
+  Status try_out(int rank, Device& device) const;
 
   const FlagLayout layout_;
   Mapping memory_;

@@ -333,6 +333,24 @@ TEST(DeviceCommunicator, TakesTheNextPathWhenOneCannotBeConnected) {
   });
 }
 
+TEST(DeviceCommunicator, TakesTheNextPathWhenStreamsOfOneRankDoNotWaitForFlags) {
+  run_fake_ranks(2, over(DevicePathKind::kStaging), [&](FakeRank rank) {
+    const bool passes = rank.communicator->rank() == 0;
+    const auto device = std::make_shared<FakeDevice>(FakeDeviceOptions{.passes_flags = passes});
+    const auto connect = [&](DevicePathKind path) {
+      auto host = rank.communicator->split(0, 0).value_or_throw();
+      return make_device_communicator(std::move(host), device, over(path, 10s));
+    };
+    const auto any = connect(DevicePathKind::kAuto).value_or_throw();
+    EXPECT_EQ(any->path(), DevicePathKind::kStaging);
+    const auto memory = device->allocate(100).value_or_throw();
+    EXPECT_TRUE(any->all_reduce(Buffer(memory.get(), 10, DType::kF32)).ok());
+    const Status forced = connect(DevicePathKind::kIpc).status();
+    EXPECT_EQ(forced.code(), StatusCode::kUnavailable) << forced.to_string();
+    EXPECT_THAT(forced.to_string(), HasSubstr("streams do not wait for flags"));
+  });
+}
+
 TEST(DeviceCommunicator, MovesMessagesBetweenTheMemoriesOfDeviceAndHost) {
   run_fake_ranks(2, over(DevicePathKind::kIpc), [&](FakeRank rank) {
     Ones data(rank, 10);
