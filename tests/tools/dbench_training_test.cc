@@ -131,7 +131,7 @@ TEST_F(DbenchTraining, ComparesNothingWhereThereIsNoGpuAndSaysWhy) {
                        fs::path(built_program("dbench")).parent_path(), "--out", folder_.string(),
                        "--torch-python", python, "--rounds", "2"}},
         Deadline::after(kLimit));
-    EXPECT_EQ(done.exit_code, 0) << done.error;
+    EXPECT_EQ(done.exit_code, 1) << done.error;
     EXPECT_NE(done.out.find("dlaunch skipped: "), std::string::npos) << done.out;
     EXPECT_NE(done.out.find(nn::why_no_cuda()), std::string::npos) << done.out;
     EXPECT_NE(done.out.find("torch skipped: torch_gpu.py: "), std::string::npos) << done.out;

@@ -2,10 +2,10 @@
 import json
 import os
 import shutil
-import signal
 import subprocess
-import sys
 import tempfile
+
+from .processes import run_whole
 
 CORES = os.cpu_count() or 1
 PEERS_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "peers")
@@ -15,27 +15,15 @@ class Failure(Exception):
     """A run that gave no result, and why."""
 
 
-def end_on_signals():
-    """SIGTERM ends this program as SIGINT does: with an exception, so that run_command() takes what it runs with it."""
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-
-
 def run_command(command, limit_seconds, environment=None):
     """Output of a command that ends in time and well, else a Failure with the last line it wrote."""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                          env={**os.environ, **(environment or {})}, start_new_session=True) as process:
-        try:
-            out, errors = process.communicate(timeout=limit_seconds)
-        except BaseException as reason:
-            # SIGTERM, not SIGKILL: launchers then take their ranks with them.
-            process.terminate()
-            process.communicate()
-            if not isinstance(reason, subprocess.TimeoutExpired):
-                raise
-            raise Failure(f"not done after {limit_seconds:.0f} s") from None
-    if process.returncode != 0:
+    try:
+        code, out, errors = run_whole(command, limit_seconds, environment or {})
+    except subprocess.TimeoutExpired:
+        raise Failure(f"not done after {limit_seconds:.0f} s") from None
+    if code != 0:
         lines = (errors or out).strip().splitlines()
-        raise Failure(f"exit code {process.returncode}: {lines[-1] if lines else 'no message'}")
+        raise Failure(f"exit code {code}: {lines[-1] if lines else 'no message'}")
     return out
 
 

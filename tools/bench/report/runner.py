@@ -9,13 +9,12 @@ import tempfile
 import time
 from typing import Callable
 
+from compare.processes import end
+
 from . import results as result_files
 from .load import Watch
 
 ATTEMPTS = 3  # of a step, until one is not disturbed
-GRACE = 10  # seconds from SIGTERM to SIGKILL
-
-
 LEAST_FREE = 1 << 20  # bytes of a disk that is not full
 
 
@@ -172,20 +171,6 @@ def run_command(command, limit, folder, interruption):
         lines = (errors or out).strip().splitlines()
         raise StepFailure(f"exit code {process.returncode}: {lines[-1] if lines else 'no message'}")
     return out
-
-
-def end(process):
-    """Ends a command and all that it started: first kindly, as launchers then take their ranks with them."""
-    for number, patience in ((signal.SIGTERM, GRACE), (signal.SIGKILL, None)):
-        try:
-            os.killpg(process.pid, number)
-        except ProcessLookupError:
-            pass
-        try:
-            process.communicate(timeout=patience)
-            break
-        except subprocess.TimeoutExpired:
-            continue
 
 
 def format_minutes(seconds):
