@@ -14,6 +14,15 @@ if(NOT DLAUNCH_NVCC OR NOT CUDAToolkit_FOUND)
   string(APPEND missing "\n  CUDA Toolkit 12.5 or newer (nvcc in PATH or /usr/local/cuda/bin, or -DCUDAToolkit_ROOT=DIR)")
 endif()
 
+# Packages for Python have libraries without the links that are looked for, such as libcublas.so.
+if(CUDAToolkit_FOUND)
+  foreach(library cudart cublas)
+    if(NOT TARGET CUDA::${library})
+      string(APPEND missing "\n  lib${library}.so (-DCUDA_${library}_LIBRARY=)")
+    endif()
+  endforeach()
+endif()
+
 # find_cuda_library(NAME HEADER LIBRARY) -> NAME::NAME, or a line in `missing`
 macro(find_cuda_library name header library)
   find_path(${name}_INCLUDE_DIR ${header} HINTS ${CUDAToolkit_INCLUDE_DIRS})
