@@ -19,6 +19,7 @@
 #include "runtime/base/exit_codes.h"
 #include "runtime/base/job_environment.h"
 #include "runtime/base/json_reader.h"
+#include "runtime/cuda/hardware_queues.h"
 #include "trainers/config.h"
 #include "trainers/datasets.h"
 #include "trainers/evaluation.h"
@@ -171,6 +172,7 @@ int work(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   using namespace dlaunch;
+  ask_for_hardware_queues();
   Arguments arguments;
   CLI::App app(
       "Trains a network on images, as a JSON configuration says. Start it with dlaunch to "
