@@ -63,22 +63,25 @@ ValidationSums Evaluation::run() {
 }
 
 void Evaluation::report(const ValidationSums& sums, double seconds) {
+  MetricsFile metrics;
   if (!config_.metrics_file.empty())
-    MetricsFile(config_.output_directory, "validation.jsonl", true)
-        .write({{"event", "validation"},
-                {"weights", path_},
-                {"model", config_.model},
-                {"ranks", world_.size()},
-                {"top1", sums.mean_top1()},
-                {"top5", sums.mean_top5()},
-                {"validation_loss", sums.mean_loss()},
-                {"validation_images", sums.samples},
-                {"validation_seconds", seconds}});
+    metrics = MetricsFile(config_.output_directory, "validation.jsonl");
+  metrics.begin(true);
+  metrics.write({{"event", "validation"},
+                 {"weights", path_},
+                 {"model", config_.model},
+                 {"ranks", world_.size()},
+                 {"top1", sums.mean_top1()},
+                 {"top5", sums.mean_top5()},
+                 {"validation_loss", sums.mean_loss()},
+                 {"validation_images", sums.samples},
+                 {"validation_seconds", seconds}});
   Progress(config_.progress, screen_.out, screen_.is_terminal, screen_.columns)
       .line(fmt::format("{}: top-1 {:.4f}, top-5 {:.4f}, loss {:.3f} on {:.0f} images in {} on {} "
                         "rank{}",
                         path_, sums.mean_top1(), sums.mean_top5(), sums.mean_loss(), sums.samples,
                         format_duration(seconds), world_.size(), world_.size() == 1 ? "" : "s"));
+  metrics.finish();
 }
 
 }  // namespace dlaunch

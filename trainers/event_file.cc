@@ -4,12 +4,11 @@
 
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <chrono>
 #include <climits>
 #include <filesystem>
-#include <stdexcept>
 #include <system_error>
+#include <utility>
 
 #include <spdlog/fmt/fmt.h>
 
@@ -71,13 +70,6 @@ std::string summary_value(const Scalar& scalar) {
   return nested(1, nested(1, scalar.tag) + key(2, kFixed32) + fixed(value));
 }
 
-[[noreturn]] void cannot_write(const std::string& path, const std::error_code& error) {
-  throw std::runtime_error(
-      fmt::format("{}: cannot write TensorBoard's events: {}; set output.directory, or "
-                  "output.tensorboard to \"\"",
-                  path, error.message()));
-}
-
 /// As TensorBoard expects it; files are read in the order of their names.
 std::string file_name() {
   std::array<char, HOST_NAME_MAX + 1> host{};
@@ -98,14 +90,13 @@ std::uint32_t crc32c(std::string_view bytes) {
   return ~crc;
 }
 
-EventFile::EventFile(const std::string& directory)
-    : path_((std::filesystem::path(directory) / file_name()).string()) {
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  if (error) cannot_write(path_, error);
-  file_.reset(std::fopen(path_.c_str(), "wxe"));
-  if (file_ == nullptr) cannot_write(path_, {errno, std::generic_category()});
-  append(event_head(0) + nested(3, "brain.Event:2"));
+EventFile::EventFile(const std::string& directory) {
+  std::error_code ignored;  // to open the file says it too
+  std::filesystem::create_directories(directory, ignored);
+  file_ = std::make_unique<RecordFile>(
+      (std::filesystem::path(directory) / file_name()).string(),
+      RecordFile::Words{"TensorBoard's events",
+                        "set output.directory, or output.tensorboard to \"\""});
 }
 
 void EventFile::restart_at(std::uint64_t step) {
@@ -119,13 +110,15 @@ void EventFile::write(std::uint64_t step, std::span<const Scalar> scalars) {
   append(event_head(step) + nested(5, summary));
 }
 
+void EventFile::finish() {
+  if (file_ != nullptr) file_->finish();
+}
+
 void EventFile::append(const std::string& event) {
   if (file_ == nullptr) return;
+  if (!std::exchange(begun_, true)) append(event_head(0) + nested(3, "brain.Event:2"));
   const std::string length = fixed<std::uint64_t>(event.size());
-  const std::string record = length + fixed(masked_crc(length)) + event + fixed(masked_crc(event));
-  if (std::fwrite(record.data(), 1, record.size(), file_.get()) != record.size() ||
-      std::fflush(file_.get()) != 0)
-    cannot_write(path_, {errno, std::generic_category()});
+  file_->append(length + fixed(masked_crc(length)) + event + fixed(masked_crc(event)));
 }
 
 }  // namespace dlaunch

@@ -5,17 +5,18 @@
 // needed, so they are encoded here: libprotobuf and generated code would be the largest dependency
 // of the project.
 //
-// Every write() is in the file when it returns, so what a killed run has written can be read. A run
-// that goes on from a checkpoint opens a file of its own; its first record tells TensorBoard to
-// forget steps of earlier files that are to be trained again. One thread.
+// Every write() is in the file when it returns (record_file.h), so what a killed run has written
+// can be read. A run that goes on from a checkpoint opens a file of its own; its first record tells
+// TensorBoard to forget steps of earlier files that are to be trained again. One thread.
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+
+#include "trainers/record_file.h"
 
 namespace dlaunch {
 
@@ -28,25 +29,24 @@ class EventFile {
  public:
   /// Writes nowhere.
   EventFile() = default;
-  /// Makes the directory and a new file in it. Throws std::runtime_error.
+  /// Makes the directory and a new file in it, which stays if something is written. Throws
+  /// std::runtime_error.
   explicit EventFile(const std::string& directory);
 
   /// Steps from this one on follow: what earlier files of the directory have of them is void.
   void restart_at(std::uint64_t step);
-  /// Throws std::runtime_error if the record cannot be written (the disk is full).
   void write(std::uint64_t step, std::span<const Scalar> scalars);
+  /// Throws std::runtime_error if a record could not be written (the disk is full).
+  void finish();
 
   /// Empty: nowhere.
-  const std::string& path() const { return path_; }
+  std::string path() const { return file_ == nullptr ? "" : file_->path(); }
 
  private:
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
   void append(const std::string& event);
 
-  std::string path_;
-  std::unique_ptr<std::FILE, Close> file_;
+  std::unique_ptr<RecordFile> file_;
+  bool begun_ = false;
 };
 
 /// CRC-32C (Castagnoli), as RFC 3720 has it.

@@ -1,38 +1,41 @@
 #include "trainers/metrics_file.h"
 
-#include <cerrno>
 #include <filesystem>
-#include <stdexcept>
+#include <fstream>
 #include <system_error>
-
-#include <spdlog/fmt/fmt.h>
 
 namespace dlaunch {
 namespace {
 
-[[noreturn]] void fail(const std::string& path, const std::error_code& error) {
-  throw std::runtime_error(
-      fmt::format("{}: cannot write metrics: {}; set output.directory", path, error.message()));
+/// Whether a process was killed, or a disk was full, in the middle of the last line.
+bool ends_in_a_line(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return file.seekg(-1, std::ios::end) && file.get() != '\n';
 }
 
 }  // namespace
 
-MetricsFile::MetricsFile(const std::string& directory, const std::string& name, bool append)
-    : path_((std::filesystem::path(directory) / name).string()) {
-  std::error_code error;
-  std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), error);
-  if (error) fail(path_, error);
-  file_.reset(std::fopen(path_.c_str(), append ? "ae" : "we"));
-  if (file_ == nullptr) fail(path_, {errno, std::generic_category()});
+MetricsFile::MetricsFile(const std::string& directory, const std::string& name) {
+  const std::filesystem::path path = std::filesystem::path(directory) / name;
+  std::error_code ignored;  // to open the file says it too
+  std::filesystem::create_directories(path.parent_path(), ignored);
+  file_ = std::make_unique<RecordFile>(path.string(),
+                                       RecordFile::Words{"metrics", "set output.directory"});
+}
+
+void MetricsFile::begin(bool append) {
+  if (file_ == nullptr) return;
+  if (!append) return file_->clear();
+  if (ends_in_a_line(file_->path())) file_->append("\n");
 }
 
 void MetricsFile::write(const nlohmann::ordered_json& line) {
-  if (file_ == nullptr) return;
-  const std::string text =
-      line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-  if (std::fwrite(text.data(), 1, text.size(), file_.get()) != text.size() ||
-      std::fflush(file_.get()) != 0)
-    fail(path_, {errno, std::generic_category()});
+  if (file_ != nullptr)
+    file_->append(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+}
+
+void MetricsFile::finish() {
+  if (file_ != nullptr) file_->finish();
 }
 
 }  // namespace dlaunch

@@ -1,12 +1,14 @@
 // The metrics file: one JSON object per line, each with the name of its event ("start", "step",
-// "epoch", "summary"). Every line is in the file when write() returns.
+// "epoch", "summary"). Every line is in the file when write() returns, or, if it cannot be written,
+// tried again with the next one (record_file.h).
 #pragma once
 
-#include <cstdio>
 #include <memory>
 #include <string>
 
 #include <nlohmann/json.hpp>
+
+#include "trainers/record_file.h"
 
 namespace dlaunch {
 
@@ -14,22 +16,21 @@ class MetricsFile {
  public:
   /// Writes nowhere.
   MetricsFile() = default;
-  /// Makes the directory and a new file in it, or goes on with the old one if `append`. Throws
-  /// std::runtime_error.
-  MetricsFile(const std::string& directory, const std::string& name, bool append);
+  /// Makes the directory and finds out whether the file can be written, but changes nothing in it.
+  /// Throws std::runtime_error.
+  MetricsFile(const std::string& directory, const std::string& name);
 
-  /// Throws std::runtime_error if the line cannot be written (the disk is full).
+  /// Before the first line: goes on with the old file if `append`, else begins a new one.
+  void begin(bool append);
   void write(const nlohmann::ordered_json& line);
+  /// Throws std::runtime_error if a line could not be written (the disk is full).
+  void finish();
 
   /// Empty: nowhere.
-  const std::string& path() const { return path_; }
+  std::string path() const { return file_ == nullptr ? "" : file_->path(); }
 
  private:
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-  std::string path_;
-  std::unique_ptr<std::FILE, Close> file_;
+  std::unique_ptr<RecordFile> file_;
 };
 
 }  // namespace dlaunch

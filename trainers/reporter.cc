@@ -18,13 +18,13 @@ void Reporter::Interval::add(const StepReport& report) {
 
 Reporter::Reporter(const TrainConfig& config, const Screen& screen, bool enabled, bool resumes)
     : config_(config),
+      resumes_(resumes),
       progress_(enabled ? config.progress : ProgressStyle::kNone, screen.out, screen.is_terminal,
                 screen.columns) {
   if (enabled && !config.metrics_file.empty())
-    metrics_ = MetricsFile(config.output_directory, config.metrics_file, resumes);
+    metrics_ = MetricsFile(config.output_directory, config.metrics_file);
   if (enabled && !config.tensorboard.empty())
     events_ = EventFile(config.output_directory + "/" + config.tensorboard);
-  if (!resumes) events_.restart_at(1);  // as the metrics: what an earlier run wrote is void
 }
 
 void Reporter::start(std::size_t ranks, const nn::StepPlan& plan, std::size_t training_images,
@@ -32,6 +32,8 @@ void Reporter::start(std::size_t ranks, const nn::StepPlan& plan, std::size_t tr
   steps_per_epoch_ = plan.steps();
   summary_.ranks = ranks;
   summary_.metrics_path = metrics_.path();
+  metrics_.begin(resumes_);
+  if (!resumes_) events_.restart_at(1);  // as the metrics: what an earlier run wrote is void
   metrics_.write({{"event", "start"},
                   {"ranks", ranks},
                   {"training_images", training_images},
@@ -233,6 +235,11 @@ void Reporter::write_epoch(nlohmann::ordered_json line, std::string text,
 void Reporter::finish() {
   metrics_.write(summary_to_json(summary_));
   progress_.line(format_summary(summary_));
+}
+
+void Reporter::close() {
+  metrics_.finish();
+  events_.finish();
 }
 
 }  // namespace dlaunch

@@ -52,10 +52,10 @@ struct StepReport {
 class Reporter {
  public:
   /// `enabled`: this is rank 0. `resumes`: an earlier run goes on, and so does its metrics file.
-  /// Throws std::runtime_error if the metrics file cannot be made.
+  /// Throws std::runtime_error if its files cannot be made; what is in them stays until start().
   Reporter(const TrainConfig& config, const Screen& screen, bool enabled, bool resumes);
 
-  /// What is about to be trained; `plan` is an epoch's.
+  /// Once nothing keeps the run from beginning. What is about to be trained; `plan` is an epoch's.
   void start(std::size_t ranks, const nn::StepPlan& plan, std::size_t training_images,
              std::size_t parameters);
   /// A line on the screen, unless it is empty.
@@ -78,6 +78,8 @@ class Reporter {
   /// The summary so far: steps, images, losses, accuracies.
   Summary& summary() { return summary_; }
   void finish();
+  /// The last: throws std::runtime_error if something that was reported is not in its file.
+  void close();
 
  private:
   /// Sums over several steps.
@@ -98,6 +100,7 @@ class Reporter {
   double seconds_left(const StepReport& report) const;
 
   const TrainConfig& config_;
+  const bool resumes_;
   MetricsFile metrics_;
   EventFile events_;
   Progress progress_;

@@ -4,6 +4,8 @@
 #include <exception>
 #include <utility>
 
+#include "trainers/record_file.h"
+
 namespace dlaunch {
 namespace {
 
@@ -16,11 +18,12 @@ std::int64_t steady_nanoseconds() {
 }  // namespace
 
 TraceRecorder::TraceRecorder(TraceOptions options, bool writes)
-    : options_(std::move(options)), tracer_(options_.most_events) {
-  if (writes) write_trace(options_.file, "");
+    : options_(std::move(options)), writes_(writes), tracer_(options_.most_events) {
+  if (writes_) (void)RecordFile(options_.file, {"the trace", ""});
 }
 
 void TraceRecorder::start(Communicator& world, nn::Module& network) {
+  if (writes_) write_trace(options_.file, "");  // an earlier run's is void
   network_ = &network;
   layers_ = std::make_unique<LayerTracer>(network, tracer_);
   clock_ = offset_to_rank_zero(world, steady_nanoseconds);

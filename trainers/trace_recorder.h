@@ -23,7 +23,7 @@ namespace dlaunch {
 class TraceRecorder {
  public:
   /// `writes`: this is rank 0. Throws std::runtime_error if the file cannot be made: it is better
-  /// to know that before the training.
+  /// to know that before the training. What is in it stays until start().
   TraceRecorder(TraceOptions options, bool writes);
 
   /// Collective: compares the clocks. The network must outlive the recorder. Throws StatusError.
@@ -48,6 +48,7 @@ class TraceRecorder {
   void activate(bool on);
 
   const TraceOptions options_;
+  const bool writes_;
   Tracer tracer_;
   nn::Module* network_ = nullptr;
   std::unique_ptr<LayerTracer> layers_;

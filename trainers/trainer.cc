@@ -359,7 +359,9 @@ Summary Trainer::finish() {
     save_network("model.safetensors");
     if (ema_) ema_->swap();
   }
-  observation_.finish(world_);  // last: a trace that cannot be written must not cost the network
+  // Last: what cannot be written must not cost the network.
+  observation_.finish(world_);
+  reporter_.close();
   return summary;
 }
 

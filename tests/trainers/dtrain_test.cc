@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -215,6 +216,28 @@ TEST_F(Dtrain, ANewRunVoidsWhatAnEarlierOneWroteForTensorBoard) {
     ASSERT_EQ(dtrain(0, {"--set", "train.max_steps=1"}).exit_code, kExitOk);
   // step (2) 1, session_log (7) with status (1) START: see EventFileTest
   EXPECT_THAT(newest(), HasSubstr(std::string("\x10\x01\x3A\x02\x08\x01")));
+}
+
+TEST_F(Dtrain, ARunThatDoesNotBeginLeavesWhatAnEarlierOneWrote) {
+  const auto files = [&] {
+    std::map<std::string, std::string> contents;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(directory_)) {
+      std::ifstream file(entry.path(), std::ios::binary);
+      std::ostringstream bytes;
+      if (entry.is_regular_file()) bytes << file.rdbuf();
+      contents[entry.path()] = bytes.str();
+    }
+    return contents;
+  };
+  const std::string trace = "output.trace=" + directory_ + "/trace.json";
+  ASSERT_EQ(dtrain(0, {"--set", "train.max_steps=1", "--set", trace}).exit_code, kExitOk);
+  const auto before = files();
+  for (const int ranks : {0, 2}) {
+    const CompletedProcess process =
+        dtrain(ranks, {"--set", "model.weights=typo.safetensors", "--set", trace});
+    EXPECT_EQ(process.exit_code, kExitBadData) << process.error;
+    EXPECT_EQ(files(), before);
+  }
 }
 
 TEST_F(Dtrain, RefusesItsCommandLine) {

@@ -74,7 +74,8 @@ TEST(MetricsFile, HoldsOneObjectPerLine) {
   const TemporaryFolder temporary;
   const std::string& directory = temporary.path();
   {
-    MetricsFile metrics(directory + "/a/b", "metrics.jsonl", false);
+    MetricsFile metrics(directory + "/a/b", "metrics.jsonl");
+    metrics.begin(false);
     metrics.write({{"event", "step"}, {"loss", 1.5}});
     metrics.write({{"event", "epoch"}});
     std::ifstream file(metrics.path());
@@ -93,12 +94,14 @@ TEST(MetricsFile, SaysWhyItCannotBeWritten) {
     }
     return "";
   };
-  EXPECT_EQ(error_of([] { MetricsFile("/proc/nowhere", "m", false); }),
+  EXPECT_EQ(error_of([] { MetricsFile("/proc/nowhere", "m"); }),
             "/proc/nowhere/m: cannot write metrics: No such file or directory; set "
             "output.directory");
   EXPECT_THAT(error_of([] {
-                MetricsFile full("/dev", "full", false);
+                MetricsFile full("/dev", "full");
+                full.begin(false);
                 full.write({{"event", "step"}});
+                full.finish();
               }),
               StartsWith("/dev/full: cannot write metrics: No space left on device"));
 }

@@ -1,0 +1,106 @@
+#include "trainers/record_file.h"
+
+#include <sys/resource.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/base/temporary_folder.h"
+#include "trainers/metrics_file.h"
+
+namespace dlaunch {
+namespace {
+
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+class RecordFileTest : public ::testing::Test {
+ protected:
+  std::string contents() const {
+    std::ifstream file(path_, std::ios::binary);
+    std::ostringstream text;
+    text << file.rdbuf();
+    return text.str();
+  }
+  void write(const std::string& text) const { std::ofstream(path_, std::ios::binary) << text; }
+  std::unique_ptr<RecordFile> open() const {
+    return std::make_unique<RecordFile>(path_, RecordFile::Words{"records", "do something"});
+  }
+
+  const TemporaryFolder temporary_;
+  const std::string path_ = temporary_.path() + "/metrics.jsonl";
+};
+
+/// While it lives no file grows beyond so many bytes: as if the disk were full.
+class FullDisk {
+ public:
+  explicit FullDisk(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{.rlim_cur = bytes, .rlim_max = before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FullDisk() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    (void)std::signal(SIGXFSZ, handler_);
+  }
+  FullDisk(const FullDisk&) = delete;
+  FullDisk& operator=(const FullDisk&) = delete;
+
+ private:
+  void (*handler_)(int);
+  rlimit before_{};
+};
+
+TEST_F(RecordFileTest, StaysAsItWasUntilSomethingIsWritten) {
+  open();
+  EXPECT_FALSE(fs::exists(path_));
+  write("old\n");
+  open();
+  EXPECT_EQ(contents(), "old\n");
+  open()->append("new\n");
+  EXPECT_EQ(contents(), "old\nnew\n");
+  const auto file = open();
+  file->clear();
+  file->append("alone\n");
+  EXPECT_EQ(contents(), "alone\n");
+}
+
+TEST_F(RecordFileTest, TriesAgainWhatAFullDiskHadNoRoomFor) {
+  const auto file = open();
+  file->append("first\n");
+  {
+    const FullDisk full(8);
+    file->append("second\n");  // two bytes of it would fit
+    EXPECT_EQ(contents(), "first\n");
+    try {
+      file->finish();
+      ADD_FAILURE() << "no exception";
+    } catch (const std::runtime_error& error) {
+      EXPECT_THAT(error.what(), HasSubstr(path_ + ": cannot write records: File too large; do so"));
+    }
+    EXPECT_EQ(contents(), "first\n");
+  }
+  file->append("third\n");
+  file->finish();
+  EXPECT_EQ(contents(), "first\nsecond\nthird\n");
+}
+
+TEST_F(RecordFileTest, MetricsGoOnOnALineOfTheirOwn) {
+  for (const char* before : {"{\"event\":\"st", "{\"event\":\"step\"}\n"}) {
+    write(before);
+    MetricsFile metrics(temporary_.path(), "metrics.jsonl");
+    metrics.begin(true);
+    metrics.write({{"event", "resume"}});
+    const std::string old = before;
+    EXPECT_EQ(contents(), old + (old.back() == '\n' ? "" : "\n") + "{\"event\":\"resume\"}\n");
+  }
+}
+
+}  // namespace
+}  // namespace dlaunch

@@ -1,0 +1,73 @@
+#include "trainers/record_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+#include <spdlog/fmt/fmt.h>
+
+namespace dlaunch {
+
+RecordFile::RecordFile(std::string path, Words words)
+    : path_(std::move(path)), words_(std::move(words)) {
+  constexpr mode_t kLikeAnyFile = 0666;
+  constexpr int kHow = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC;
+  file_ = Descriptor(::open(path_.c_str(), kHow | O_EXCL, kLikeAnyFile));
+  made_here_ = file_.is_open();
+  if (!made_here_) file_ = Descriptor(::open(path_.c_str(), kHow, kLikeAnyFile));
+  if (!file_.is_open()) throw std::runtime_error(complaint(errno));
+}
+
+RecordFile::~RecordFile() {
+  struct stat about {};
+  if (made_here_ && ::fstat(file_.get(), &about) == 0 && about.st_size == 0)
+    ::unlink(path_.c_str());
+}
+
+void RecordFile::clear() {
+  missing_.clear();
+  (void)::ftruncate(file_.get(), 0);  // of a device or a pipe there is nothing to clear
+}
+
+void RecordFile::append(std::string_view record) {
+  missing_ += record;
+  const int error = write_missing();
+  if (error == 0 || std::exchange(warned_, true)) return;
+  logger_->warn("{}; the run goes on, what is missing is tried again", complaint(error));
+}
+
+void RecordFile::finish() {
+  if (const int error = write_missing(); error != 0) throw std::runtime_error(complaint(error));
+}
+
+/// The system's number of the error; 0 if nothing is missing now.
+int RecordFile::write_missing() {
+  const off_t whole = ::lseek(file_.get(), 0, SEEK_END);
+  std::size_t written = 0;
+  while (written < missing_.size()) {
+    const ssize_t count =
+        ::write(file_.get(), missing_.data() + written, missing_.size() - written);
+    if (count >= 0) {
+      written += static_cast<std::size_t>(count);
+    } else if (const int error = errno; error != EINTR) {
+      if (whole < 0 || ::ftruncate(file_.get(), whole) != 0)  // no file: what is out is out
+        missing_.erase(0, written);
+      return error;
+    }
+  }
+  missing_.clear();
+  return 0;
+}
+
+std::string RecordFile::complaint(int error_number) const {
+  return fmt::format("{}: cannot write {}: {}{}{}", path_, words_.content,
+                     std::generic_category().message(error_number),
+                     words_.advice.empty() ? "" : "; ", words_.advice);
+}
+
+}  // namespace dlaunch

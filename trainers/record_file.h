@@ -1,0 +1,51 @@
+// RecordFile: a file that grows by whole records, each of which is in it when append() returns.
+//
+// To open it changes nothing: what an earlier run wrote stays until clear(), and a file that was
+// made here is removed again if nothing came into it. A record that cannot be written (the disk is
+// full) ends no training: a line says so, the file is cut back to its last whole record, and what
+// is missing is tried again with the next one. One thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "runtime/base/descriptor.h"
+#include "runtime/base/logging.h"
+
+namespace dlaunch {
+
+class RecordFile {
+ public:
+  /// What an error says: "PATH: cannot write CONTENT: REASON; ADVICE".
+  struct Words {
+    std::string content;
+    std::string advice;  // empty: none
+  };
+
+  /// Opens the file or makes it. Throws std::runtime_error.
+  RecordFile(std::string path, Words words);
+  ~RecordFile();
+  RecordFile(const RecordFile&) = delete;
+  RecordFile& operator=(const RecordFile&) = delete;
+
+  void clear();
+  void append(std::string_view record);
+  /// Throws std::runtime_error if something is still not in the file.
+  void finish();
+
+  const std::string& path() const { return path_; }
+
+ private:
+  int write_missing();
+  std::string complaint(int error_number) const;
+
+  std::string path_;
+  Words words_;
+  Descriptor file_;
+  bool made_here_ = false;
+  bool warned_ = false;
+  std::string missing_;  // records that are not in the file
+  Logger logger_ = make_logger("output");
+};
+
+}  // namespace dlaunch
