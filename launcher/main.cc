@@ -3,7 +3,6 @@
 #include <string_view>
 #include <variant>
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include "launcher/doctor/doctor.h"
@@ -20,19 +19,10 @@
 #include "launcher/supervision/signals.h"
 #include "runtime/base/exit_codes.h"
 #include "runtime/base/run_program.h"
+#include "runtime/base/standard_descriptors.h"
 
 namespace dlaunch {
 namespace {
-
-// If stdin, stdout or stderr is closed, the next file to be opened would take its place.
-void open_standard_descriptors() {
-  for (int descriptor = open("/dev/null", O_RDWR); descriptor >= 0;
-       descriptor = open("/dev/null", O_RDWR)) {
-    if (descriptor <= STDERR_FILENO) continue;
-    close(descriptor);
-    return;
-  }
-}
 
 // Where this node stands, by the options and the cluster's environment.
 Result<NodeSettings> settle_nodes(const NodeOptions& options) {

@@ -19,6 +19,7 @@
 #include "runtime/base/exit_codes.h"
 #include "runtime/base/job_environment.h"
 #include "runtime/base/json_reader.h"
+#include "runtime/base/standard_descriptors.h"
 #include "runtime/cuda/hardware_queues.h"
 #include "trainers/config.h"
 #include "trainers/datasets.h"
@@ -172,6 +173,7 @@ int work(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   using namespace dlaunch;
+  open_standard_descriptors();
   ask_for_hardware_queues();
   Arguments arguments;
   CLI::App app(

@@ -240,6 +240,17 @@ TEST_F(Dtrain, ARunThatDoesNotBeginLeavesWhatAnEarlierOneWrote) {
   }
 }
 
+TEST_F(Dtrain, WritesNothingIntoItsFilesThatIsMeantForAClosedScreen) {
+  const std::string command =
+      built_program("dtrain") + " " + directory_ +
+      "/run.json --set train.epochs=1 --set output.directory=" + directory_ + "/out <&- >&- 2>&-";
+  EXPECT_EQ(testing::run_command({.arguments = {"/bin/bash", "-c", command}}).exit_code, kExitOk);
+  const auto lines = metrics();  // each of which is JSON
+  ASSERT_FALSE(lines.empty());
+  EXPECT_EQ(lines.front()["event"], "start");
+  EXPECT_EQ(lines.back()["event"], "summary");
+}
+
 TEST_F(Dtrain, RefusesItsCommandLine) {
   EXPECT_EQ(dtrain(0, {"--no-such-option"}).exit_code, kExitUsage);
   EXPECT_EQ(testing::run_command({.arguments = {built_program("dtrain")}}).exit_code, kExitUsage);

@@ -10,6 +10,7 @@
 #include "runtime/base/exit_codes.h"
 #include "runtime/base/job_environment.h"
 #include "runtime/base/json_reader.h"
+#include "runtime/base/standard_descriptors.h"
 #include "runtime/base/status.h"
 #include "runtime/comm/communicator.h"
 #include "tools/bench/explain.h"
@@ -78,6 +79,7 @@ int run(const Options& options, int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace dlaunch;  // NOLINT(google-build-using-namespace)
+  open_standard_descriptors();
   if (bench::is_for_training_program(argc, argv)) {
     bench::become_training_program(argc, argv);
     return bench::fail(Status::from_errno("cannot start dbench_training", errno).to_string(),

@@ -1,0 +1,10 @@
+// What a program does first that writes files.
+#pragma once
+
+namespace dlaunch {
+
+/// Opens /dev/null as stdin, stdout and stderr where they are closed: the next file to be opened
+/// would take their place, and what is meant for a person would be written into it.
+void open_standard_descriptors();
+
+}  // namespace dlaunch
