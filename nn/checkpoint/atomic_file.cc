@@ -22,6 +22,15 @@ constexpr const char* kMark = ".partial-";
       fmt::format("cannot write {}: {}", path, std::generic_category().message(error_number)));
 }
 
+/// The system's number of the error, 0 if there was none. A folder that must not be read, or on a
+/// file system that flushes no folders, cannot be flushed: the file is in place all the same.
+int flush_folder(const std::string& path) {
+  const Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder.is_open()) return errno == EACCES ? 0 : errno;
+  if (::fsync(folder.get()) == 0) return 0;
+  return errno == EINVAL || errno == ENOTSUP || errno == EBADF ? 0 : errno;
+}
+
 }  // namespace
 
 AtomicFile::AtomicFile(std::string path)
@@ -50,9 +59,7 @@ void AtomicFile::commit() {
   if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail(path_, errno);
   temporary_.clear();
   const std::string parent = std::filesystem::path(path_).parent_path().string();
-  const Descriptor folder(
-      ::open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!folder.is_open() || ::fsync(folder.get()) != 0) fail(path_, errno);
+  if (const int error = flush_folder(parent.empty() ? "." : parent); error != 0) fail(path_, error);
 }
 
 bool AtomicFile::is_leftover(const std::string& file_name) {

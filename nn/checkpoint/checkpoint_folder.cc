@@ -11,6 +11,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "nn/checkpoint/atomic_file.h"
+#include "nn/data/dataset.h"
 
 namespace dlaunch::nn {
 namespace {
@@ -35,8 +36,16 @@ std::string CheckpointFolder::path_of(std::uint64_t step) const {
 }
 
 std::vector<CheckpointFile> CheckpointFolder::list() const {
-  std::vector<CheckpointFile> files;
   std::error_code error;
+  std::vector<CheckpointFile> files = list(error);
+  // Taken for an empty folder, it would make a run begin anew that is to go on.
+  if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory)
+    throw DataError(fmt::format("{}: cannot be read: {}", directory_, error.message()));
+  return files;
+}
+
+std::vector<CheckpointFile> CheckpointFolder::list(std::error_code& error) const {
+  std::vector<CheckpointFile> files;
   for (std::filesystem::directory_iterator entry(directory_, error), end; !error && entry != end;
        entry.increment(error))
     if (const auto step = step_of(entry->path().filename().string()))
@@ -60,9 +69,9 @@ void CheckpointFolder::prepare() const {
 }
 
 void CheckpointFolder::keep_newest(std::size_t count) const {
-  const std::vector<CheckpointFile> files = list();
+  std::error_code ignored;  // an old checkpoint too many does no harm
+  const std::vector<CheckpointFile> files = list(ignored);
   for (std::size_t i = 0; i + count < files.size(); ++i) {
-    std::error_code ignored;  // an old checkpoint too many does no harm
     std::filesystem::remove(files[i].path, ignored);
   }
 }

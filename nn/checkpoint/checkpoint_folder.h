@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <system_error>
 #include <vector>
 
 namespace dlaunch::nn {
@@ -20,7 +21,7 @@ class CheckpointFolder {
 
   const std::string& directory() const { return directory_; }
   std::string path_of(std::uint64_t step) const;
-  /// By step, ascending; none if there is no such folder.
+  /// By step, ascending; none if there is no such folder. Throws DataError if it cannot be read.
   std::vector<CheckpointFile> list() const;
   /// Makes the folder if need be, and removes what killed writers left in it. Throws
   /// std::runtime_error.
@@ -29,6 +30,8 @@ class CheckpointFolder {
   void keep_newest(std::size_t count) const;
 
  private:
+  std::vector<CheckpointFile> list(std::error_code& error) const;
+
   std::string directory_;
 };
 

@@ -1,6 +1,7 @@
 // Files of tensors: the safetensors format, atomic writing, and the layouts of torch.
 #include <signal.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
@@ -221,6 +222,47 @@ TEST_F(CheckpointFiles, ThatDoNotFitOnTheDiskLeaveTheOldOneAlone) {
   ASSERT_EQ(sigaction(SIGXFSZ, &action_before, nullptr), 0);
   EXPECT_EQ(read_file(), "old");
   EXPECT_THAT(names(), ElementsAre("t.safetensors"));
+}
+
+/// While it lives the process has not root's rights.
+class WithoutRoot {
+ public:
+  explicit WithoutRoot(const std::string& own_folder) {
+    if (!is_root_) return;
+    EXPECT_EQ(::chown(own_folder.c_str(), kNobody, kNobody), 0);
+    EXPECT_EQ(::seteuid(kNobody), 0);
+  }
+  ~WithoutRoot() { EXPECT_TRUE(!is_root_ || ::seteuid(0) == 0); }
+  WithoutRoot(const WithoutRoot&) = delete;
+  WithoutRoot& operator=(const WithoutRoot&) = delete;
+
+ private:
+  static constexpr uid_t kNobody = 65534;
+  const bool is_root_ = ::geteuid() == 0;
+};
+
+TEST_F(CheckpointFiles, AreWrittenToAFolderThatMustNotBeRead) {
+  fs::permissions(directory_,
+                  fs::perms::owner_all | fs::perms::group_exec | fs::perms::others_exec);
+  fs::create_directory(path("closed"));
+  fs::permissions(path("closed"), fs::perms::owner_write | fs::perms::owner_exec);
+  {
+    const WithoutRoot nobody(path("closed"));
+    write_safetensors(path("closed/t.safetensors"), {});
+    EXPECT_THAT(refusal([&] { (void)CheckpointFolder(path("closed")).list(); }),
+                HasSubstr("/closed: cannot be read: Permission denied"));
+  }
+  fs::permissions(path("closed"), fs::perms::owner_all);
+  EXPECT_TRUE(fs::exists(path("closed/t.safetensors")));
+}
+
+TEST_F(CheckpointFiles, InAFolderThatCannotBeReadAreNotTakenForNone) {
+  EXPECT_TRUE(CheckpointFolder(directory_ + "/nowhere").list().empty());
+  write_file("no folder");
+  EXPECT_TRUE(CheckpointFolder(path()).list().empty());
+  fs::create_directory_symlink("loop", directory_ + "/loop");  // root may read all that can be read
+  EXPECT_THAT(refusal([&] { (void)CheckpointFolder(directory_ + "/loop").list(); }),
+              HasSubstr(directory_ + "/loop: cannot be read: Too many levels"));
 }
 
 TEST_F(CheckpointFiles, AreListedByStepAndLeftoversAreRemoved) {
