@@ -127,9 +127,10 @@ constexpr ImageDraw draw_image(const AugmentationPlan& plan, const ImagePlace& a
 }
 
 /// Where a coordinate of the padded image lies in the stored one; -1: it is black. Reflection does
-/// not repeat the edge: -1 becomes 1.
+/// not repeat the edge: -1 becomes 1, if there is one.
 constexpr int stored_position(PadMode mode, int position, int size) {
   if (mode == PadMode::kReflect) {
+    if (size == 1) return 0;
     if (position < 0) return -position;
     return position < size ? position : 2 * size - 2 - position;
   }

@@ -34,6 +34,10 @@ static_assert(draw_image(kConstantPlan, {.seed = 1}).shift_x <= 1);
 static_assert(stored_position(PadMode::kReflect, -2, 5) == 2);
 static_assert(stored_position(PadMode::kReflect, 6, 5) == 2);
 static_assert(stored_position(PadMode::kZero, 5, 5) == -1);
+static_assert(stored_position(PadMode::kReflect, -1, 1) == 0);
+static_assert(stored_position(PadMode::kReflect, 1, 1) == 0);
+static_assert(stored_position(PadMode::kReflect, -1, 2) == 1);
+static_assert(stored_position(PadMode::kReflect, 2, 2) == 0);
 
 std::vector<std::uint8_t> noise(std::uint64_t seed) {
   std::vector<std::uint8_t> image(kShape.size());
