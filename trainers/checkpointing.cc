@@ -115,7 +115,7 @@ void Checkpointing::load(const nn::SafetensorsFile& file, nlohmann::json trainin
     file.refuse(kTraining, error.what());
   }
   load_tensors(file, whole_state(&file));
-  found_ = true;
+  found_ = file.path();
 }
 
 /// What the places in a run are counted in.
@@ -145,7 +145,7 @@ void Checkpointing::check_same_run(const nn::SafetensorsFile& file, const nlohma
 }
 
 Checkpointing::ResumePoint Checkpointing::resume() {
-  std::string text = found_ ? training_.dump() : "";
+  std::string text = resumes() ? training_.dump() : "";
   throw_if_error(broadcast_text(world_, text, 0).within("resume"));
   if (text.empty()) return {};
   throw_if_error(broadcast_state(world_, buffers_of(state_)).within("resume"));

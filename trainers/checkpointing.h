@@ -63,7 +63,9 @@ class Checkpointing {
   Checkpointing& operator=(const Checkpointing&) = delete;
 
   /// On rank 0: whether a checkpoint was found.
-  bool resumes() const { return found_; }
+  bool resumes() const { return !found_.empty(); }
+  /// The path of that.
+  const std::string& found() const { return found_; }
 
   struct ResumePoint {
     bool found = false;
@@ -102,7 +104,7 @@ class Checkpointing {
   nn::Generator& generator_;
   nn::CheckpointFolder folder_;
   Logger logger_ = make_logger("checkpoint");
-  bool found_ = false;
+  std::string found_;        // rank 0: the checkpoint that is gone on from; empty: none
   nlohmann::json training_;  // rank 0: of the checkpoint that was found
   std::string begun_from_;   // rank 0: the checkpoint that this run was told to begin from
   std::future<std::string> computing_fingerprint_;

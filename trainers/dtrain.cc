@@ -58,6 +58,8 @@ Outcome attempt(const std::function<void()>& part) {
     return {refused ? kExitUsage : kExitCommunication, error.what()};
   } catch (const Divergence& error) {
     return {kExitDiverged, error.what(), true};
+  } catch (const UnusableCheckpoint& error) {
+    return {kExitBadData, error.what(), true};
   } catch (const TrainingFailure& error) {
     return {kExitFailure, error.what(), true};
   } catch (const std::bad_alloc&) {

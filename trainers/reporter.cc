@@ -2,11 +2,20 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <utility>
 
 #include <spdlog/fmt/fmt.h>
 
 namespace dlaunch {
+namespace {
+
+/// JSON has no NaN: it is written as null.
+double number_in(const nlohmann::json& value) {
+  return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+}
+
+}  // namespace
 
 void Reporter::Interval::add(const StepReport& report) {
   totals.samples += report.totals.samples;
@@ -70,7 +79,7 @@ void Reporter::restore(const nlohmann::json& state) {
   summary_.best_top1 = state.at("best_top1");
   summary_.best_epoch = state.at("best_epoch");
   const auto& last = state.at("validation");
-  summary_.validation = {last.at(0), last.at(1), last.at(2), last.at(3)};
+  summary_.validation = {last.at(0), last.at(1), last.at(2), number_in(last.at(3))};
   summary_.validated_steps = state.at("validated_steps");
   const auto& epoch = state.at("epoch");
   epoch_.totals = {.samples = epoch.at(0), .loss = epoch.at(1)};

@@ -50,6 +50,12 @@ class Divergence : public TrainingFailure {
   using TrainingFailure::TrainingFailure;
 };
 
+/// What a checkpoint holds of a run cannot be gone on from.
+class UnusableCheckpoint : public TrainingFailure {
+ public:
+  using TrainingFailure::TrainingFailure;
+};
+
 class Trainer {
  public:
   /// Throws ConfigError, nn::DataError, nn::Error, and std::runtime_error if the metrics file
@@ -60,8 +66,8 @@ class Trainer {
   ~Trainer();
 
   /// Trains, validates, and on rank 0 reports. Throws StatusError (a peer was lost),
-  /// TrainingFailure (ranks differ), Divergence, nn::DataError, std::runtime_error
-  /// (metrics cannot be written).
+  /// TrainingFailure (ranks differ), UnusableCheckpoint, Divergence, nn::DataError,
+  /// std::runtime_error (metrics cannot be written).
   Summary run();
 
   /// The trained parameters.
@@ -75,6 +81,7 @@ class Trainer {
   void check_agreement();
   void share_state();
   RunPosition resume();
+  RunPosition restore();
   void load_from(std::size_t epoch, std::size_t step);
   void check_loss(const StepTotals& totals, std::size_t epoch, std::size_t step);
   void check_late_loss(double loss, std::size_t epoch, std::size_t step, std::size_t last);

@@ -4,6 +4,8 @@
 #include <iterator>
 #include <utility>
 
+#include <spdlog/fmt/fmt.h>
+
 #include "runtime/parallel/state_broadcast.h"
 #include "trainers/tensor_memory.h"
 #include "trainers/trainer.h"
@@ -13,6 +15,14 @@ namespace dlaunch {
 
 /// Where training begins.
 RunPosition Trainer::resume() {
+  try {
+    return restore();
+  } catch (const nlohmann::json::exception& error) {  // on all ranks: they have the same text
+    throw UnusableCheckpoint(fmt::format("{}: {}", checkpointing_.found(), error.what()));
+  }
+}
+
+RunPosition Trainer::restore() {
   const Checkpointing::ResumePoint from = checkpointing_.resume();
   GradientReducerOptions options = reducer_options(config_.parallel, parameters_);
   if (from.found) {
@@ -28,8 +38,9 @@ RunPosition Trainer::resume() {
   compression_memory_.forget();
   if (!memory.empty() && world_.size() > 1) {
     if (const Status kept = reducer_->remember(memory); !kept.ok())
-      throw TrainingFailure("resume: " + kept.to_string() +
-                            "; take parallel.gradients and parallel.power_sgd_rank as they were");
+      throw UnusableCheckpoint(
+          fmt::format("{}: {}; take parallel.gradients and parallel.power_sgd_rank as they were",
+                      checkpointing_.found(), kept.to_string()));
   }
   stop_ = config_.max_steps > 0 && from.position.steps_done >= config_.max_steps;
   load_from(from.position.epoch, from.position.step);

@@ -84,7 +84,8 @@ nn::Tensor scores_of(nn::Module& model, const nn::Tensor& images, nn::Augmentati
 void reduce(Communicator& world, ValidationSums& sums) {
   std::array<double, 4> packed{sums.samples, sums.top1, sums.top5, sums.loss};
   throw_if_error(world.all_reduce(packed).within("validation"));
-  sums = {packed[0], packed[1], packed[2], packed[3]};
+  const double loss = std::isnan(packed[3]) ? std::abs(packed[3]) : packed[3];  // "nan", not "-nan"
+  sums = {packed[0], packed[1], packed[2], loss};
 }
 
 }  // namespace

@@ -119,7 +119,7 @@ TEST_F(Checkpoints, OfPowerSgdAreRefusedByARunThatCompressesOtherwise) {
   };
   ASSERT_EQ(train("power_sgd", "train.max_steps=6").exit_code, kExitOk);
   const CompletedProcess plain = train("all_reduce", "train.max_steps=0");
-  EXPECT_EQ(plain.exit_code, kExitFailure) << plain.error;
+  EXPECT_EQ(plain.exit_code, kExitBadData) << plain.error;
   EXPECT_THAT(plain.error, HasSubstr("take parallel.gradients and parallel.power_sgd_rank as"));
   EXPECT_EQ(complaints(plain).size(), 1U) << plain.error;
 }

@@ -15,6 +15,7 @@ namespace {
 
 using testing::CompletedProcess;
 using ::testing::HasSubstr;
+using testing::Tensors;
 namespace fs = std::filesystem;
 
 class GoingOn : public testing::Checkpoints {};
@@ -63,6 +64,49 @@ TEST_F(FiguresOfRuns, AreWholeIfNothingIsLeftToTrain) {
   const nlohmann::json expected = figures();
   train({"--set", "train.max_steps=3", "--resume", "auto"});  // as if killed before the summary
   EXPECT_EQ(figures(), expected);
+}
+
+TEST_F(GoingOn, FromAValidationWhoseLossIsNoNumber) {
+  const auto train = [&](const std::string& resume) {
+    // The last of nine steps leaves parameters that are finite, but too large for a network.
+    return dtrain(0,
+                  {"--set", "checkpoint.every_epochs=1", "--set", "optimizer.momentum=0", "--set",
+                   "train.batch_size_per_rank=15", "--set", "train.accumulation_steps=1", "--set",
+                   R"(schedule={"name": "piecewise_linear", "point_epochs": [0, 0.8, 0.84],
+                                   "point_factors": [1, 1, 1e18]})",
+                   "--set", "train.max_steps=9", "--resume", resume});
+  };
+  const CompletedProcess begun = train("none");
+  ASSERT_EQ(begun.exit_code, kExitOk) << begun.error;
+  EXPECT_THAT(begun.out, HasSubstr("validation loss nan\n"));
+  const CompletedProcess resumed = train("auto");
+  EXPECT_EQ(resumed.exit_code, kExitOk) << resumed.error;
+  EXPECT_THAT(resumed.out, HasSubstr("loss nan on 37 images"));
+}
+
+TEST_F(GoingOn, FromACheckpointThatDoesNotSayWhatARunReportsIsRefused) {
+  ASSERT_EQ(
+      dtrain(0, {"--set", "checkpoint.every_epochs=1", "--set", "train.max_steps=1"}).exit_code,
+      kExitOk);
+  const std::string path = newest();
+  {
+    const nn::SafetensorsFile file(path);
+    nn::TensorMetadata metadata = file.metadata();
+    nlohmann::json training = nlohmann::json::parse(metadata.at("dlaunch.training"));
+    training["report"]["progress"]["images"] = "many";
+    metadata["dlaunch.training"] = training.dump();
+    const Tensors all = tensors_in(path);
+    std::vector<nn::TensorBytes> tensors;
+    for (const auto& [name, bytes] : all)
+      tensors.push_back({name, file.entry(name).dtype, file.entry(name).shape, bytes});
+    nn::write_safetensors(path, tensors, metadata);
+  }
+  const CompletedProcess process =
+      dtrain(2, {"--resume", path, "--set", "train.batch_size_per_rank=4"});
+  EXPECT_EQ(process.exit_code, kExitBadData) << process.error;
+  const auto lines = complaints(process);
+  ASSERT_EQ(lines.size(), 1U) << process.error;
+  EXPECT_THAT(lines[0], HasSubstr("dtrain: " + path + ": "));
 }
 
 TEST_F(GoingOn, InEpochsWithOtherStepsIsRefused) {
