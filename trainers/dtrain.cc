@@ -22,6 +22,7 @@
 #include "runtime/base/standard_descriptors.h"
 #include "runtime/cuda/hardware_queues.h"
 #include "trainers/config.h"
+#include "trainers/config_agreement.h"
 #include "trainers/datasets.h"
 #include "trainers/evaluation.h"
 #include "trainers/trainer.h"
@@ -151,6 +152,7 @@ int work(const Arguments& arguments) {
         config = load_train_config(arguments.config, arguments.overrides);
         device.emplace(config, this_machine());
       },
+      [&] { check_same_configuration(*world, config); },
       [&] { device->connect(config, *world); },
       [&] {
         if (arguments.validate.empty())

@@ -251,6 +251,43 @@ TEST_F(Dtrain, WritesNothingIntoItsFilesThatIsMeantForAClosedScreen) {
   EXPECT_EQ(lines.back()["event"], "summary");
 }
 
+TEST_F(Dtrain, RefusesRanksWithDifferentConfigurations) {
+  const auto train = [&](const std::string& own) {
+    const std::string command = "exec " + built_program("dtrain") + " " + directory_ +
+                                "/run.json --set output.directory=" + directory_ + "/out " + own;
+    return testing::run_command(
+        {.arguments = {built_program("dlaunch"), "--nproc", "3", "--", "/bin/bash", "-c", command},
+         .environment = environment_},
+        Deadline::after(std::chrono::seconds(100)));
+  };
+  const std::vector<std::pair<std::string, std::string>> refusals{
+      {"--set optimizer.learning_rate=0.0$((RANK+1))",
+       "rank 1: optimizer.learning_rate is 0.02, on rank 0 0.01; start all ranks with the same"},
+      {"--set train.accumulation_steps=$((RANK/2+1))",
+       "rank 2: train.accumulation_steps is 2, on rank 0 1; "},
+      {"--set data.mean=[0,0,$RANK]",
+       "rank 1: data.mean is [0.0,0.0,1.0], on rank 0 [0.0,0.0,0.0]"},
+      {"$([ $RANK = 1 ] && echo --set optimizer.name=adam --set optimizer.momentum=0.5)", ""},
+      {"$([ $RANK = 0 ] && echo --set output.trace=" + directory_ + "/trace.json)",
+       "rank 1: output.trace is \"\", on rank 0 \"FILE\""},
+  };
+  for (const auto& [own, line] : refusals) {
+    SCOPED_TRACE(own);
+    const CompletedProcess process = train(own);
+    EXPECT_EQ(process.exit_code, kExitUsage) << process.error;
+    const auto lines = complaints(process);
+    ASSERT_EQ(lines.size(), 1U) << process.error;
+    EXPECT_THAT(lines[0], HasSubstr(line));
+    EXPECT_FALSE(std::filesystem::exists(directory_ + "/out"));
+  }
+  const CompletedProcess own_folders =
+      train("--set output.directory=" + directory_ + "/of-$RANK --set data.prefetch=$((RANK+1)) " +
+            "--set output.trace=" + directory_ + "/trace-$RANK.json --set train.max_steps=1");
+  EXPECT_EQ(own_folders.exit_code, kExitOk) << own_folders.error;
+  EXPECT_TRUE(std::filesystem::exists(directory_ + "/of-0/metrics.jsonl"));
+  EXPECT_FALSE(std::filesystem::exists(directory_ + "/of-1"));
+}
+
 TEST_F(Dtrain, RefusesItsCommandLine) {
   EXPECT_EQ(dtrain(0, {"--no-such-option"}).exit_code, kExitUsage);
   EXPECT_EQ(testing::run_command({.arguments = {built_program("dtrain")}}).exit_code, kExitUsage);
