@@ -17,7 +17,8 @@ namespace dlaunch {
 namespace {
 
 constexpr const char* kTraining = "dlaunch.training";  // the key in the file's metadata
-constexpr std::size_t kStateWords = 3;                 // of a RandomState
+constexpr const char* kSamples = "samples in a step";
+constexpr std::size_t kStateWords = 3;  // of a RandomState
 
 std::vector<Buffer> buffers_of(std::span<const nn::NamedTensor> state) {
   std::vector<Buffer> buffers;
@@ -123,9 +124,20 @@ nlohmann::json Checkpointing::describe_run() const {
   const auto ranks = static_cast<std::size_t>(world_.size());
   return {{"model.name", config_.model},
           {"train.seed", config_.seed},
-          {"samples in a step", config_.samples_per_step(ranks)},
+          {kSamples, config_.samples_per_step(ranks)},
           {"steps in an epoch (train.drop_last)", steps_per_epoch_},
           {"train.accumulation_steps", config_.accumulation_steps}};
+}
+
+/// What a run can set whose steps have other samples than the checkpoint's.
+std::string Checkpointing::how_to_have_samples(const nlohmann::json& samples) const {
+  const std::size_t ranks = training_.at("random").size() / kStateWords;
+  const auto here = static_cast<std::size_t>(world_.size());
+  if (ranks == here) return "make them the same";
+  return fmt::format(
+      "it was written by {} rank{}, here {} {}: set train.global_batch_size={} and "
+      "train.batch_size_per_rank=0",
+      ranks, ranks == 1 ? "" : "s", here == 1 ? "is" : "are", here, samples.dump());
 }
 
 void Checkpointing::check_same_run(const nn::SafetensorsFile& file, const nlohmann::json& run) {
@@ -133,9 +145,10 @@ void Checkpointing::check_same_run(const nn::SafetensorsFile& file, const nlohma
   for (const auto& [key, mine] : here.items())
     if (run.at(key) != mine)
       throw nn::DataError(fmt::format(
-          "{}: {} is {} in this checkpoint, {} in the configuration; make them the same, or begin "
-          "anew with --resume none",
-          file.path(), key, run.at(key).dump(), mine.dump()));
+          "{}: {} is {} in this checkpoint, {} in the configuration; {}, or begin anew with "
+          "--resume none",
+          file.path(), key, run.at(key).dump(), mine.dump(),
+          key == kSamples ? how_to_have_samples(run.at(key)) : "make them the same"));
   fingerprint_ = train_set_.fingerprint();
   if (training_.at("data") != fingerprint_)
     throw nn::DataError(

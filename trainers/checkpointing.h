@@ -91,6 +91,7 @@ class Checkpointing {
   void load(const nn::SafetensorsFile& file, nlohmann::json training);
   void check_same_run(const nn::SafetensorsFile& file, const nlohmann::json& run);
   nlohmann::json describe_run() const;
+  std::string how_to_have_samples(const nlohmann::json& samples) const;
   const std::string& data_fingerprint();
   std::vector<std::uint64_t> gather_random_states();
   void wait_for_write();

@@ -154,7 +154,7 @@ std::string cause_of_our_code(int code) {
     case kExitUsage:
       return "its command line or configuration was refused";
     case kExitBadData:
-      return "its data files are missing or wrong";
+      return "data files or a checkpoint are missing, wrong or of another run";
     case kExitCommunication:
       return "communication failed: a peer was lost, a deadline passed, or ranks disagreed";
     default:

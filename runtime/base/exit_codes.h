@@ -8,7 +8,7 @@ enum ExitCode : int {
   kExitOk = 0,
   kExitFailure = 1,        // anything not listed here
   kExitUsage = 2,          // command line or configuration refused
-  kExitBadData = 3,        // data files missing, truncated or wrong
+  kExitBadData = 3,        // data files or a checkpoint missing, truncated, wrong or of another run
   kExitCommunication = 4,  // a peer died or left, a deadline passed, ranks disagreed
   kExitDiverged = 5,       // training has left the numbers: a loss or a gradient is not finite
 };

@@ -185,7 +185,11 @@ TEST_F(Checkpoints, AreRefusedWhereTheyDoNotBelongAndTheErrorNamesWhat) {
     return refusal(arguments, kExitBadData);
   };
   EXPECT_THAT(refusal({}, kExitUsage), HasSubstr("is in the way"));
-  EXPECT_THAT(refusal({"--resume", "auto"}, kExitBadData), HasSubstr("samples in a step is 16"));
+  EXPECT_THAT(
+      refusal({"--resume", "auto"}, kExitBadData),
+      HasSubstr("samples in a step is 16 in this checkpoint, 32 in the configuration; it was "
+                "written by 1 rank, here are 2: set train.global_batch_size=16 and "
+                "train.batch_size_per_rank=0, or begin anew"));
   EXPECT_THAT(resumed("data.synthetic.noise=3"), HasSubstr("training images have changed"));
   EXPECT_THAT(resumed("train.seed=2"), HasSubstr("train.seed is 1 in this checkpoint"));
   EXPECT_THAT(resumed("model.name=resnet20"), HasSubstr("model.name is \"small_cnn\""));
