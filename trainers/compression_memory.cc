@@ -53,9 +53,13 @@ ExchangeMemory CompressionMemory::scatter() {
   return own;
 }
 
-void CompressionMemory::prepare(const nn::SafetensorsFile& file) {
+void CompressionMemory::prepare(const nn::SafetensorsFile& file, bool compress) {
   const auto found = file.tensors().find(kErrors);
   if (found == file.tensors().end()) return;  // of a run without compression, or before it began
+  if (!compress)
+    file.refuse(kErrors,
+                "of a run that has still to make them good; take parallel.gradients "
+                "\"power_sgd\" as it was");
   const nn::Shape& shape = found->second.shape;
   if (shape.rank() != 2 || shape.size() == 0)
     file.refuse(kErrors, "its shape is " + shape.to_string() + ", [ranks, gradients] is wanted");

@@ -23,8 +23,9 @@ class CompressionMemory {
   /// Collective. What each rank is to go on with; empty if rank 0 has nothing. Throws StatusError.
   ExchangeMemory scatter();
 
-  /// Rank 0: makes room for what the file holds of it.
-  void prepare(const nn::SafetensorsFile& file);
+  /// Rank 0: makes room for what the file holds of it. Throws nn::DataError if it holds some and
+  /// the run does not `compress`.
+  void prepare(const nn::SafetensorsFile& file, bool compress);
   /// Rank 0: all of it, under its names in checkpoints; none unless there was gather() or
   /// prepare().
   std::vector<nn::NamedTensor> tensors() const;

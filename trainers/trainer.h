@@ -138,6 +138,7 @@ class Trainer {
   std::unordered_map<const float*, std::size_t> parameter_at_;  // index by address
   RankOptimizer optimizer_;
   CompressionMemory compression_memory_;
+  ExchangeMemory kept_memory_;  // of a run on several ranks that this one, on one, has gone on from
   std::optional<nn::Ema> ema_;  // of rank 0, which keeps it for all
   nn::Schedule learning_rate_;
   nn::Schedule stem_learning_rate_;

@@ -34,9 +34,11 @@ RunPosition Trainer::restore() {
   }
   reducer_.emplace(world_, memory_of(parameters_.gradients), gradient_ranges(parameters_),
                    std::move(options));
-  const ExchangeMemory memory = compression_memory_.scatter();
+  ExchangeMemory memory = compression_memory_.scatter();
   compression_memory_.forget();
-  if (!memory.empty() && world_.size() > 1) {
+  if (world_.size() == 1) {  // which sends nothing: it keeps that for a run that does
+    kept_memory_ = std::move(memory);
+  } else if (!memory.empty()) {
     if (const Status kept = reducer_->remember(memory); !kept.ok())
       throw UnusableCheckpoint(
           fmt::format("{}: {}; take parallel.gradients and parallel.power_sgd_rank as they were",
@@ -52,7 +54,7 @@ void Trainer::save(const RunPosition& position) {
   check_parameters(position);
   share_statistics();
   optimizer_.gather(*reducer_);
-  compression_memory_.gather(reducer_->memory());
+  compression_memory_.gather(world_.size() == 1 ? kept_memory_ : reducer_->memory());
   checkpointing_.save(position, {{"progress", reporter_.state()},
                                  {"gradient_order", reducer_->order()},
                                  {"plain_steps", reducer_->plain_steps()}});
@@ -62,7 +64,8 @@ void Trainer::save(const RunPosition& position) {
 
 /// What only rank 0 has of the run's state, to be filled from `source` or, if null, to be written.
 std::vector<nn::NamedTensor> Trainer::leader_state(const nn::SafetensorsFile* source) {
-  if (source != nullptr) compression_memory_.prepare(*source);
+  if (source != nullptr)
+    compression_memory_.prepare(*source, config_.parallel.gradients == GradientExchange::kPowerSgd);
   std::vector<nn::NamedTensor> state = optimizer_.whole_state();
   std::ranges::move(compression_memory_.tensors(), std::back_inserter(state));
   if (ema_)

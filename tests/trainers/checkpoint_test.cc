@@ -111,17 +111,32 @@ TEST_P(CheckpointsOf, ServeAnotherNumberOfRanksToo) {
 
 TEST_F(Checkpoints, OfPowerSgdAreRefusedByARunThatCompressesOtherwise) {
   write("adam.json", kWithAdam);
-  const auto train = [&](const std::string& gradients, const std::string& last) {
-    return dtrain(2,
+  const auto train = [&](int ranks, const std::string& gradients, const std::string& more) {
+    return dtrain(ranks,
                   {"--set", "checkpoint.every_epochs=1", "--set", "parallel.plain_steps=4", "--set",
-                   "parallel.gradients=" + gradients, "--set", last, "--resume", "auto"},
+                   "parallel.gradients=" + gradients, "--set", more, "--resume", "auto"},
                   "adam.json");
   };
-  ASSERT_EQ(train("power_sgd", "train.max_steps=6").exit_code, kExitOk);
-  const CompletedProcess plain = train("all_reduce", "train.max_steps=0");
-  EXPECT_EQ(plain.exit_code, kExitBadData) << plain.error;
-  EXPECT_THAT(plain.error, HasSubstr("take parallel.gradients and parallel.power_sgd_rank as"));
-  EXPECT_EQ(complaints(plain).size(), 1U) << plain.error;
+  ASSERT_EQ(train(2, "power_sgd", "train.max_steps=6").exit_code, kExitOk);
+  const std::string path = newest();
+  for (const int ranks : {1, 2}) {
+    const CompletedProcess plain = train(ranks, "all_reduce", "train.max_steps=0");
+    EXPECT_EQ(plain.exit_code, kExitBadData) << plain.error;
+    EXPECT_THAT(plain.error, HasSubstr(path + ": compression.errors: of a run that has still to"));
+    EXPECT_EQ(complaints(plain).size(), 1U) << plain.error;
+  }
+  const CompletedProcess other = train(2, "power_sgd", "parallel.power_sgd_rank=3");
+  EXPECT_EQ(other.exit_code, kExitBadData) << other.error;
+  EXPECT_THAT(other.error, HasSubstr(path + ": power_sgd: errors of "));
+  EXPECT_EQ(complaints(other).size(), 1U) << other.error;
+
+  // A single rank, which compresses nothing, hands on what two have to make good.
+  const std::vector<float> two = floats_of(tensors_in(path).at("compression.errors"));
+  ASSERT_EQ(train(1, "power_sgd", "train.max_steps=7").exit_code, kExitOk);
+  const std::vector<float> sum = floats_of(tensors_in(newest()).at("compression.errors"));
+  ASSERT_EQ(two.size(), 2 * sum.size());
+  for (std::size_t i = 0; i < sum.size(); ++i) ASSERT_EQ(sum[i], two[i] + two[sum.size() + i]);
+  EXPECT_EQ(train(2, "power_sgd", "train.max_steps=0").exit_code, kExitOk);
 }
 
 INSTANTIATE_TEST_SUITE_P(Engine, CheckpointsOf, ::testing::Values("shard", "power_sgd"),
