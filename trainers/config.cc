@@ -299,7 +299,7 @@ void read_train(JsonObject& object, TrainConfig& config) {
   config.max_steps = read_size(object, "max_steps", 0, kNotNegative);
   config.max_seconds = object.number("max_seconds", 0, {.min = 0});
   config.validate_every = read_size(object, "validate_every", 1, kNotNegative);
-  config.validation_batch_size = read_size(object, "validation_batch_size", 250, {1, 100000});
+  config.validation_batch_size = read_size(object, "validation_batch_size", 0, {0, 100000});
   read_precision(object, config);
   config.winograd = object.boolean("winograd", false);
   config.tf32 = object.boolean("tf32", false);

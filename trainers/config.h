@@ -132,10 +132,10 @@ struct TrainConfig {
   bool cuda_graphs = true;  // record steps on GPU and repeat them whole, where that can be
   double label_smoothing = 0;
   ValidationViews validation_views = ValidationViews::kSingle;
-  std::size_t max_steps = 0;       // 0: no limit
-  double max_seconds = 0;          // 0: no limit
-  std::size_t validate_every = 1;  // epochs; 0: at the end only
-  std::size_t validation_batch_size = 0;
+  std::size_t max_steps = 0;              // 0: no limit
+  double max_seconds = 0;                 // 0: no limit
+  std::size_t validate_every = 1;         // epochs; 0: at the end only
+  std::size_t validation_batch_size = 0;  // 0: affordable_validation() says
 
   std::string output_directory;
   std::string metrics_file;  // within it; empty: none

@@ -158,7 +158,7 @@ int work(const Arguments& arguments) {
         if (arguments.validate.empty())
           trainer.emplace(config, device->place(), screen, this_machine());
         else
-          evaluation.emplace(config, device->place(), screen, arguments.validate);
+          evaluation.emplace(config, device->place(), screen, this_machine(), arguments.validate);
       },
   };
   for (const auto& preparation : preparations)

@@ -18,7 +18,7 @@
 namespace dlaunch {
 
 Evaluation::Evaluation(const TrainConfig& config, const TrainingPlace& place, const Screen& screen,
-                       std::string path)
+                       const Machine& machine, std::string path)
     : config_(config),
       world_(place.world),
       backend_(place.backend),
@@ -28,7 +28,11 @@ Evaluation::Evaluation(const TrainConfig& config, const TrainingPlace& place, co
       generator_(config.seed),
       model_(make_network(config, data_shape(*images_), compute_type_of(config, backend_), backend_,
                           generator_, &world_)),
-      parameters_(flatten_parameters(*model_, &world_)) {
+      parameters_(flatten_parameters(*model_, &world_)),
+      options_(affordable_validation(config, *model_, backend_,
+                                     {.image = image_batch(1, images_->image_shape()),
+                                      .at_most = largest_part(*images_, world_)},
+                                     machine)) {
   if (world_.rank() == 0) load();
 }
 
@@ -55,8 +59,7 @@ ValidationSums Evaluation::run() {
       scatter_validation_set(world_, images_.get(), images_->image_shape());
   const nn::ImageTransform transform(images_->image_shape(), config_.data.normalization, {});
   const auto begin = std::chrono::steady_clock::now();
-  const ValidationSums sums = validate(world_, backend_, *model_, transform, shard,
-                                       {config_.validation_batch_size, config_.validation_views});
+  const ValidationSums sums = validate(world_, backend_, *model_, transform, shard, options_);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   if (world_.rank() == 0) report(sums, seconds.count());
   return sums;

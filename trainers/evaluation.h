@@ -12,6 +12,7 @@
 #include "nn/core/random.h"
 #include "nn/data/dataset.h"
 #include "trainers/config.h"
+#include "trainers/machine.h"
 #include "trainers/reporter.h"
 #include "trainers/training_device.h"
 #include "trainers/validation.h"
@@ -22,10 +23,10 @@ class Evaluation {
  public:
   /// `path` is read by rank 0: a network alone (model.safetensors, best.safetensors, of torch), or
   /// a checkpoint, of which the moving average is taken if it has one. Throws ConfigError (the
-  /// network does not go with the images), nn::DataError (images or file cannot be used). All
-  /// arguments but `path` must outlive the object.
+  /// network does not go with the images or the machine), nn::DataError (images or file cannot be
+  /// used). All arguments but `path` must outlive the object.
   Evaluation(const TrainConfig& config, const TrainingPlace& place, const Screen& screen,
-             std::string path);
+             const Machine& machine, std::string path);
 
   /// Validates as configured (train.validation_views and the like). Rank 0 writes a line to the
   /// screen and one to output.directory/validation.jsonl, unless the configuration wants no
@@ -47,6 +48,7 @@ class Evaluation {
   nn::Generator generator_;
   std::unique_ptr<nn::Module> model_;
   nn::FlatParameters parameters_;
+  ValidationOptions options_;
 };
 
 }  // namespace dlaunch

@@ -74,6 +74,24 @@ MemoryNeed least_memory(const nn::Module& network, const nn::Shape& image, DType
   return need;
 }
 
+double least_evaluation_memory(const nn::Module& network, const nn::Shape& image,
+                               DType compute_type) {
+  std::int64_t most = 0;
+  for (const nn::LayerRow& row : nn::layer_table(network, image))
+    if (row.multiply_adds > 0)  // others may work in place
+      most = std::max(most, row.input.size() + row.output.size());
+  return static_cast<double>(most) * static_cast<double>(size_of(compute_type));
+}
+
+void refuse_unless_validation_fits(double bytes, std::size_t images, const Machine& machine) {
+  const auto memory = static_cast<double>(machine.memory);
+  if (machine.memory == 0 || machine.ranks * bytes <= memory) return;
+  throw ConfigError(fmt::format(
+      "train.validation_batch_size: a rank needs at least {:.1f} GiB to validate {} images at a "
+      "time, {} of them on this machine {:.1f} GiB, which has {:.1f}; take less",
+      bytes / kGiB, images, machine.ranks, machine.ranks * bytes / kGiB, memory / kGiB));
+}
+
 void refuse_unless_it_fits(const MemoryNeed& need, std::size_t images, const Machine& machine) {
   const auto memory = static_cast<double>(machine.memory);
   if (machine.memory == 0 || machine.ranks * need.total() <= memory) return;

@@ -40,7 +40,15 @@ struct MemoryNeed {
 MemoryNeed least_memory(const nn::Module& network, const nn::Shape& image, DType compute_type,
                         std::size_t images, std::size_t prefetch);
 
+/// Bytes that an image takes at least when it is evaluated, without a gradient: the input and the
+/// output of a layer.
+double least_evaluation_memory(const nn::Module& network, const nn::Shape& image,
+                               DType compute_type);
+
 /// Throws ConfigError, with the numbers, if the ranks of the machine need more than it has.
 void refuse_unless_it_fits(const MemoryNeed& need, std::size_t images, const Machine& machine);
+
+/// The same for validations of `images` at a time, for which a rank needs so many bytes.
+void refuse_unless_validation_fits(double bytes, std::size_t images, const Machine& machine);
 
 }  // namespace dlaunch

@@ -49,6 +49,12 @@ Trainer::Trainer(const TrainConfig& config, const TrainingPlace& place, const Sc
       learning_rate_(config.learning_rate()),
       stem_learning_rate_(config.stem_learning_rate()),
       plan_(affordable_plan(config, world_, *train_set_, *model_, backend_, machine)),
+      validation_options_(affordable_validation(
+          config, *model_, backend_,
+          {.image = image_batch(1, train_set_->image_shape()),
+           .in_training = images_of_micro_batch(plan_, world_),
+           .at_most = validation_set_ == nullptr ? 0 : largest_part(*validation_set_, world_)},
+          machine)),
       validation_transform_(train_set_->image_shape(), config.data.normalization, {}),
       resident_images_(make_resident_images(config, backend_, *train_set_, plan_)),
       losses_(backend_, world_),

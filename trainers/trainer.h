@@ -145,6 +145,7 @@ class Trainer {
   std::optional<GradientReducer> reducer_;  // once it is known where training begins
   std::vector<UnusedRange> reported_unused_;
   nn::StepPlan plan_;
+  ValidationOptions validation_options_;
   nn::ImageTransform validation_transform_;
   std::optional<nn::ResidentImages> resident_images_;  // else the loader makes images
   std::optional<nn::BatchLoader> loader_;              // once it is known where training begins

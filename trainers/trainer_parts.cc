@@ -203,7 +203,7 @@ nn::StepPlan affordable_plan(const TrainConfig& config, const Communicator& worl
   const bool drop = config.drop_last && dataset.size() > step;
   nn::StepPlan plan(dataset.size() - (drop ? left_over : 0), step, config.accumulation_steps,
                     ranks);
-  const std::size_t images = plan.step_range(0).size() / (ranks * plan.micro_batches(0));
+  const std::size_t images = images_of_micro_batch(plan, world);
   const nn::Shape image = image_batch(1, dataset.image_shape());
   if (backend.host_accessible())  // else the device says what it has not
     refuse_unless_it_fits(least_memory(network, image, compute_type_of(config, backend), images,
@@ -211,6 +211,35 @@ nn::StepPlan affordable_plan(const TrainConfig& config, const Communicator& worl
                           images, machine);
   refuse_single_values(config, plan, ranks, network, image);
   return plan;
+}
+
+std::size_t images_of_micro_batch(const nn::StepPlan& plan, const Communicator& world) {
+  return plan.step_range(0).size() /
+         (static_cast<std::size_t>(world.size()) * plan.micro_batches(0));
+}
+
+std::size_t largest_part(const nn::Dataset& validation_set, const Communicator& world) {
+  const auto ranks = static_cast<std::size_t>(world.size());
+  return (validation_set.size() + ranks - 1) / ranks;
+}
+
+ValidationOptions affordable_validation(const TrainConfig& config, const nn::Module& network,
+                                        const nn::Backend& backend, const ValidationImages& images,
+                                        const Machine& machine) {
+  constexpr double kMost = 250;
+  constexpr double kLittle = 128 << 20;  // bytes
+  const DType type = compute_type_of(config, backend);
+  const double each = least_evaluation_memory(network, images.image, type);
+  std::size_t batch = config.validation_batch_size;
+  if (batch == 0) {
+    const double training =
+        least_memory(network, images.image, type, images.in_training, 0).activations;
+    batch = static_cast<std::size_t>(std::clamp(std::max(training, kLittle) / each, 1.0, kMost));
+  }
+  const std::size_t together = std::min(batch, images.at_most);
+  if (backend.host_accessible())  // else the device says what it has not
+    refuse_unless_validation_fits(static_cast<double>(together) * each, together, machine);
+  return {batch, config.validation_views};
 }
 
 }  // namespace dlaunch

@@ -20,6 +20,7 @@
 #include "trainers/loss_scaler.h"
 #include "trainers/machine.h"
 #include "trainers/rank_optimizer.h"
+#include "trainers/validation.h"
 
 namespace dlaunch {
 
@@ -68,5 +69,24 @@ GradientReducerOptions reducer_options(const ParallelConfig& config,
 nn::StepPlan affordable_plan(const TrainConfig& config, const Communicator& world,
                              const nn::Dataset& dataset, const nn::Module& network,
                              const nn::Backend& backend, const Machine& machine);
+
+/// Images that a rank has in a micro-batch.
+std::size_t images_of_micro_batch(const nn::StepPlan& plan, const Communicator& world);
+/// Images of the rank that validates most.
+std::size_t largest_part(const nn::Dataset& validation_set, const Communicator& world);
+
+/// What validations work on.
+struct ValidationImages {
+  nn::Shape image;              // one
+  std::size_t in_training = 0;  // of a micro-batch; 0: nothing is trained
+  std::size_t at_most = 0;      // of a rank; 0: that is not known here
+};
+
+/// As many images at a time as the configuration says, else 250, but fewer of large ones: those
+/// that take no more memory than training does, or 128 MiB. Throws ConfigError if the machine has
+/// not the memory for it.
+ValidationOptions affordable_validation(const TrainConfig& config, const nn::Module& network,
+                                        const nn::Backend& backend, const ValidationImages& images,
+                                        const Machine& machine);
 
 }  // namespace dlaunch

@@ -96,8 +96,8 @@ ValidationSums Trainer::validate_model() {
   const Observation::Interlude interlude(observation_, "validation");
   share_statistics();
   exchange_average();
-  const ValidationSums sums = validate(world_, backend_, *model_, validation_transform_, shard_,
-                                       {config_.validation_batch_size, config_.validation_views});
+  const ValidationSums sums =
+      validate(world_, backend_, *model_, validation_transform_, shard_, validation_options_);
   if (config_.checkpoint.keep_best && world_.rank() == 0 && reporter_.summary().is_best(sums))
     save_network("best.safetensors");  // while it is the one that was validated
   exchange_average();

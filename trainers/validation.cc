@@ -3,9 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <new>
+#include <string>
 #include <utility>
 
+#include <spdlog/fmt/fmt.h>
+
 #include "nn/core/autograd.h"
+#include "nn/core/error.h"
 #include "nn/core/ops.h"
 #include "nn/data/augmentation.h"
 #include "nn/data/sampler.h"
@@ -88,6 +93,32 @@ void reduce(Communicator& world, ValidationSums& sums) {
   sums = {packed[0], packed[1], packed[2], loss};
 }
 
+std::string where_in_settings(const ValidationOptions& options) {
+  return fmt::format(", in a validation of {} images at a time (train.validation_batch_size)",
+                     options.batch_size);
+}
+
+/// Sums over this rank's images.
+ValidationSums evaluate(nn::Backend& backend, nn::Module& model,
+                        const nn::ImageTransform& transform, const ValidationShard& shard,
+                        const ValidationOptions& options) {
+  const nn::ImageShape& shape = transform.shape();
+  const std::vector<View> views = views_of(options.views);
+  std::vector<float> scores;
+  ValidationSums sums;
+  for (std::size_t begin = 0; begin < shard.labels.size(); begin += options.batch_size) {
+    const std::size_t count = std::min(options.batch_size, shard.labels.size() - begin);
+    const auto bytes = std::span(shard.images).subspan(begin * shape.size(), count * shape.size());
+    const nn::Tensor output =
+        scores_of(model, nn::Tensor::from<std::uint8_t>(backend, image_batch(count, shape), bytes),
+                  transform.plan(0, 0), views);
+    scores.resize(static_cast<std::size_t>(output.size()));
+    backend.copy_to_host(scores.data(), output.data<const float>(), scores.size() * sizeof(float));
+    add_scores(scores, std::span(shard.labels).subspan(begin, count), sums);
+  }
+  return sums;
+}
+
 }  // namespace
 
 ValidationShard scatter_validation_set(Communicator& world, const nn::Dataset* dataset,
@@ -151,19 +182,13 @@ ValidationSums validate(Communicator& world, nn::Backend& backend, nn::Module& m
                         const ValidationOptions& options) {
   const nn::NoGradGuard no_grad;
   model.eval();
-  const nn::ImageShape& shape = transform.shape();
-  const std::vector<View> views = views_of(options.views);
-  std::vector<float> scores;
   ValidationSums sums;
-  for (std::size_t begin = 0; begin < shard.labels.size(); begin += options.batch_size) {
-    const std::size_t count = std::min(options.batch_size, shard.labels.size() - begin);
-    const auto bytes = std::span(shard.images).subspan(begin * shape.size(), count * shape.size());
-    const nn::Tensor output =
-        scores_of(model, nn::Tensor::from<std::uint8_t>(backend, image_batch(count, shape), bytes),
-                  transform.plan(0, 0), views);
-    scores.resize(static_cast<std::size_t>(output.size()));
-    backend.copy_to_host(scores.data(), output.data<const float>(), scores.size() * sizeof(float));
-    add_scores(scores, std::span(shard.labels).subspan(begin, count), sums);
+  try {
+    sums = evaluate(backend, model, transform, shard, options);
+  } catch (const nn::Error& error) {  // above all: that memory does not suffice
+    throw nn::Error(error.what() + where_in_settings(options));
+  } catch (const std::bad_alloc&) {
+    throw nn::Error("out of memory" + where_in_settings(options));
   }
   model.train();
   reduce(world, sums);

@@ -48,7 +48,7 @@ struct ValidationOptions {
 };
 
 /// Collective: evaluates each rank's shard and returns the sums over all ranks. The model is in
-/// evaluation mode meanwhile. Throws StatusError.
+/// evaluation mode meanwhile. Throws StatusError, and nn::Error if memory does not suffice.
 ValidationSums validate(Communicator& world, nn::Backend& backend, nn::Module& model,
                         const nn::ImageTransform& transform, const ValidationShard& shard,
                         const ValidationOptions& options);

@@ -14,6 +14,7 @@
 #include "nn/models/model.h"
 #include "runtime/base/json_reader.h"
 #include "trainers/machine.h"
+#include "trainers/trainer_parts.h"
 
 namespace dlaunch {
 namespace {
@@ -77,6 +78,63 @@ TEST(MemoryNeed, IsLittleLessThanAStepTakes) {
     const double need = least_memory(*network, image, DType::kF32, kImages, 1).activations;
     EXPECT_LE(need, taken);
     EXPECT_GE(need, 0.7 * taken);
+  }
+}
+
+// In evaluation memory is that of a layer, not of all.
+TEST(ValidationBatch, TakesNoMoreMemoryThanTrainingOrLittle) {
+  constexpr std::int64_t kSide = 160;
+  const nn::Shape image{1, kSide, kSide, 3};
+  const auto backend = nn::make_cpu_backend();
+  nn::Generator generator(1);
+  const auto network =
+      nn::make_model("resnet20", {.height = kSide, .width = kSide}, *backend, generator, nullptr);
+  const double each = least_evaluation_memory(*network, image, DType::kF32);
+  EXPECT_EQ(each, 4 * 2 * 16 * kSide * kSide);
+  {
+    constexpr std::int64_t kImages = 4;
+    const nn::NoGradGuard no_grad;
+    network->eval();
+    const std::size_t before = backend->memory().in_use;
+    backend->reset_peak();
+    (void)(*network)(nn::Tensor::zeros(*backend, {kImages, kSide, kSide, 3}));
+    const auto taken = static_cast<double>(backend->memory().peak - before);
+    EXPECT_LE(kImages * each, taken);
+    EXPECT_GE(kImages * each, 0.5 * taken);
+  }
+  TrainConfig config;
+  const auto batch = [&](const nn::Shape& one, std::size_t in_training) {
+    return affordable_validation(config, *network, *backend,
+                                 {.image = one, .in_training = in_training}, {})
+        .batch_size;
+  };
+  EXPECT_EQ(batch({1, 32, 32, 3}, 2), 250U);
+  EXPECT_EQ(batch(image, 2), static_cast<std::size_t>((128 << 20) / each));
+  EXPECT_EQ(batch(image, 128), 250U);
+  EXPECT_EQ(batch(image, 0), batch(image, 2));  // nothing is trained
+  config.validation_batch_size = 1000;
+  EXPECT_EQ(batch(image, 2), 1000U);
+}
+
+TEST(ValidationBatch, IsRefusedByTheNameOfItsKeyIfTheMachineHasLess) {
+  const auto backend = nn::make_cpu_backend();
+  nn::Generator generator(1);
+  const auto network = nn::make_model("small_cnn", {}, *backend, generator, nullptr);
+  TrainConfig config;
+  config.validation_batch_size = 20000;  // of which there are 10000
+  const ValidationImages images{.image = {1, 32, 32, 3}, .in_training = 1, .at_most = 10000};
+  const auto with = [&](std::size_t memory) {
+    return affordable_validation(config, *network, *backend, images,
+                                 {.ranks = 2, .memory = memory});
+  };
+  EXPECT_EQ(with(5ULL << 30).batch_size, 20000U);
+  try {
+    with(3ULL << 30);
+    ADD_FAILURE() << "no exception";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(),
+                HasSubstr("train.validation_batch_size: a rank needs at least 2.0 GiB to validate "
+                          "10000 images at a time, 2 of them on this machine 4.0 GiB, which has"));
   }
 }
 

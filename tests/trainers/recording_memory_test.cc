@@ -1,4 +1,4 @@
-// Recorded work on a fake GPU that has little memory.
+// Recorded work, and a validation, on a fake GPU that has little memory.
 #include <memory>
 #include <vector>
 
@@ -6,11 +6,15 @@
 #include <gtest/gtest.h>
 
 #include "nn/core/error.h"
+#include "nn/models/model.h"
+#include "tests/support/thread_ranks.h"
 #include "tests/trainers/fake_gpu.h"
+#include "trainers/validation.h"
 
 namespace dlaunch::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::Eq;
 using ::testing::HasSubstr;
@@ -75,6 +79,24 @@ TEST_F(RecordingInLittleMemory, TakesWhatIsFreedOutsideMeanwhile) {
   EXPECT_THAT(result(), Each(Eq(7.0F)));
   first->replay(0);
   EXPECT_THAT(result(), Each(Eq(3.0F)));
+}
+
+TEST(ValidationInLittleMemory, NamesTheKeyThatWouldHelp) {
+  const auto device = std::make_shared<FakeDevice>(FakeDeviceOptions{.memory = 64 * kMiB});
+  const auto gpu = make_fake_gpu(device);
+  nn::Generator generator(1);
+  const auto network = nn::make_model("small_cnn", {}, *gpu, generator, nullptr);
+  const nn::ImageTransform transform({32, 32, 3}, {{0, 0, 0}, {1, 1, 1}}, {});
+  constexpr std::size_t kImages = 400;  // the largest layer has 82 MiB of them
+  const ValidationShard shard{.images = std::vector<std::uint8_t>(kImages * 32 * 32 * 3),
+                              .labels = std::vector<std::int32_t>(kImages)};
+  run_threads_as_ranks(1, [&](Communicator& world) {
+    EXPECT_THAT(
+        [&] { (void)validate(world, *gpu, *network, transform, shard, {.batch_size = kImages}); },
+        ThrowsMessage<nn::Error>(AllOf(HasSubstr("out of fake memory: "),
+                                       HasSubstr(", in a validation of 400 images at a time "
+                                                 "(train.validation_batch_size)"))));
+  });
 }
 
 }  // namespace
