@@ -130,7 +130,7 @@ void read_data(JsonObject& object, DataConfig& data) {
                   : mix == "cutmix" ? nn::MixKind::kCutmix
                   : mix == "either" ? nn::MixKind::kEither
                                     : nn::MixKind::kNone;
-  data.mix.alpha = object.number("mix_alpha", 1, {.min = 0, .max = 4, .above_min = true});
+  data.mix.alpha = object.number("mix_alpha", 1, {.min = 0.01, .max = 4});
   data.resident = object.boolean("resident", false);
   data.prefetch = read_size(object, "prefetch", 4, {1, 1024});
   object.object("synthetic",
@@ -288,7 +288,11 @@ void read_train(JsonObject& object, TrainConfig& config) {
   config.accumulation_steps = read_size(object, "accumulation_steps", 1, {1, 100000});
   config.drop_last = object.boolean("drop_last", false);
   config.seed = static_cast<std::uint64_t>(object.integer("seed", 1, {.min = 0}));
-  config.sync_batch_norm = object.boolean("sync_batch_norm", true);
+  // Ghost batch norm, which that network has, is of a part of a rank's images.
+  const bool can_synchronise = config.model != "resnet_bag_of_tricks";
+  config.sync_batch_norm = object.boolean("sync_batch_norm", can_synchronise);
+  if (config.sync_batch_norm && !can_synchronise)
+    object.refuse("sync_batch_norm", "resnet_bag_of_tricks has no batch norm over all ranks");
   config.label_smoothing =
       object.number("label_smoothing", 0, {.min = 0, .max = 1, .below_max = true});
   const std::string views =

@@ -207,9 +207,10 @@ int main(int argc, char** argv) {
              "where to go on: auto (the newest checkpoint in output.directory, if there is one), a "
              "checkpoint's path, or none; by default auto if dlaunch has restarted the job")
       ->type_name("auto|PATH|none");
-  overriding("--trace", "output.trace",
-             "write what every rank did when to FILE, for ui.perfetto.dev or chrome://tracing")
-      ->type_name("FILE");
+  CLI::Option* const trace =
+      overriding("--trace", "output.trace",
+                 "write what every rank did when to FILE, for ui.perfetto.dev or chrome://tracing")
+          ->type_name("FILE");
   overriding("--trace-steps", "output.trace_steps",
              "trace steps A to B only, the first being 1; without, as many as memory is kept for")
       ->type_name("A:B");
@@ -218,7 +219,8 @@ int main(int argc, char** argv) {
                      "train nothing: validate a network on the test images; PATH is "
                      "model.safetensors, best.safetensors or a checkpoint")
           ->type_name("PATH")
-          ->excludes("--resume");
+          ->excludes("--resume")
+          ->excludes(trace);
   app.add_flag("--dry-run", arguments.dry_run,
                "print the resolved configuration and the layers of the model, and end")
       ->excludes(validate);

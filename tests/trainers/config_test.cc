@@ -144,6 +144,14 @@ TEST(TrainConfig, RefusesKeysThatWouldChangeNothing) {
               HasSubstr("optimizer.iterations: has no effect unless optimizer.name is \"muon\""));
   EXPECT_THAT(refusal(R"({"data": {"flip_mode": "alternating"}})"),
               HasSubstr("data.flip_mode: has no effect without data.flip"));
+  EXPECT_THAT(refusal(R"({"data": {"mix": "mixup", "mix_alpha": 1e-11}})"),
+              HasSubstr("data.mix_alpha"));
+  EXPECT_THAT(refusal(R"({"output": {"directory": ""}})"),
+              HasSubstr("output.directory: allowed: a folder"));
+  EXPECT_THAT(refusal(R"({"model": {"name": "resnet_bag_of_tricks"},
+                          "train": {"sync_batch_norm": true}})"),
+              HasSubstr("train.sync_batch_norm: resnet_bag_of_tricks has no batch norm over all"));
+  EXPECT_FALSE(read(R"({"model": {"name": "resnet_bag_of_tricks"}})").sync_batch_norm);
   EXPECT_THAT(refusal(R"({"data": {"mix_alpha": 0.2}})"),
               HasSubstr("data.mix_alpha: has no effect without data.mix"));
   for (const char* name : {"constant", "multi_step", "cosine"}) {

@@ -226,3 +226,4 @@ TEST_F(GoingOn, WhatCannotBeValidatedIsRefused) {
 
 }  // namespace
 }  // namespace dlaunch
+  EXPECT_EQ(dtrain(0, {"--validate", "x", "--trace", "trace.json"}).exit_code, kExitUsage);
