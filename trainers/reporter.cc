@@ -184,7 +184,7 @@ double Reporter::seconds_left(const StepReport& report) const {
   const double left = per_step * static_cast<double>(steps) +
                       validation_seconds_ * static_cast<double>(validations);
   if (config_.max_seconds <= 0) return left;
-  return std::min(left, std::max(0.0, config_.max_seconds - summary_.train_seconds));
+  return std::min(left, std::max(0.0, config_.max_seconds - report.seconds_since_start));
 }
 
 void Reporter::epoch(std::size_t epoch, const std::optional<ValidationSums>& validation,

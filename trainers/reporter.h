@@ -44,8 +44,9 @@ struct StepReport {
   /// else it is 0.
   bool loss_known = true;
   double learning_rate = 0;
-  StepTimes times;           // of this rank
-  double gradient_norm = 0;  // of the means over all samples; only if the step is a line
+  StepTimes times;                 // of this rank
+  double gradient_norm = 0;        // of the means over all samples; only if the step is a line
+  double seconds_since_start = 0;  // of this process's run: what train.max_seconds is a limit of
   std::optional<nn::LossScaleState> loss_scale;  // if losses are scaled; as of a line's step
 };
 

@@ -197,6 +197,7 @@ RunPosition Trainer::train_epoch(const RunPosition& from) {
                     .learning_rate = learning_rate_(progress),
                     .times = observation_.end_step(),
                     .gradient_norm = norm,
+                    .seconds_since_start = seconds_between(start_, Clock::now()),
                     .loss_scale = loss_scale_});
     stop_ = is_last(reporter_.summary().steps) || totals.stop_votes > 0;
     position = next;

@@ -1,5 +1,7 @@
+#include <chrono>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,11 +10,13 @@
 #include "trainers/memory_account.h"
 #include "trainers/metrics_file.h"
 #include "trainers/progress.h"
+#include "trainers/reporter.h"
 #include "trainers/summary.h"
 
 namespace dlaunch {
 namespace {
 
+using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 const ProgressState kState{.epoch = 1,
@@ -104,6 +108,24 @@ TEST(MetricsFile, SaysWhyItCannotBeWritten) {
                 full.finish();
               }),
               StartsWith("/dev/full: cannot write metrics: No space left on device"));
+}
+
+TEST(Reporter, SaysWhatIsLeftOfALimitThatEachStartHasWhole) {
+  TrainConfig config;
+  config.epochs = 1000;
+  config.log_every = 1000;
+  config.max_seconds = 100;
+  config.progress = ProgressStyle::kBar;
+  std::ostringstream out;
+  Reporter reporter(config, {out}, /*enabled=*/true, /*resumes=*/true);
+  reporter.start(1, nn::StepPlan(100, 10, 1, 1), 100, 1);
+  nlohmann::json state = reporter.state();
+  state["steps"] = 500;
+  state["train_seconds"] = 5000.0;  // longer than the limit
+  reporter.restore(state);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // a bar is rewritten now and then
+  reporter.step({.epoch = 50, .totals = {.samples = 10}, .seconds_since_start = 40});
+  EXPECT_THAT(out.str(), HasSubstr("1:00 left"));
 }
 
 TEST(Summary, NamesTheFiguresThatMatter) {
