@@ -231,7 +231,7 @@ SharedExecution::Source SharedExecution::find(int member, const SharedLocation& 
       break;
   }
   const std::byte* slot = group_->slot(assignment_.channel, operation(), member, location.where);
-  return {reinterpret_cast<std::uintptr_t>(slot) - bytes(step().base), true};
+  return {reinterpret_cast<std::uintptr_t>(slot), true, true};
 }
 
 // A member that gives up or leaves before the others have read its memory may write over it. What
@@ -310,12 +310,12 @@ std::size_t SharedExecution::portion(const SharedAction& action) const {
 }
 
 Status SharedExecution::perform(const SharedAction& action, std::size_t done, std::size_t count) {
-  const std::size_t from = action.from + done;
+  const Position from{action.from + done, action.slot + done};
   const std::size_t into = action.into + done;
   switch (action.kind) {
     case Kind::kExpose:
       if (input_in_slot_) {
-        sequence_.writer().copy(slot() + bytes(from - step().base), assignment_.input + bytes(from),
+        sequence_.writer().copy(slot() + bytes(from.slot), assignment_.input + bytes(from.vector),
                                 bytes(count));
       }
       return Status();
@@ -333,22 +333,22 @@ Status SharedExecution::perform(const SharedAction& action, std::size_t done, st
               output_ + bytes(into), count);
 }
 
-Status SharedExecution::read(int member, const Source& source, std::size_t at, std::byte* into,
+Status SharedExecution::read(int member, const Source& source, Position from, std::byte* into,
                              std::size_t count) {
-  const std::uintptr_t address = source.address + bytes(at);
-  if (!source.mapped) return group_->read_member(member, address, into, bytes(count));
-  const auto* from = reinterpret_cast<const std::byte*>(address);
-  if (from != into) std::memmove(into, from, bytes(count));
+  const std::uintptr_t place = address(source, from);
+  if (!source.mapped) return group_->read_member(member, place, into, bytes(count));
+  const auto* data = reinterpret_cast<const std::byte*>(place);
+  if (data != into) std::memmove(into, data, bytes(count));
   return Status();
 }
 
-Status SharedExecution::reduce(std::byte* into, std::size_t from, std::size_t count) {
+Status SharedExecution::reduce(std::byte* into, Position from, std::size_t count) {
   const auto members = static_cast<std::size_t>(group_->size());
   operands_.resize(members);
   for (std::size_t member = 0; member < members; ++member) {
     const Source& source = sources_[member].input;
     if (source.mapped) {
-      operands_[member] = reinterpret_cast<const void*>(source.address + bytes(from));
+      operands_[member] = reinterpret_cast<const void*>(address(source, from));
       continue;
     }
     std::byte* piece = at_least(scratch_, members * bytes(count)) + member * bytes(count);
@@ -360,12 +360,12 @@ Status SharedExecution::reduce(std::byte* into, std::size_t from, std::size_t co
 }
 
 // The result goes to the output, which this member has in its cache, and from there to the others.
-Status SharedExecution::reduce_exposed(std::size_t into, std::size_t from, std::size_t count) {
+Status SharedExecution::reduce_exposed(std::size_t into, Position from, std::size_t count) {
   if (!result_in_slot_) {
     std::byte* result = output_ != nullptr ? output_ : result_.data();
     return reduce(result + bytes(into), from, count);
   }
-  std::byte* exposed = slot() + bytes(into - step().base);
+  std::byte* exposed = slot() + bytes(from.slot);
   if (output_ == nullptr) return reduce(exposed, from, count);
   std::byte* result = output_ + bytes(into);
   DLAUNCH_RETURN_IF_ERROR(reduce(result, from, count));

@@ -101,10 +101,16 @@ class SharedExecution final : public Readiness {
   std::vector<int> waiting_for() const;
 
  private:
-  // Where a member's data can be read, as if element 0 were there.
+  // Where a member's data can be read: the vector, or its slot.
   struct Source {
     std::uintptr_t address = 0;
-    bool mapped = true;  // else only read_member() can read there
+    bool mapped = true;    // else only read_member() can read there
+    bool is_slot = false;  // places are those in slots
+  };
+  // A place in a vector and in the slots that hold a piece of it, in elements.
+  struct Position {
+    std::size_t vector = 0;
+    std::size_t slot = 0;
   };
   struct Sources {
     Source input;
@@ -139,9 +145,12 @@ class SharedExecution final : public Readiness {
   bool act();
   std::size_t portion(const SharedAction& action) const;
   Status perform(const SharedAction& action, std::size_t done, std::size_t count);
-  Status read(int member, const Source& source, std::size_t at, std::byte* into, std::size_t count);
-  Status reduce(std::byte* into, std::size_t from, std::size_t count);
-  Status reduce_exposed(std::size_t into, std::size_t from, std::size_t count);
+  std::uintptr_t address(const Source& source, Position at) const {
+    return source.address + bytes(source.is_slot ? at.slot : at.vector);
+  }
+  Status read(int member, const Source& source, Position from, std::byte* into, std::size_t count);
+  Status reduce(std::byte* into, Position from, std::size_t count);
+  Status reduce_exposed(std::size_t into, Position from, std::size_t count);
   void finish();
   void end(const Status& status);
 

@@ -22,7 +22,6 @@ class Builder {
     added.stage = stage;
     added.member = member;
     added.operation = operation_;
-    added.base = base_;
     added.first_action = static_cast<std::uint32_t>(plan_.actions.size());
     return added;
   }
@@ -31,10 +30,9 @@ class Builder {
     if (action.count > 0) plan_.actions.push_back(action);
   }
 
-  // All steps from here on belong to the next operation, whose slots hold what begins at `base`.
-  void next_operation(std::size_t base) {
+  // All steps from here on belong to the next operation.
+  void next_operation() {
     if (!plan_.steps.empty()) ++operation_;
-    base_ = base;
   }
 
   SharedPlan finish() {
@@ -52,25 +50,99 @@ class Builder {
 
   SharedPlan plan_;
   std::uint32_t operation_ = 0;
-  std::size_t base_ = 0;
 };
 
-// The first step: exposes [from, from + count) of the input.
-void expose(Builder& builder, std::size_t from, std::size_t count) {
-  builder.step(Wait::kNobody, 0).announce = kExposed;
-  builder.act({.kind = Kind::kExpose, .from = from, .into = from, .count = count});
+std::size_t whole(const SharedShape& shape) {
+  return shape.parts.total();
 }
 
-// The same without `own`, which nobody but this member reads.
-void expose_but(Builder& builder, std::size_t from, std::size_t count, Slice own) {
-  builder.step(Wait::kNobody, 0).announce = kExposed;
-  const std::size_t behind = own.offset + own.count;
-  builder.act({.kind = Kind::kExpose, .from = from, .into = from, .count = own.offset - from});
-  builder.act(
-      {.kind = Kind::kExpose, .from = behind, .into = behind, .count = from + count - behind});
+bool exposes_part(const SharedShape& shape) {
+  return shape.kind == CollectiveKind::kAllGather || shape.kind == CollectiveKind::kGather;
 }
 
-// The last two: says that this member has read what it needs, and waits for those who read its own.
+bool has_parts(const SharedShape& shape) {
+  return shape.kind == CollectiveKind::kScatter || shape.kind == CollectiveKind::kReduceScatter ||
+         shape.kind == CollectiveKind::kAllToAll;
+}
+
+// The elements of the longest input.
+std::size_t exposed(const SharedShape& shape) {
+  return exposes_part(shape) ? shape.parts.longest() : whole(shape);
+}
+
+bool fits_slot(const SharedShape& shape, std::size_t count) {
+  return count * shape.element <= shape.slot;
+}
+
+// True if an operation does it all.
+bool goes_at_once(const SharedShape& shape) {
+  return fits_slot(shape, exposed(shape)) || shape.readable;
+}
+
+std::size_t line_elements(std::size_t element_bytes) {
+  return kCacheLine % element_bytes == 0 ? kCacheLine / element_bytes : 1;
+}
+
+std::size_t quotient_up(std::size_t dividend, std::size_t divisor) {
+  return (dividend + divisor - 1) / divisor;
+}
+
+std::size_t part_of(std::size_t count, std::size_t round, std::size_t length) {
+  const std::size_t begin = round * length;
+  return begin >= count ? 0 : std::min(length, count - begin);
+}
+
+// How a vector is cut where every operation has a piece of every part: the pieces are as long as
+// their parts are, and lie in a slot one behind the other.
+class Pieces {
+ public:
+  explicit Pieces(const SharedShape& shape) : parts_(shape.parts) {
+    const bool at_once = goes_at_once(shape);
+    const std::size_t unit = at_once ? 1 : line_elements(shape.element);
+    operations_ = at_once ? 1 : operations_needed(shape, unit);
+    if (operations_ > 0) cut(unit);
+  }
+
+  /// 0: even the least pieces do not fit.
+  std::size_t operations() const { return operations_; }
+  std::size_t count(int part, std::size_t operation) const {
+    return part_of(parts_.count(part), operation, lengths_[static_cast<std::size_t>(part)]);
+  }
+  /// Where in its part a piece begins.
+  std::size_t begin(int part, std::size_t operation) const {
+    return std::min(parts_.count(part), operation * lengths_[static_cast<std::size_t>(part)]);
+  }
+  std::size_t from(int part, std::size_t operation) const {
+    return parts_.offset(part) + begin(part, operation);
+  }
+  std::size_t slot(int part) const { return slots_[static_cast<std::size_t>(part)]; }
+
+ private:
+  // Every piece may be nearly a unit longer than its share.
+  static std::size_t operations_needed(const SharedShape& shape, std::size_t unit) {
+    const std::size_t room = shape.slot / shape.element;
+    const std::size_t rounding = static_cast<std::size_t>(shape.members) * unit;
+    return room > rounding ? quotient_up(whole(shape), room - rounding) : 0;
+  }
+
+  void cut(std::size_t unit) {
+    std::size_t next = 0;
+    for (int part = 0; part < parts_.parts(); ++part) {
+      const std::size_t even = quotient_up(parts_.count(part), operations_);
+      lengths_.push_back(quotient_up(even, unit) * unit);
+      slots_.push_back(next);
+      next += lengths_.back();
+    }
+  }
+
+  const Partition& parts_;
+  std::size_t operations_ = 0;
+  std::vector<std::size_t> lengths_;  // by part
+  std::vector<std::size_t> slots_;
+};
+
+// The last two steps: says that this member has read what it needs, and waits for those who read
+// its own.
 void release(Builder& builder, std::uint32_t stage, bool reads, bool is_read, int reader = -1) {
   if (reads) {
     SharedStep& done = builder.step(Wait::kNobody, 0);
@@ -80,36 +152,73 @@ void release(Builder& builder, std::uint32_t stage, bool reads, bool is_read, in
   if (is_read) builder.step(Wait::kReaders, stage, reader);
 }
 
-std::size_t part_of(std::size_t count, std::size_t round, std::size_t length) {
-  const std::size_t begin = round * length;
-  return begin >= count ? 0 : std::min(length, count - begin);
+// The first step of who only reads: says what it was called for.
+void expose_nothing(Builder& builder) {
+  builder.step(Wait::kNobody, 0).announce = kExposed;
 }
 
-// One operation of a direct all_reduce, on [base, base + count), in rounds of `length` elements of
-// every slice. Only after the last one may the caller touch what others read in place.
+// The first step: exposes [from, from + count) of the input, which begins a slot.
+void expose(Builder& builder, std::size_t from, std::size_t count) {
+  builder.step(Wait::kNobody, 0).announce = kExposed;
+  builder.act({.kind = Kind::kExpose, .from = from, .count = count});
+}
+
+// The same without `own`, which nobody but this member reads.
+void expose_but(Builder& builder, std::size_t from, std::size_t count, Slice own) {
+  builder.step(Wait::kNobody, 0).announce = kExposed;
+  const std::size_t behind = own.offset + own.count;
+  builder.act({.kind = Kind::kExpose, .from = from, .count = own.offset - from});
+  builder.act({.kind = Kind::kExpose,
+               .from = behind,
+               .slot = behind - from,
+               .count = from + count - behind});
+}
+
+// The same for a piece of every part but this member's.
+void expose_pieces(Builder& builder, const SharedShape& shape, const Pieces& pieces,
+                   std::size_t operation) {
+  builder.step(Wait::kNobody, 0).announce = kExposed;
+  for (int part = 0; part < shape.members; ++part) {
+    if (part == shape.member) continue;
+    builder.act({.kind = Kind::kExpose,
+                 .from = pieces.from(part, operation),
+                 .slot = pieces.slot(part),
+                 .count = pieces.count(part, operation)});
+  }
+}
+
+bool is_root(const SharedShape& shape) {
+  return shape.member == shape.root;
+}
+
+// One operation of a direct all_reduce or reduce, on [base, base + count), in rounds of `length`
+// elements of every slice. Only after the last one may the caller touch what others read in place.
 void direct_rounds(Builder& builder, const SharedShape& shape, std::size_t base, std::size_t count,
                    std::size_t length, bool last) {
   const Partition slices = aligned_partition(shape.members, count, shape.element);
-  const std::size_t rounds = std::max<std::size_t>(1, (slices.longest() + length - 1) / length);
+  const std::size_t rounds = std::max<std::size_t>(1, quotient_up(slices.longest(), length));
   const Slice own{Region::kInput, base + slices.offset(shape.member), slices.count(shape.member)};
+  const bool collects = shape.kind == CollectiveKind::kAllReduce || is_root(shape);
   expose_but(builder, base, count, own);
   const auto reduce = [&](std::size_t round) {
     const std::size_t at = own.offset + round * length;
     const std::size_t size = part_of(own.count, round, length);
     builder.step(round == 0 ? Wait::kEverybody : Wait::kNobody, kExposed).announce =
         kExposed + 1 + static_cast<std::uint32_t>(round);
-    builder.act({.kind = Kind::kReduceExposed, .from = at, .into = at, .count = size});
+    builder.act(
+        {.kind = Kind::kReduceExposed, .from = at, .slot = at - base, .into = at, .count = size});
   };
   const auto collect = [&](std::size_t round) {
     builder.step(Wait::kEverybody, kExposed + 1 + static_cast<std::uint32_t>(round));
     // Beginning with the neighbour, so that not all read from the same one at the same time.
     for (int distance = 1; distance < shape.members; ++distance) {
       const int from = (shape.member + distance) % shape.members;
-      const std::size_t at = base + slices.offset(from) + round * length;
+      const std::size_t at = slices.offset(from) + round * length;
       builder.act({.kind = Kind::kCollect,
                    .member = from,
-                   .from = at,
-                   .into = at,
+                   .from = base + at,
+                   .slot = at,
+                   .into = base + at,
                    .count = part_of(slices.count(from), round, length)});
     }
   };
@@ -117,157 +226,139 @@ void direct_rounds(Builder& builder, const SharedShape& shape, std::size_t base,
   reduce(0);
   for (std::size_t round = 1; round < rounds; ++round) {
     reduce(round);
-    collect(round - 1);
+    if (collects) collect(round - 1);
   }
-  collect(rounds - 1);
+  if (collects) collect(rounds - 1);
   if (last) release(builder, kExposed + 1 + static_cast<std::uint32_t>(rounds), true, true);
 }
 
-std::size_t whole(const SharedShape& shape) {
-  return shape.parts.total();
-}
-
-bool fits_slot(const SharedShape& shape, std::size_t count) {
-  return count * shape.element <= shape.slot;
-}
-
-void all_reduce(Builder& builder, const SharedShape& shape) {
+// Everybody reduces a slice; everybody, or the root, collects them.
+void direct(Builder& builder, const SharedShape& shape) {
   const std::size_t count = whole(shape);
-  if (shape.algorithm == Algorithm::kOneShot) {
-    expose(builder, 0, count);
-    builder.step(Wait::kEverybody, kExposed);
-    builder.act({.kind = Kind::kReduce, .count = count});
-    return;
-  }
-  const std::size_t length = std::max<std::size_t>(1, kRoundBytes / shape.element);
-  if (fits_slot(shape, count) || shape.readable) {
+  if (goes_at_once(shape)) {
+    const std::size_t length = std::max<std::size_t>(1, kRoundBytes / shape.element);
     return direct_rounds(builder, shape, 0, count, length, true);
   }
   const std::size_t chunk = shape.slot / shape.element;
   for (std::size_t base = 0; base < count; base += chunk) {
-    builder.next_operation(base);
+    builder.next_operation();
     const std::size_t size = std::min(chunk, count - base);
     direct_rounds(builder, shape, base, size, chunk, base + size == count);
   }
 }
 
+void all_reduce(Builder& builder, const SharedShape& shape) {
+  if (shape.algorithm != Algorithm::kOneShot) return direct(builder, shape);
+  expose(builder, 0, whole(shape));
+  builder.step(Wait::kEverybody, kExposed);
+  builder.act({.kind = Kind::kReduce, .count = whole(shape)});
+}
+
 void broadcast(Builder& builder, const SharedShape& shape) {
   const std::size_t count = whole(shape);
-  const std::size_t chunk = fits_slot(shape, count) || shape.readable
-                                ? std::max<std::size_t>(1, count)
-                                : shape.slot / shape.element;
-  const bool is_root = shape.member == shape.root;
+  const std::size_t chunk =
+      goes_at_once(shape) ? std::max<std::size_t>(1, count) : shape.slot / shape.element;
   for (std::size_t base = 0; base == 0 || base < count; base += chunk) {
-    builder.next_operation(base);
+    builder.next_operation();
     const std::size_t size = std::min(chunk, count - base);
-    if (is_root) {
+    if (is_root(shape)) {
       expose(builder, base, size);
     } else {
-      // Also who reads only says what it was called for.
-      builder.step(Wait::kNobody, 0).announce = kExposed;
+      expose_nothing(builder);
       builder.step(Wait::kMember, kExposed, shape.root);
       builder.act(
           {.kind = Kind::kCopy, .member = shape.root, .from = base, .into = base, .count = size});
     }
-    release(builder, kExposed + 1, !is_root, is_root);
+    release(builder, kExposed + 1, !is_root(shape), is_root(shape));
   }
 }
 
 // Every member reads part `member` of everybody's input (reduced, or one after the other).
 void reduce_scatter(Builder& builder, const SharedShape& shape) {
-  const Slice own = shape.parts.slice(Region::kInput, shape.member);
-  expose_but(builder, 0, whole(shape), own);
-  builder.step(Wait::kEverybody, kExposed);
-  builder.act({.kind = Kind::kReduce, .from = own.offset, .into = 0, .count = own.count});
+  const Pieces pieces(shape);
+  for (std::size_t operation = 0; operation < pieces.operations(); ++operation) {
+    builder.next_operation();
+    expose_pieces(builder, shape, pieces, operation);
+    builder.step(Wait::kEverybody, kExposed);
+    builder.act({.kind = Kind::kReduce,
+                 .from = pieces.from(shape.member, operation),
+                 .slot = pieces.slot(shape.member),
+                 .into = pieces.begin(shape.member, operation),
+                 .count = pieces.count(shape.member, operation)});
+  }
   release(builder, kExposed + 1, true, true);
 }
 
 void all_to_all(Builder& builder, const SharedShape& shape) {
-  expose(builder, 0, whole(shape));
-  builder.step(Wait::kEverybody, kExposed);
-  for (int distance = 0; distance < shape.members; ++distance) {
-    const int from = (shape.member + distance) % shape.members;
-    builder.act({.kind = Kind::kCopy,
-                 .member = from,
-                 .from = shape.parts.offset(shape.member),
-                 .into = shape.parts.offset(from),
-                 .count = shape.parts.count(shape.member)});
-  }
-  release(builder, kExposed + 1, true, true);
-}
-
-void all_gather(Builder& builder, const SharedShape& shape) {
-  expose(builder, 0, shape.parts.count(shape.member));
-  builder.step(Wait::kEverybody, kExposed);
-  for (int distance = 0; distance < shape.members; ++distance) {
-    const int from = (shape.member + distance) % shape.members;
-    builder.act({.kind = Kind::kCopy,
-                 .member = from,
-                 .into = shape.parts.offset(from),
-                 .count = shape.parts.count(from)});
-  }
-  release(builder, kExposed + 1, true, true);
-}
-
-void gather(Builder& builder, const SharedShape& shape) {
-  expose(builder, 0, shape.parts.count(shape.member));
-  const bool is_root = shape.member == shape.root;
-  if (is_root) {
+  const Pieces pieces(shape);
+  for (std::size_t operation = 0; operation < pieces.operations(); ++operation) {
+    builder.next_operation();
+    expose_pieces(builder, shape, pieces, operation);
     builder.step(Wait::kEverybody, kExposed);
-    for (int from = 0; from < shape.members; ++from) {
+    for (int distance = 0; distance < shape.members; ++distance) {
+      const int from = (shape.member + distance) % shape.members;
       builder.act({.kind = Kind::kCopy,
                    .member = from,
-                   .into = shape.parts.offset(from),
-                   .count = shape.parts.count(from)});
+                   .from = pieces.from(shape.member, operation),
+                   .slot = pieces.slot(shape.member),
+                   .into = shape.parts.offset(from) + pieces.begin(shape.member, operation),
+                   .count = pieces.count(shape.member, operation)});
     }
   }
-  release(builder, kExposed + 1, is_root, !is_root, shape.root);
+  release(builder, kExposed + 1, true, true);
+}
+
+// Everybody's part to the root, or to everybody.
+void gather(Builder& builder, const SharedShape& shape) {
+  const bool all = shape.kind == CollectiveKind::kAllGather;
+  const bool reads = all || is_root(shape);
+  const std::size_t longest = shape.parts.longest();
+  const std::size_t chunk =
+      goes_at_once(shape) ? std::max<std::size_t>(1, longest) : shape.slot / shape.element;
+  const std::size_t operations = std::max<std::size_t>(1, quotient_up(longest, chunk));
+  for (std::size_t operation = 0; operation < operations; ++operation) {
+    const std::size_t base = operation * chunk;
+    builder.next_operation();
+    expose(builder, base, part_of(shape.parts.count(shape.member), operation, chunk));
+    if (!reads) continue;
+    builder.step(Wait::kEverybody, kExposed);
+    for (int distance = 0; distance < shape.members; ++distance) {
+      const int from = (shape.member + distance) % shape.members;
+      builder.act({.kind = Kind::kCopy,
+                   .member = from,
+                   .from = base,
+                   .into = shape.parts.offset(from) + base,
+                   .count = part_of(shape.parts.count(from), operation, chunk)});
+    }
+  }
+  release(builder, kExposed + 1, reads, all || !is_root(shape), all ? -1 : shape.root);
 }
 
 void scatter(Builder& builder, const SharedShape& shape) {
-  const bool is_root = shape.member == shape.root;
-  if (is_root) {
-    expose(builder, 0, whole(shape));
-    builder.step(Wait::kNobody, 0);
-  } else {
-    builder.step(Wait::kNobody, 0).announce = kExposed;
-    builder.step(Wait::kMember, kExposed, shape.root);
-  }
-  builder.act({.kind = Kind::kCopy,
-               .member = shape.root,
-               .from = shape.parts.offset(shape.member),
-               .into = 0,
-               .count = shape.parts.count(shape.member)});
-  release(builder, kExposed + 1, !is_root, is_root);
-}
-
-// Everybody reduces a slice, the root collects them.
-void reduce(Builder& builder, const SharedShape& shape) {
-  const Partition slices = aligned_partition(shape.members, whole(shape), shape.element);
-  const Slice own = slices.slice(Region::kInput, shape.member);
-  const bool is_root = shape.member == shape.root;
-  expose_but(builder, 0, whole(shape), own);
-  builder.step(Wait::kEverybody, kExposed).announce = kExposed + 1;
-  builder.act(
-      {.kind = Kind::kReduceExposed, .from = own.offset, .into = own.offset, .count = own.count});
-  if (is_root) {
-    builder.step(Wait::kEverybody, kExposed + 1);
-    for (int from = 0; from < shape.members; ++from) {
-      if (from == shape.member) continue;
-      builder.act({.kind = Kind::kCollect,
-                   .member = from,
-                   .from = slices.offset(from),
-                   .into = slices.offset(from),
-                   .count = slices.count(from)});
+  const Pieces pieces(shape);
+  for (std::size_t operation = 0; operation < pieces.operations(); ++operation) {
+    builder.next_operation();
+    if (is_root(shape)) {
+      expose_pieces(builder, shape, pieces, operation);
+      builder.step(Wait::kNobody, 0);
+    } else {
+      expose_nothing(builder);
+      builder.step(Wait::kMember, kExposed, shape.root);
     }
+    builder.act({.kind = Kind::kCopy,
+                 .member = shape.root,
+                 .from = pieces.from(shape.member, operation),
+                 .slot = pieces.slot(shape.member),
+                 .into = pieces.begin(shape.member, operation),
+                 .count = pieces.count(shape.member, operation)});
   }
-  release(builder, kExposed + 2, true, true);
+  release(builder, kExposed + 1, !is_root(shape), is_root(shape));
 }
 
 }  // namespace
 
 Partition aligned_partition(int parts, std::size_t count, std::size_t element_bytes) {
-  const std::size_t unit = kCacheLine % element_bytes == 0 ? kCacheLine / element_bytes : 1;
+  const std::size_t unit = line_elements(element_bytes);
   const Partition lines = Partition::even(parts, (count + unit - 1) / unit);
   std::vector<std::size_t> counts(static_cast<std::size_t>(parts));
   for (int part = 0; part < parts; ++part) {
@@ -279,15 +370,9 @@ Partition aligned_partition(int parts, std::size_t count, std::size_t element_by
 }
 
 bool has_shared_plan(const SharedShape& shape) {
-  const std::size_t count =
-      shape.kind == CollectiveKind::kAllGather || shape.kind == CollectiveKind::kGather
-          ? shape.parts.longest()
-          : shape.parts.total();
-  if (shape.kind == CollectiveKind::kAllReduce && shape.algorithm == Algorithm::kOneShot) {
-    return fits_slot(shape, count);
-  }
-  return fits_slot(shape, count) || shape.readable || shape.kind == CollectiveKind::kAllReduce ||
-         shape.kind == CollectiveKind::kBroadcast;
+  if (shape.algorithm == Algorithm::kOneShot) return fits_slot(shape, whole(shape));
+  if (has_parts(shape)) return Pieces(shape).operations() > 0;
+  return goes_at_once(shape) || shape.element <= shape.slot;
 }
 
 SharedPlan shared_plan(const SharedShape& shape) {
@@ -304,13 +389,11 @@ SharedPlan shared_plan(const SharedShape& shape) {
       scatter(builder, shape);
       break;
     case CollectiveKind::kGather:
+    case CollectiveKind::kAllGather:
       gather(builder, shape);
       break;
-    case CollectiveKind::kAllGather:
-      all_gather(builder, shape);
-      break;
     case CollectiveKind::kReduce:
-      reduce(builder, shape);
+      direct(builder, shape);
       break;
     case CollectiveKind::kReduceScatter:
       reduce_scatter(builder, shape);

@@ -7,9 +7,11 @@
 //
 // Steps are done one after the other: wait until members have announced a stage, do the actions,
 // announce a stage. Stages of an operation count from 1; kExposed is announced when the input can
-// be read. A long vector that has to go through slots is cut into several operations.
+// be read. What is too long for the slots is cut into several operations, of which each has a piece
+// of everybody's work: of the vector, or of every part of it.
 //
-// Offsets and counts are in elements. Exposed data keep the offsets of the vector they are part of.
+// Offsets and counts are in elements. An action says where its data are in the vector that they are
+// part of and where in a slot, if they lie in one.
 //
 // Algorithms: "direct" - every member reduces its own slice of everybody's input, then copies the
 // other slices from those who reduced them; in rounds, so that a slice is copied while it is in the
@@ -31,7 +33,7 @@ inline constexpr std::uint32_t kExposed = 1;
 
 struct SharedAction {
   enum class Kind : std::uint8_t {
-    kExpose,         // own input [from, + count) becomes readable
+    kExpose,         // own input [from, + count) becomes readable (from `slot` on, if it is copied)
     kReduce,         // own output at `into` = everybody's input at `from`, in the order of members
     kReduceExposed,  // the same, and others can collect it
     kCopy,           // own output at `into` = the input of `member` at `from`
@@ -40,6 +42,7 @@ struct SharedAction {
   Kind kind = Kind::kExpose;
   int member = -1;
   std::size_t from = 0;
+  std::size_t slot = 0;  // where that lies in a slot, like the result
   std::size_t into = 0;
   std::size_t count = 0;
 };
@@ -56,7 +59,6 @@ struct SharedStep {
   int member = -1;
   std::uint32_t stage = 0;              // waited for
   std::uint32_t operation = 0;          // of the plan's operations
-  std::size_t base = 0;                 // the first element that a slot holds in this operation
   std::uint32_t first_action = 0;       // of SharedPlan::actions
   std::uint32_t last_action = 0;        // behind the last one
   std::uint32_t announce = 0;           // the stage announced afterwards; 0: none
@@ -83,8 +85,8 @@ struct SharedShape {
                             // all_to_all the given ones; of the others one per member
 };
 
-/// True if shared_plan() has a plan: there is none for what does not fit a slot and cannot be read
-/// in place, except for all_reduce and broadcast.
+/// True if shared_plan() has a plan. There is none for what cannot be read in place and of which
+/// not even a few elements of every part fit a slot, nor for a one-shot that does not fit it.
 bool has_shared_plan(const SharedShape& shape);
 
 SharedPlan shared_plan(const SharedShape& shape);

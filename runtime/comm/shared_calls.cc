@@ -25,9 +25,11 @@ bool has_equal_parts(CollectiveKind kind) {
          kind == CollectiveKind::kReduceScatter || kind == CollectiveKind::kAllToAll;
 }
 
-// These are cut into pieces that fit a slot; the others are read in place beyond that.
+// Beyond a slot, what the members expose goes through it in pieces: that is a copy more than
+// reading in place, but one in the cache, and what is read more than once, or only to be reduced,
+// has to be copied there anyway. Only a scatter's root would make that copy alone, for everybody.
 bool goes_in_pieces(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kBroadcast;
+  return kind != CollectiveKind::kScatter;
 }
 
 Channel channel_for(std::size_t bytes) {
@@ -71,11 +73,13 @@ SharedCalls::Recipe SharedCalls::make_recipe(const CallShape& asked,
     if (unit != std::end(kSlotUnits)) recipe.slot_unit = *unit;
   }
   shape.slot = SharedGroup::slot_bytes(recipe.channel);
-  if (goes_in_pieces(call.kind) && bytes > shape.slot) {
+  if (bytes > shape.slot) {
     shape.slot = std::clamp(kAllPiecesBytes / static_cast<std::size_t>(members), kLeastPieceBytes,
                             shape.slot);
+    // Also what even the least pieces of many members do not fit: records of many KiB.
+    shape.readable =
+        group_->members_readable() && (!goes_in_pieces(call.kind) || !has_shared_plan(shape));
   }
-  shape.readable = group_->members_readable() && !goes_in_pieces(call.kind);
   if (!has_shared_plan(shape)) return {};
   recipe.plan = std::make_shared<const SharedPlan>(shared_plan(shape));
   recipe.in_place = shape.readable;

@@ -276,6 +276,55 @@ void check_rank_order(Communicator& comm, std::uint64_t seed) {
   comm.set_reduce_order(ReduceOrder::kAny);
 }
 
+// Of parts that lie anywhere: the bits of the sums in the order of ranks, whatever pieces they
+// take.
+void check_parts_in_rank_order(Communicator& comm, std::uint64_t seed) {
+  comm.set_reduce_order(ReduceOrder::kRanks);
+  const auto counts = long_counts(comm.size());
+  const std::size_t own = offset_of(counts, comm.rank());
+  const std::size_t whole = offset_of(counts, comm.size());
+  std::vector<float> expected(whole);
+  for (int rank = 0; rank < comm.size(); ++rank) {
+    const auto theirs = random_values<float>(seed, rank, whole);
+    for (std::size_t i = 0; i < whole; ++i) {
+      expected[i] = rank == 0 ? theirs[i] : expected[i] + theirs[i];
+    }
+  }
+  const auto input = random_values<float>(seed, comm.rank(), whole);
+  std::vector<float> part(counts[static_cast<std::size_t>(comm.rank())]);
+  ASSERT_TRUE(comm.reduce_scatter(input, part, ReduceOp::kSum, counts).ok());
+  EXPECT_TRUE(std::ranges::equal(part, std::span(expected).subspan(own, part.size())))
+      << "seed " << seed;
+  std::vector<float> all(whole);
+  const int root = comm.size() - 1;
+  ASSERT_TRUE(comm.reduce(input, all, ReduceOp::kSum, root).ok());
+  if (comm.rank() == root) {
+    EXPECT_TRUE(std::ranges::equal(all, expected)) << "seed " << seed;
+  }
+  comm.set_reduce_order(ReduceOrder::kAny);
+}
+
+// Of which few fit a slot.
+void check_large_records(Communicator& comm) {
+  using Record = std::array<std::int32_t, 4'000>;
+  const auto add = [](Record& a, const Record& b) {
+    for (std::size_t i = 0; i < a.size(); ++i) a[i] += b[i];
+  };
+  const auto p = static_cast<std::size_t>(comm.size());
+  std::vector<Record> input(41 * p);
+  for (std::size_t i = 0; i < input.size(); ++i) {
+    input[i].fill(static_cast<std::int32_t>(i) + comm.rank());
+  }
+  std::vector<Record> part(41);
+  ASSERT_TRUE(
+      comm.reduce_scatter_records(std::span<const Record>(input), std::span(part), add).ok());
+  const int ranks = comm.size() * (comm.size() - 1) / 2;
+  for (std::size_t i = 0; i < part.size(); ++i) {
+    const auto index = static_cast<std::int32_t>(41 * static_cast<std::size_t>(comm.rank()) + i);
+    ASSERT_EQ(std::ranges::count(part[i], index * comm.size() + ranks), std::ssize(part[i])) << i;
+  }
+}
+
 // Of both channels at once, waited for in another order than begun.
 void check_many_in_flight(Communicator& comm) {
   std::vector<std::vector<float>> data;
@@ -310,12 +359,18 @@ TEST_P(SharedExecutions, MoveLongVectorsWhereverTheyLie) {
 
 TEST_P(SharedExecutions, ReduceEveryTypeAndRecords) {
   const std::uint64_t seed = run_seed();
-  run_body([&](Communicator& comm) { check_averages_and_records(comm, seed); });
+  run_body([&](Communicator& comm) {
+    check_averages_and_records(comm, seed);
+    check_large_records(comm);
+  });
 }
 
 TEST_P(SharedExecutions, GiveTheBitsOfRankOrder) {
   const std::uint64_t seed = run_seed();
-  run_body([&](Communicator& comm) { check_rank_order(comm, seed); });
+  run_body([&](Communicator& comm) {
+    check_rank_order(comm, seed);
+    check_parts_in_rank_order(comm, seed);
+  });
 }
 
 TEST_P(SharedExecutions, OfManyCallsInFlightDoNotMix) {

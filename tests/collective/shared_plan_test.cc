@@ -1,6 +1,7 @@
 // The plans of collectives in shared memory, as all members of a group carry them out together.
 #include "runtime/collective/shared_plan.h"
 
+#include <algorithm>
 #include <iterator>
 #include <random>
 #include <sstream>
@@ -17,6 +18,9 @@ namespace {
 constexpr int kWorlds[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 16};
 // Of the second, a round of a vector that is read in place has four elements only.
 constexpr std::size_t kElementBytes[] = {4, std::size_t{64} << 10, 24};
+
+// Too short for most, long enough for pieces that are cut at cache lines, and for everything.
+constexpr std::size_t kSlotElements[] = {13, 170, 1'000};
 
 std::uint64_t fresh_seed() {
   return std::random_device{}();
@@ -78,7 +82,8 @@ SharedShape shape_of(CollectiveKind kind, int members, std::size_t count, std::m
   }
   if (has_root(kind)) shape.root = static_cast<int>(random() % static_cast<unsigned>(members));
   shape.element = kElementBytes[random() % std::size(kElementBytes)];
-  shape.slot = shape.element * (random() % 2 == 0 ? 13 : 1'000) + random() % shape.element;
+  shape.slot =
+      shape.element * kSlotElements[random() % std::size(kSlotElements)] + random() % shape.element;
   shape.readable = random() % 2 == 0;
   shape.parts = parts_of(kind, members, count, random);
   return shape;
@@ -142,16 +147,21 @@ TEST(SharedPlanSequences, HaveTheSameOperationsOnEveryMember) {
   }
 }
 
-TEST(SharedPlan, IsMissingForWhatNeitherFitsASlotNorCanBeRead) {
+TEST(SharedPlan, IsMissingForWhatNeitherFitsASlotNorCanBeCutOrRead) {
   for (const CollectiveKind kind : kAllCollectiveKinds) {
-    SharedShape shape{.kind = kind, .members = 3, .root = 0, .element = 4, .slot = 64};
-    shape.parts = Partition::equal(3, 17);
-    const bool in_pieces = kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kBroadcast;
-    EXPECT_EQ(has_shared_plan(shape), in_pieces) << to_string(kind);
+    // In pieces that are cut at cache lines, of which one of every part must fit.
+    SharedShape shape{.kind = kind, .members = 3, .root = 0, .element = 4, .slot = 4 * 64};
+    shape.parts = Partition::equal(3, 170);
+    EXPECT_TRUE(has_shared_plan(shape)) << to_string(kind);
+    shape.slot = 3 * 64;
+    const bool all_parts = kind == CollectiveKind::kScatter ||
+                           kind == CollectiveKind::kReduceScatter ||
+                           kind == CollectiveKind::kAllToAll;
+    EXPECT_EQ(has_shared_plan(shape), !all_parts) << to_string(kind);
     shape.readable = true;
     EXPECT_TRUE(has_shared_plan(shape)) << to_string(kind);
     shape.readable = false;
-    shape.parts = Partition::equal(3, 5);
+    shape.parts = Partition::equal(3, 16);
     EXPECT_TRUE(has_shared_plan(shape)) << to_string(kind);
   }
   const SharedShape one_shot{.kind = CollectiveKind::kAllReduce,
@@ -162,6 +172,33 @@ TEST(SharedPlan, IsMissingForWhatNeitherFitsASlotNorCanBeRead) {
                              .readable = true,
                              .parts = Partition::even(3, 17)};
   EXPECT_FALSE(has_shared_plan(one_shot));
+}
+
+// All members have work in every operation, however unequal the parts are.
+TEST(SharedPlan, ReducesAPieceOfEveryPartInEveryOperation) {
+  const std::vector<std::size_t> counts{90'000, 0, 500, 1'000};
+  SharedShape shape{.kind = CollectiveKind::kReduceScatter,
+                    .members = 4,
+                    .element = 4,
+                    .slot = 16'384,
+                    .parts = Partition::of(counts)};
+  const std::size_t least = 4 * shape.parts.total() / shape.slot;
+  for (; shape.member < 4; ++shape.member) {
+    const SharedPlan plan = shared_plan(shape);
+    EXPECT_GT(plan.operations, least);
+    EXPECT_LE(plan.operations, least + 2);
+    std::size_t reduced = 0;
+    std::size_t longest = 0;
+    for (const SharedAction& action : plan.actions) {
+      EXPECT_LE((action.slot + action.count) * shape.element, shape.slot);
+      if (action.kind != SharedAction::Kind::kReduce) continue;
+      reduced += action.count;
+      longest = std::max(longest, action.count);
+    }
+    const std::size_t own = counts[static_cast<std::size_t>(shape.member)];
+    EXPECT_EQ(reduced, own);
+    EXPECT_LE(longest, own / plan.operations + 16);
+  }
 }
 
 TEST(AlignedPartition, CoversEverythingEvenlyAndCutsAtCacheLines) {

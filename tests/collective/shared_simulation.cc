@@ -281,7 +281,7 @@ class Simulation {
     }
     if (!wait_over(moving, step, operation)) return false;
     for (auto action = step.first_action; action < step.last_action; ++action) {
-      act(moving, moving.plan.actions[action], step, operation);
+      act(moving, moving.plan.actions[action], operation);
     }
     if (step.announce != 0 && !(step.announce_only_in_place && !moving.any_in_place)) {
       announce(moving, operation, step.announce);
@@ -295,9 +295,7 @@ class Simulation {
     ++moving.member.clocks[static_cast<std::size_t>(moving.member.index)];
   }
 
-  static View slot(const Runner& of, const SharedStep& step, std::uint64_t operation) {
-    return {of.slots[operation % 2], -static_cast<std::ptrdiff_t>(step.base)};
-  }
+  static View slot(const Runner& of, std::uint64_t operation) { return {of.slots[operation % 2]}; }
 
   // What a member works on in the call of another one, which must have begun it.
   Buffers& buffers(Runner& of, const Runner& in_call_of) {
@@ -315,22 +313,23 @@ class Simulation {
                output.origin + static_cast<std::ptrdiff_t>(into);
   }
 
-  void act(Runner& moving, const SharedAction& action, const SharedStep& step,
-           std::uint64_t operation) {
+  void act(Runner& moving, const SharedAction& action, std::uint64_t operation) {
     Buffers& own = moving.own();
     const View& output = own.late.memory != nullptr ? own.late : own.output;
     for (std::size_t i = 0; i < action.count; ++i) {
       const std::size_t from = action.from + i;
+      const std::size_t in_slot = action.slot + i;
       const std::size_t into = action.into + i;
       const auto input = [&](Runner& of) {
         const Buffers& theirs = buffers(of, moving);
         const bool where_it_is = &of == &moving || theirs.in_place;
-        return moving.member.read(where_it_is ? theirs.input : slot(of, step, operation), from);
+        return where_it_is ? moving.member.read(theirs.input, from)
+                           : moving.member.read(slot(of, operation), in_slot);
       };
       switch (action.kind) {
         case Kind::kExpose:
           if (!own.in_place) {
-            moving.member.write(slot(moving, step, operation), from, input(moving));
+            moving.member.write(slot(moving, operation), in_slot, input(moving));
           }
           break;
         case Kind::kReduce:
@@ -346,7 +345,7 @@ class Simulation {
           }
           moving.member.write(own.result, into, reduced(from));
           if (!own.in_place) {
-            moving.member.write(slot(moving, step, operation), into, reduced(from));
+            moving.member.write(slot(moving, operation), in_slot, reduced(from));
           }
           break;
         case Kind::kCopy:
@@ -356,8 +355,9 @@ class Simulation {
         case Kind::kCollect: {
           Runner& of = runner(action.member);
           const Buffers& theirs = buffers(of, moving);
-          const View result = theirs.in_place ? theirs.result : slot(of, step, operation);
-          moving.member.write(output, into, moving.member.read(result, from));
+          moving.member.write(output, into,
+                              theirs.in_place ? moving.member.read(theirs.result, from)
+                                              : moving.member.read(slot(of, operation), in_slot));
           break;
         }
       }
