@@ -3,7 +3,9 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -29,7 +31,7 @@ struct CallShape {
   friend bool operator==(const CallShape&, const CallShape&) = default;
 };
 
-/// Holds up to 64 values. One thread at a time.
+/// Holds the values of up to 256 shapes, those used last. One thread at a time.
 template <typename Value>
 class ShapeCache {
  public:
@@ -37,33 +39,25 @@ class ShapeCache {
   /// the next call.
   template <typename Make>
   const Value& get(const CallShape& shape, const CollectiveCall& call, const Make& make) {
-    const auto matches = [&](const Entry& entry) {
-      return entry.shape == shape && std::ranges::equal(entry.counts, call.counts) &&
-             std::ranges::equal(entry.recv_counts, call.recv_counts);
-    };
     // Calls of one shape come in a row.
-    if (newest_ < entries_.size() && matches(entries_[newest_])) return entries_[newest_].value;
-    const auto found = std::ranges::find_if(entries_, matches);
-    if (found != entries_.end()) {
-      newest_ = static_cast<std::size_t>(found - entries_.begin());
-      return found->value;
-    }
-    Entry entry{.shape = shape,
-                .counts = {call.counts.begin(), call.counts.end()},
-                .recv_counts = {call.recv_counts.begin(), call.recv_counts.end()},
-                .value = make()};
-    if (entries_.size() < kMostEntries) {
-      newest_ = entries_.size();
-      entries_.push_back(std::move(entry));
+    if (newest_ < entries_.size() && matches(newest_, shape, call)) return entries_[newest_].value;
+    const std::uint64_t key = key_of(shape, call);
+    const std::size_t found = find(key, shape, call);
+    if (found == entries_.size()) {
+      newest_ = add({.shape = shape,
+                     .counts = {call.counts.begin(), call.counts.end()},
+                     .recv_counts = {call.recv_counts.begin(), call.recv_counts.end()},
+                     .value = make()});
+      keys_[newest_] = key;
     } else {
-      newest_ = std::exchange(oldest_, (oldest_ + 1) % kMostEntries);
-      entries_[newest_] = std::move(entry);
+      newest_ = found;
     }
+    used_[newest_] = ++uses_;
     return entries_[newest_].value;
   }
 
  private:
-  static constexpr std::size_t kMostEntries = 64;
+  static constexpr std::size_t kMostEntries = 256;
 
   struct Entry {
     CallShape shape;
@@ -72,9 +66,48 @@ class ShapeCache {
     Value value;
   };
 
+  static std::uint64_t key_of(const CallShape& shape, const CollectiveCall& call) {
+    std::uint64_t key = shape.count;
+    const auto mix = [&key](std::uint64_t next) { key = key * 0x9e3779b97f4a7c15 + next; };
+    mix(static_cast<std::uint64_t>(shape.kind));
+    mix(static_cast<std::uint64_t>(shape.dtype));
+    mix(static_cast<std::uint64_t>(shape.root));
+    for (const std::size_t count : call.counts) mix(count);
+    return key;
+  }
+
+  bool matches(std::size_t index, const CallShape& shape, const CollectiveCall& call) const {
+    const Entry& entry = entries_[index];
+    return entry.shape == shape && std::ranges::equal(entry.counts, call.counts) &&
+           std::ranges::equal(entry.recv_counts, call.recv_counts);
+  }
+
+  // Begins behind the one used last: shapes that take turns are found at once.
+  std::size_t find(std::uint64_t key, const CallShape& shape, const CollectiveCall& call) const {
+    const std::size_t size = entries_.size();
+    for (std::size_t i = 1; i <= size; ++i) {
+      const std::size_t at = newest_ + i < size ? newest_ + i : newest_ + i - size;
+      if (keys_[at] == key && matches(at, shape, call)) return at;
+    }
+    return size;
+  }
+
+  // In the place of the one that was not used for the longest time.
+  std::size_t add(Entry entry) {
+    if (entries_.size() < kMostEntries) {
+      entries_.push_back(std::move(entry));
+      return entries_.size() - 1;
+    }
+    const auto at = static_cast<std::size_t>(std::ranges::min_element(used_) - used_.begin());
+    entries_[at] = std::move(entry);
+    return at;
+  }
+
   std::vector<Entry> entries_;
+  std::array<std::uint64_t, kMostEntries> keys_{};  // of the entries; most searches need no more
+  std::array<std::uint64_t, kMostEntries> used_{};  // the use that was each one's last
+  std::uint64_t uses_ = 0;
   std::size_t newest_ = 0;  // the entry used last
-  std::size_t oldest_ = 0;  // the entry that gives way next
 };
 
 }  // namespace dlaunch

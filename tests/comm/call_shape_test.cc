@@ -1,0 +1,91 @@
+// The cache of what was made for the shapes of calls.
+#include "runtime/comm/call_shape.h"
+
+#include <cstddef>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace dlaunch {
+namespace {
+
+class Cache {
+ public:
+  // True if it was there; in either case it is the value of that shape.
+  bool has(std::size_t count, std::vector<std::size_t> counts = {},
+           std::vector<std::size_t> recv_counts = {}) {
+    CollectiveCall call;
+    call.counts = counts;
+    call.recv_counts = recv_counts;
+    const std::string told = tell(count, counts) + "/" + tell(0, recv_counts);
+    bool made = false;
+    const CallShape shape{.kind = CollectiveKind::kAllReduce, .count = count, .element = 4};
+    const std::string value = cache_.get(shape, call, [&] {
+      made = true;
+      return told;
+    });
+    EXPECT_EQ(value, told);
+    return !made;
+  }
+
+ private:
+  static std::string tell(std::size_t count, const std::vector<std::size_t>& counts) {
+    std::string text = std::to_string(count);
+    for (const std::size_t each : counts) text += " " + std::to_string(each);
+    return text;
+  }
+
+  ShapeCache<std::string> cache_;
+};
+
+TEST(ShapeCache, TellsShapesAndCountsApart) {
+  Cache cache;
+  for (const bool again : {false, true}) {
+    EXPECT_EQ(cache.has(6), again);
+    EXPECT_EQ(cache.has(7), again);
+    EXPECT_EQ(cache.has(6, {1, 2, 3}), again);
+    EXPECT_EQ(cache.has(6, {3, 2, 1}), again);
+    EXPECT_EQ(cache.has(6, {3, 2, 1}, {1, 2, 3}), again);
+    EXPECT_EQ(cache.has(6, {3, 2, 1}, {1, 1, 4}), again);
+  }
+}
+
+TEST(ShapeCache, KeepsManyThatTakeTurns) {
+  Cache cache;
+  for (std::size_t count = 0; count < 256; ++count) EXPECT_FALSE(cache.has(count));
+  for (int turn = 0; turn < 3; ++turn) {
+    for (std::size_t count = 0; count < 256; ++count) EXPECT_TRUE(cache.has(count)) << count;
+  }
+}
+
+TEST(ShapeCache, GivesUpWhatWasNotUsedForTheLongestTime) {
+  Cache cache;
+  for (std::size_t count = 0; count < 256; ++count) cache.has(count);
+  EXPECT_TRUE(cache.has(0));
+  EXPECT_FALSE(cache.has(1'000));
+  EXPECT_TRUE(cache.has(0));
+  EXPECT_TRUE(cache.has(2));
+  EXPECT_FALSE(cache.has(1));  // in the place of 3
+  EXPECT_FALSE(cache.has(3));
+  EXPECT_TRUE(cache.has(0));
+}
+
+TEST(ShapeCache, GivesTheRightValueWhateverWasAskedFor) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  Cache cache;
+  for (int i = 0; i < 20'000; ++i) {
+    const std::size_t count = random() % 400;
+    if (random() % 2 == 0) {
+      cache.has(count);
+    } else {
+      cache.has(count, {count, random() % 2});
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dlaunch
