@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include <fcntl.h>
 #include <sys/prctl.h>
@@ -64,6 +65,9 @@ int run_launcher(const std::function<int(int)>& launcher, int guard_pipe) {
 }  // namespace
 
 int guard(const SignalSetup& signals, const std::function<int(int guard_pipe)>& launcher) {
+  // A shell's background processes, or the reader of its output (exec > >(tee log)): not ours to
+  // end.
+  const std::vector<ProcessId> inherited = inherited_descendants();
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   std::array<int, 2> alive{};
   if (pipe2(alive.data(), O_CLOEXEC) != 0) throw_errno("pipe");
@@ -77,7 +81,7 @@ int guard(const SignalSetup& signals, const std::function<int(int guard_pipe)>& 
   }
   close(alive[0]);
   const int status = wait_for_launcher(child, signals.handled);
-  kill_all_descendants(kLeftoverLimit);
+  kill_all_descendants(kLeftoverLimit, inherited);
   if (WIFEXITED(status)) return WEXITSTATUS(status);
   std::fprintf(stderr,
                "dlaunch: its launcher process (pid %d) was killed by %s; all ranks were ended\n",

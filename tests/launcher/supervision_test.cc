@@ -1,5 +1,8 @@
 // Ending a job: signals, grace period, leftover processes, and dlaunch itself being killed.
+#include <algorithm>
 #include <csignal>
+#include <fstream>
+#include <iterator>
 #include <random>
 #include <thread>
 
@@ -7,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/base/exit_codes.h"
+#include "runtime/base/temporary_folder.h"
 #include "tests/launcher/launcher_runs.h"
 
 namespace dlaunch::testing {
@@ -83,6 +87,69 @@ TEST(Leftovers, InSessionsOfTheirOwnAreEndedWhenARankFails) {
       run_command(ranks_that({mark, "family", "only=1", "exit=3", "only=all", "pause"}, 3));
   EXPECT_EQ(result.exit_code, 3);
   EXPECT_TRUE(processes_with(mark).empty());
+}
+
+// A shell script that becomes dlaunch leaves it the children that it had.
+class ExecutedByAShell : public ::testing::Test {
+ protected:
+  ~ExecutedByAShell() override {
+    for (const pid_t pid : processes_with(sidecar_)) kill(pid, SIGKILL);
+  }
+
+  // The test rank, paused, in the background, and the job in the shell's place.
+  Command with_sidecar(const Command& job) const {
+    const std::string script = "\"$0\" " + sidecar_ + " pause > /dev/null 2>&1 & exec \"$@\"";
+    Command shell{.arguments = {"/bin/sh", "-c", script, built_program("test_rank")}};
+    shell.arguments.insert(shell.arguments.end(), job.arguments.begin(), job.arguments.end());
+    return shell;
+  }
+
+  const std::string sidecar_ = fresh_mark();
+};
+
+TEST_F(ExecutedByAShell, LeavesItsOtherChildrenAlone) {
+  const std::string mark = fresh_mark();
+  const auto result = run_command(with_sidecar(ranks_that({mark, "family", "exit=3"}, 2)));
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_TRUE(processes_with(mark).empty());
+  EXPECT_EQ(processes_with(sidecar_).size(), 1U);
+}
+
+TEST_F(ExecutedByAShell, LeavesThemAloneAlsoIfItsLauncherIsKilled) {
+  const std::string mark = fresh_mark();
+  Subprocess job(with_sidecar(ranks_that({mark, "family", "out=up", "pause"}, 1)));
+  ASSERT_TRUE(job.wait_for_output("up\n", soon()));
+  for (const pid_t child : children_of(job.pid())) {
+    const auto others = processes_with(sidecar_);
+    if (std::ranges::find(others, child) == others.end()) kill(child, SIGKILL);
+  }
+  EXPECT_EQ(job.finish(soon()).exit_code, 125);
+  EXPECT_TRUE(processes_with(mark).empty());
+  EXPECT_EQ(processes_with(sidecar_).size(), 1U);
+}
+
+// As with `exec > >(tee log)`: the reader is a child, too, and reads on after dlaunch's end.
+TEST_F(ExecutedByAShell, LosesNoOutputThatAChildOfTheShellReads) {
+  const TemporaryFolder temporary;
+  const std::string log = temporary.path() + "/log";
+  const Command job = ranks_that({"out-chunks=20000"}, 2);
+  Command shell{.arguments = {"/bin/sh", "-c",
+                              "f=\"$0.fifo\"; mkfifo \"$f\"; "
+                              "{ cat > \"$0\"; sleep 0.2; echo all >> \"$0\"; } < \"$f\" & "
+                              "exec \"$@\" > \"$f\"",
+                              log}};
+  shell.arguments.insert(shell.arguments.end(), job.arguments.begin(), job.arguments.end());
+  EXPECT_EQ(run_command(shell).exit_code, 0);
+  const auto content = [&] {
+    std::ifstream file(log);
+    return std::string{std::istreambuf_iterator<char>(file), {}};
+  };
+  const Deadline deadline = soon();
+  while (!content().ends_with("all\n") && !deadline.expired()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  const std::string text = content();
+  EXPECT_EQ(std::ranges::count(text, '\n'), 2 * 20000 + 1);
 }
 
 class ForwardedSignal : public ::testing::TestWithParam<int> {};
