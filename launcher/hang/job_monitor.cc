@@ -77,10 +77,12 @@ void JobMonitor::end_attempt() {
 }
 
 void JobMonitor::report(const std::string& why, bool stalled) {
+  ++reports_;
   relay_.write_line("dlaunch: " + why);
   look(stalled, [this](const View& view) {
     for (const std::string& line : view.lines) relay_.write_line("dlaunch: " + line);
     stacks(view, [this](const std::vector<std::string>& lines) {
+      --reports_;
       for (const std::string& line : lines) {
         relay_.write_line(line.starts_with(" ") ? line : "dlaunch: " + line);
       }

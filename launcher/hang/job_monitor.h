@@ -43,8 +43,11 @@ class JobMonitor {
   /// How the ranks of other nodes are asked; nullptr: there are none.
   void look_elsewhere(Elsewhere elsewhere) { elsewhere_ = std::move(elsewhere); }
 
-  /// Writes a hang report, whose first line says why.
-  void report(const std::string& why) { report(why, false); }
+  /// Writes a hang report, whose first line says why; nothing while one is being written, for which
+  /// debuggers may take minutes.
+  void report(const std::string& why) {
+    if (reports_ == 0) report(why, false);
+  }
 
   /// For another node's report: what the ranks here are doing, and the stacks of those of them that
   /// are named.
@@ -81,6 +84,7 @@ class JobMonitor {
   Inspector inspector_;
   Elsewhere elsewhere_;
   std::optional<StallWatch> stall_watch_;
+  int reports_ = 0;  // that are being written
   StatusServer server_;
 };
 

@@ -22,6 +22,8 @@ namespace {
 constexpr std::chrono::seconds kLeftoverLimit{10};
 // How long the reader of the output of a job that was told to end may read nothing.
 constexpr std::chrono::seconds kReaderPatience{5};
+// Within this time a signal that comes again is the same one.
+constexpr std::chrono::milliseconds kSameSignal{500};
 
 std::string make_job_id() {
   return token_to_hex(make_token()).substr(0, 12);
@@ -141,12 +143,25 @@ void AttemptRunner::end_elsewhere() {
 }
 
 void AttemptRunner::on_signal(int signal, bool seen_by_terminal_group) {
+  const bool interrupts = signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
+  if ((interrupts || signal == SIGQUIT) && is_repetition(signal)) return;
   if (signal == SIGQUIT) return monitor_.report("what the ranks are doing (SIGQUIT):");
-  if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) {
+  if (interrupts) {
     interrupted_by_ = signal;
     ++interruptions_;
   }
   if (supervisor_ != nullptr) supervisor_->handle_signal(signal, seen_by_terminal_group);
+}
+
+// What is sent once may come twice: `timeout` signals its child and then the child's group, and
+// `pkill dlaunch` finds the guard, which passes the signal on, and the launcher.
+bool AttemptRunner::is_repetition(int signal) {
+  const auto now = EventLoop::Clock::now();
+  const auto [last, is_first] = last_signals_.try_emplace(signal, now);
+  if (is_first) return false;
+  if (now - last->second < kSameSignal) return true;
+  last->second = now;
+  return false;
 }
 
 void AttemptRunner::on_guard_gone() {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 
 #include "launcher/base/event_loop.h"
@@ -64,6 +65,7 @@ class AttemptRunner {
   Status start_ranks(const JobIdentity& job, SpawnCrew& crew, Supervisor& supervisor);
   void close_attempt(const Supervisor& supervisor, const ActivityBoard& board);
   void on_signal(int signal, bool seen_by_terminal_group);
+  bool is_repetition(int signal);
   void on_guard_gone();
 
   const LaunchContext& context_;
@@ -77,6 +79,7 @@ class AttemptRunner {
   Supervisor* supervisor_ = nullptr;  // of the attempt that is running
   int interrupted_by_ = 0;            // the signal that ended the job
   int interruptions_ = 0;             // how many such signals there were
+  std::map<int, EventLoop::Clock::time_point> last_signals_;
   bool guard_gone_ = false;
   bool all_ended_ = true;
   SignalSource signals_;

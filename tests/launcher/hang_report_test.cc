@@ -1,12 +1,16 @@
 // What dlaunch tells of a job that does not move: by itself, at Ctrl-\, and to `dlaunch status`.
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <thread>
 
 #include <unistd.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "runtime/base/temporary_folder.h"
 #include "tests/launcher/launcher_runs.h"
 
 namespace dlaunch::testing {
@@ -152,6 +156,32 @@ TEST_F(HangReport, IsPrintedAtSigquitAndEndsNothing) {
   EXPECT_TRUE(job.wait_for_error("dlaunch: ranks 0, 1: in no collective; the last one was barrier ",
                                  soon()))
       << job.error();
+  end(job);
+}
+
+// A debugger that takes its time.
+TEST_F(HangReport, IsNotBegunAgainWhileItIsWritten) {
+  const TemporaryFolder temporary;
+  const std::string go_on = temporary.path() + "/go-on";
+  const std::string debugger = temporary.path() + "/eu-stack";
+  std::ofstream(debugger) << "#!/bin/sh\nwhile [ ! -e " << go_on
+                          << " ]; do sleep 0.05; done; echo '#0 somewhere'\n";
+  std::filesystem::permissions(debugger, std::filesystem::perms::owner_all);
+  Command command = ranks_that({"out=up", "pause"}, 1);
+  const char* path = std::getenv("PATH");  // NOLINT(concurrency-mt-unsafe): one thread
+  command.environment = {{"PATH", temporary.path() + ":" + (path == nullptr ? "" : path)}};
+  Subprocess job(command);
+  ASSERT_TRUE(job.wait_for_output("up\n", soon()));
+  const auto launchers = children_of(job.pid());
+  ASSERT_EQ(launchers.size(), 1U);
+  kill(launchers[0], SIGQUIT);
+  ASSERT_TRUE(job.wait_for_error("(SIGQUIT):\n", soon()));
+  std::this_thread::sleep_for(std::chrono::seconds(1));  // longer than for the same signal twice
+  kill(launchers[0], SIGQUIT);
+  std::ofstream(go_on) << "now";
+  ASSERT_TRUE(job.wait_for_error("#0 somewhere\n", soon())) << job.error();
+  const auto first = job.error().find("(SIGQUIT)");
+  EXPECT_EQ(job.error().find("(SIGQUIT)", first + 1), std::string::npos) << job.error();
   end(job);
 }
 

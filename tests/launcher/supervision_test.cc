@@ -187,8 +187,28 @@ TEST(SignalToTheJob, KillsAtTheSecondSigint) {
   job.send_signal(SIGINT);
   ASSERT_TRUE(job.wait_for_output("0 goes on\n", soon()));
   ASSERT_TRUE(job.wait_for_output("1 goes on\n", soon()));
+  std::this_thread::sleep_for(std::chrono::seconds(1));  // or it is taken for the first one
   job.send_signal(SIGINT);
   EXPECT_EQ(job.finish(soon()).exit_code, 128 + SIGKILL);
+}
+
+// As that of `timeout --signal INT` or of `pkill -INT dlaunch`: with one for the process and one
+// for its thread, both are there when it looks.
+TEST(SignalToTheJob, ThatComesTwiceAtOnceIsOne) {
+  Subprocess job(ranks_that({"await=" + number(SIGINT), "out={rank} tidies up"},
+                            {"--nproc", "2", "--grace", "50"}));
+  ASSERT_TRUE(job.wait_for_output("0 waits\n", soon()));
+  ASSERT_TRUE(job.wait_for_output("1 waits\n", soon()));
+  const auto launchers = children_of(job.pid());
+  ASSERT_EQ(launchers.size(), 1U);
+  kill(launchers[0], SIGSTOP);
+  kill(launchers[0], SIGINT);
+  tgkill(launchers[0], launchers[0], SIGINT);
+  kill(launchers[0], SIGCONT);
+  const auto result = job.finish(soon());
+  EXPECT_EQ(result.exit_code, 0) << result.error;
+  EXPECT_THAT(result.out, HasSubstr("0 tidies up\n"));
+  EXPECT_THAT(result.out, HasSubstr("1 tidies up\n"));
 }
 
 TEST(SignalToTheJob, ThatTheUserHasIgnoredStaysIgnored) {
