@@ -16,7 +16,7 @@ struct StoreWaits::Wait {
   const void* owner;
   Reply reply;
   asio::steady_timer timer;
-  std::string key;             // a get_all: the missing key it is registered under
+  std::size_t awaited = 0;     // a get_all: the missing key it is registered under
   std::uint64_t revision = 0;  // a watch: since when
 
   bool is_watch() const { return static_cast<Operation>(request.code) == Operation::kWatch; }
@@ -127,11 +127,9 @@ Message StoreWaits::change(const Message& request, const void* owner) {
 }
 
 void StoreWaits::get_all(Message request, const void* owner, const Reply& reply) {
-  const auto missing = std::find_if(request.parts.begin(), request.parts.end(),
-                                    [&](const auto& key) { return table_.find(key) == nullptr; });
-  if (missing == request.parts.end()) return reply(values_response(request));
-  const std::string key = *missing;
-  wait(std::move(request), owner, reply, &key);
+  const auto missing = first_missing(request.parts, 0);
+  if (!missing) return reply(values_response(request));
+  wait(std::move(request), owner, reply, missing);
 }
 
 void StoreWaits::watch(Message request, const void* owner, const Reply& reply) {
@@ -140,11 +138,11 @@ void StoreWaits::watch(Message request, const void* owner, const Reply& reply) {
   if (!changes.changes.empty()) {
     return reply(store_protocol::watch_response(request.id, std::move(changes)));
   }
-  wait(std::move(request), owner, reply, nullptr);
+  wait(std::move(request), owner, reply, std::nullopt);
 }
 
 void StoreWaits::wait(Message request, const void* owner, const Reply& reply,
-                      const std::string* missing_key) {
+                      std::optional<std::size_t> missing_key) {
   Owner& owned = owners_[owner];
   const std::size_t bytes = store_protocol::body_bytes(request);
   if (owned.waits.size() >= store_protocol::kMostWaits ||
@@ -160,7 +158,7 @@ void StoreWaits::wait(Message request, const void* owner, const Reply& reply,
   owned.waits.push_back(wait);
   owned.waiting_bytes += bytes;
   ++waiting_;
-  if (missing_key != nullptr) {
+  if (missing_key) {
     register_under(wait, *missing_key);
   } else {
     wait->revision = *store_protocol::parse_revision(wait->request.parts[1]);
@@ -173,9 +171,17 @@ void StoreWaits::wait(Message request, const void* owner, const Reply& reply,
   });
 }
 
-void StoreWaits::register_under(const WaitPointer& wait, const std::string& key) {
-  wait->key = key;
-  by_key_[key].push_back(wait);
+// The first key, from that index on, that has no value.
+std::optional<std::size_t> StoreWaits::first_missing(const std::vector<std::string>& keys,
+                                                     std::size_t from) const {
+  while (from < keys.size() && table_.find(keys[from]) != nullptr) ++from;
+  if (from == keys.size()) return std::nullopt;
+  return from;
+}
+
+void StoreWaits::register_under(const WaitPointer& wait, std::size_t key) {
+  wait->awaited = key;
+  by_key_[wait->request.parts[key]].push_back(wait);
 }
 
 void StoreWaits::key_changed(const std::string& key) {
@@ -189,10 +195,11 @@ void StoreWaits::answer_get_alls(const std::string& key) {
   const auto waits = std::move(found->second);
   by_key_.erase(found);
   for (const auto& wait : waits) {
+    // The keys before have come. Only at the end they are looked at again: some may have gone.
     const auto& keys = wait->request.parts;
-    const auto missing = std::find_if(keys.begin(), keys.end(),
-                                      [&](const auto& k) { return table_.find(k) == nullptr; });
-    if (missing != keys.end()) {
+    auto missing = first_missing(keys, wait->awaited);
+    if (!missing) missing = first_missing(keys, 0);
+    if (missing) {
       register_under(wait, *missing);
     } else {
       finish(wait, values_response(wait->request));
@@ -234,7 +241,7 @@ void StoreWaits::unregister(const WaitPointer& wait) {
     std::erase(watches_, wait);
     return;
   }
-  const auto found = by_key_.find(wait->key);
+  const auto found = by_key_.find(wait->request.parts[wait->awaited]);
   if (found == by_key_.end()) return;
   std::erase(found->second, wait);
   if (found->second.empty()) by_key_.erase(found);

@@ -1,14 +1,15 @@
 // StoreWaits: a store's table together with the requests that wait for its keys. Belongs to the
 // server's thread.
 //
-// A get_all is registered under one missing key at a time, so that a barrier of n clients over n
-// keys costs n registrations, not n squared. A watch is answered by the first change under its
-// prefix.
+// A get_all is registered under one missing key at a time, and goes on from there when that one has
+// come, so that it looks at each of its keys about twice however they come. A watch is answered by
+// the first change under its prefix.
 #pragma once
 
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -54,8 +55,11 @@ class StoreWaits {
   Message change(const Message& request, const void* owner);
   void get_all(Message request, const void* owner, const Reply& reply);
   void watch(Message request, const void* owner, const Reply& reply);
-  void wait(Message request, const void* owner, const Reply& reply, const std::string* missing_key);
-  void register_under(const WaitPointer& wait, const std::string& key);
+  void wait(Message request, const void* owner, const Reply& reply,
+            std::optional<std::size_t> missing_key);
+  std::optional<std::size_t> first_missing(const std::vector<std::string>& keys,
+                                           std::size_t from) const;
+  void register_under(const WaitPointer& wait, std::size_t key);
   void key_changed(const std::string& key);
   void answer_get_alls(const std::string& key);
   void answer_watches(const std::string& key);

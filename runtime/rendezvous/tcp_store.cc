@@ -26,6 +26,9 @@ constexpr std::chrono::hours kLongestCall{30 * 24};
 // A wait that is shorter is not published; one that goes on is looked at now and then.
 constexpr std::chrono::milliseconds kUnpublished{200};
 constexpr std::chrono::milliseconds kTurn{2000};
+// The more keys a turn asks for again, the longer it is: thousands of ranks may wait for each
+// other.
+constexpr std::chrono::milliseconds kTurnPerKey{5};
 
 // Of a batch.
 constexpr std::size_t kMostUnderWay = 1024;
@@ -163,13 +166,15 @@ Status TcpStore::set_owned(std::string_view key, std::string_view value) {
 // The error of a wait names what is missing: so the wait is cut into turns, and what each of them
 // missed is published until the next one.
 template <typename Wait>
-auto TcpStore::wait_visibly(Deadline deadline, const Wait& wait) -> decltype(wait(deadline)) {
+auto TcpStore::wait_visibly(std::size_t keys, Deadline deadline, const Wait& wait)
+    -> decltype(wait(deadline)) {
   if (activity_ == nullptr) return wait(deadline);
   const auto since = Deadline::Clock::now();
   ActivityReporter reporter;
   std::string published;
+  const auto for_keys = kTurnPerKey * static_cast<std::int64_t>(keys);
   for (auto turn = kUnpublished;; turn = kTurn) {
-    auto result = wait(earliest(deadline, Deadline::after(turn)));
+    auto result = wait(earliest(deadline, Deadline::after(turn + for_keys)));
     if (result.status().code() != StatusCode::kTimeout || deadline.expired()) return result;
     const std::string missing = without_prefix(result.status().to_string());
     if (missing == std::exchange(published, missing)) continue;
@@ -192,7 +197,8 @@ std::string TcpStore::without_prefix(const std::string& text) const {
 
 Result<std::vector<std::string>> TcpStore::get_all(const std::vector<std::string>& keys,
                                                    Deadline deadline) {
-  return wait_visibly(deadline, [&](Deadline until) { return get_all_once(keys, until); });
+  return wait_visibly(keys.size(), deadline,
+                      [&](Deadline until) { return get_all_once(keys, until); });
 }
 
 Result<std::vector<std::string>> TcpStore::get_all_once(const std::vector<std::string>& keys,
@@ -270,7 +276,7 @@ Result<std::vector<StoreEntry>> TcpStore::list(std::string_view prefix) {
 
 Result<StoreChanges> TcpStore::watch(std::string_view prefix, std::uint64_t revision,
                                      Deadline deadline) {
-  return wait_visibly(deadline,
+  return wait_visibly(1, deadline,
                       [&](Deadline until) { return watch_once(prefix, revision, until); });
 }
 

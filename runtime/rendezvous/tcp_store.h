@@ -85,7 +85,8 @@ class TcpStore final : public Store {
 
   TcpStore(int socket, std::string address, std::string prefix);
   template <typename Wait>
-  auto wait_visibly(Deadline deadline, const Wait& wait) -> decltype(wait(deadline));
+  auto wait_visibly(std::size_t keys, Deadline deadline, const Wait& wait)
+      -> decltype(wait(deadline));
   Result<std::vector<std::string>> get_all_once(const std::vector<std::string>& keys,
                                                 Deadline deadline);
   Result<StoreChanges> watch_once(std::string_view prefix, std::uint64_t revision,

@@ -1,0 +1,91 @@
+// Requests that wait for keys, without sockets.
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <ctime>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <asio/io_context.hpp>
+
+#include "runtime/rendezvous/store_waits.h"
+
+namespace dlaunch {
+namespace {
+
+using store_protocol::Message;
+using store_protocol::Operation;
+using ::testing::ElementsAre;
+
+class StoreWaitsTest : public ::testing::Test {
+ protected:
+  static Message request(Operation operation, std::vector<std::string> parts) {
+    const std::int64_t microseconds = std::chrono::microseconds(std::chrono::hours(1)).count();
+    return {.code = static_cast<std::uint8_t>(operation),
+            .id = 1,
+            .number = operation == Operation::kGetAll ? microseconds : 0,
+            .parts = std::move(parts)};
+  }
+  void set(const std::string& key, const std::string& value) {
+    waits_.handle(request(Operation::kSet, {key, value}), this, [](const Message&) {});
+  }
+  void remove(const std::string& key) {
+    waits_.handle(request(Operation::kRemove, {key}), this, [](const Message&) {});
+  }
+
+  asio::io_context context_;
+  StoreWaits waits_{context_};
+};
+
+TEST_F(StoreWaitsTest, WaitAgainForAKeyThatWentBeforeTheLastOneCame) {
+  std::optional<Message> answer;
+  waits_.handle(request(Operation::kGetAll, {"a", "b", "c"}), this,
+                [&](const Message& response) { answer = response; });
+  set("a", "old");
+  set("b", "2");
+  remove("a");
+  set("c", "3");
+  EXPECT_FALSE(answer);
+  EXPECT_EQ(waits_.waiting(), 1U);
+  set("a", "1");
+  ASSERT_TRUE(answer);
+  EXPECT_THAT(answer->parts, ElementsAre("1", "2", "3"));
+  EXPECT_EQ(waits_.waiting(), 0U);
+}
+
+std::chrono::nanoseconds cpu_time() {
+  timespec used{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
+}
+
+// Each key is what all wait for in its turn. If every wait looked at all of its keys each time,
+// that would take half a minute.
+TEST_F(StoreWaitsTest, OfManyClientsForKeysThatComeInTheirOrderTakeNoLongerThanThatManyLooks) {
+  constexpr std::size_t kRanks = 1100;
+  std::vector<std::string> keys;
+  for (std::size_t i = 0; i < kRanks; ++i) {
+    keys.push_back("attempt 0/world/1/" + std::to_string(i));
+  }
+  std::vector<char> owners(kRanks);
+  std::size_t answered = 0;
+  const auto before = cpu_time();
+  for (const char& owner : owners) {
+    waits_.handle(request(Operation::kGetAll, keys), &owner, [&](const Message& response) {
+      if (response.parts == keys) ++answered;
+    });
+  }
+  for (const std::string& key : keys) {
+    EXPECT_EQ(answered, 0U);
+    set(key, key);
+  }
+  EXPECT_EQ(answered, kRanks);
+  EXPECT_LT(cpu_time() - before, std::chrono::seconds(12));
+}
+
+}  // namespace
+}  // namespace dlaunch
