@@ -69,7 +69,8 @@ class DeviceStream {
   virtual Status reduce(ReduceOp op, DType dtype, void* into, std::span<const void* const> operands,
                         std::size_t count, int divisor) = 0;
   /// Does the actions in their order. A write is seen by whoever sees it together with everything
-  /// that the stream wrote before. Waiting occupies nothing that other streams need.
+  /// that the stream wrote before. Waiting occupies nothing that other streams need, unless there
+  /// are so many that they share a queue of the device.
   virtual Status flags(std::span<const FlagAction> actions) = 0;
   /// Calls `function` on a thread of the device's. It must not call the device.
   virtual Status call(std::function<void()> function) = 0;
