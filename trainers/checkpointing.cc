@@ -9,6 +9,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include "nn/checkpoint/atomic_file.h"
 #include "runtime/base/json_reader.h"
 #include "runtime/parallel/state_broadcast.h"
 #include "trainers/tensor_memory.h"
@@ -61,14 +62,22 @@ Checkpointing::Checkpointing(const TrainConfig& config, Communicator& world,
       state_(std::move(state)),
       leader_state_(std::move(leader_state)),
       generator_(generator),
-      folder_(config.output_directory + "/checkpoints") {
+      folder_(config.output_path("checkpoints")) {
   if (world.rank() != 0) return;
   find_checkpoint();
+  if (config_.checkpoint.enabled() || config_.checkpoint.keep_best) prepare_output();
   if (!config_.checkpoint.enabled()) return;
   folder_.prepare();
   if (fingerprint_.empty())
     computing_fingerprint_ =
         std::async(std::launch::async, [&data = train_set_] { return data.fingerprint(); });
+}
+
+/// For the networks beside the checkpoints.
+void Checkpointing::prepare_output() const {
+  nn::make_writable_folder(config_.output_directory);
+  for (const char* name : {kBestFile, kModelFile})
+    nn::AtomicFile::remove_leftovers(config_.output_path(name));
 }
 
 Checkpointing::~Checkpointing() = default;  // a future of std::async waits

@@ -37,6 +37,10 @@ struct RunPosition {
   std::size_t step = 0;          // of that epoch
 };
 
+// Networks alone, in the output folder.
+inline constexpr const char* kBestFile = "best.safetensors";
+inline constexpr const char* kModelFile = "model.safetensors";
+
 /// Else it is a network alone, or something else.
 bool is_checkpoint(const nn::SafetensorsFile& file);
 
@@ -52,8 +56,8 @@ class Checkpointing {
   /// `generator` is this rank's. Rank 0 looks for the checkpoint that the configuration asks for,
   /// checks it, and fills both from it. Throws nn::DataError if it cannot be used (it is damaged,
   /// of another network, of a run with other data or steps), ConfigError if checkpoints of another
-  /// run are in the way, std::runtime_error if the folder cannot be made. All arguments must
-  /// outlive the object.
+  /// run are in the way, std::runtime_error if files cannot be made where they are to be. All
+  /// arguments must outlive the object.
   Checkpointing(const TrainConfig& config, Communicator& world, const nn::Dataset& train_set,
                 const nn::StepPlan& plan, std::vector<nn::NamedTensor> state,
                 LeaderState leader_state, nn::Generator& generator);
@@ -88,6 +92,7 @@ class Checkpointing {
  private:
   std::vector<nn::NamedTensor> whole_state(const nn::SafetensorsFile* source) const;
   void find_checkpoint();
+  void prepare_output() const;
   void load(const nn::SafetensorsFile& file, nlohmann::json training);
   void check_same_run(const nn::SafetensorsFile& file, const nlohmann::json& run);
   nlohmann::json describe_run() const;

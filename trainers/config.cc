@@ -376,6 +376,8 @@ void read_trace_steps(JsonObject& object, TraceOptions& trace) {
 void read_output(JsonObject& object, const std::string& source, TrainConfig& config) {
   const std::string stem = std::filesystem::path(source).stem().string();
   config.output_directory = object.text("directory", "runs/" + stem);
+  if (config.output_directory.empty())
+    object.refuse("directory", "allowed: a folder; \".\" is the working directory");
   config.metrics_file = object.text("metrics", "metrics.jsonl");
   config.trace.file = object.text("trace", "");
   read_trace_steps(object, config.trace);

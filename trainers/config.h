@@ -146,6 +146,8 @@ struct TrainConfig {
 
   nlohmann::ordered_json resolved;  // every key with the value in force
 
+  /// Of a file in the output folder, or of one that is named absolutely.
+  std::string output_path(const std::string& name) const;
   /// Samples of a step, over all ranks and micro-batches. ConfigError if a rank would get none.
   std::size_t samples_per_step(std::size_t ranks) const;
   /// The learning rate by epochs passed (fractional).

@@ -1,4 +1,5 @@
 // What follows from a configuration.
+#include <filesystem>
 #include <utility>
 #include <vector>
 
@@ -8,6 +9,10 @@
 #include "trainers/config.h"
 
 namespace dlaunch {
+
+std::string TrainConfig::output_path(const std::string& name) const {
+  return (std::filesystem::path(output_directory) / name).string();
+}
 
 std::size_t TrainConfig::samples_per_step(std::size_t ranks) const {
   const std::size_t parts = ranks * accumulation_steps;

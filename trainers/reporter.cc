@@ -33,7 +33,7 @@ Reporter::Reporter(const TrainConfig& config, const Screen& screen, bool enabled
   if (enabled && !config.metrics_file.empty())
     metrics_ = MetricsFile(config.output_directory, config.metrics_file);
   if (enabled && !config.tensorboard.empty())
-    events_ = EventFile(config.output_directory + "/" + config.tensorboard);
+    events_ = EventFile(config.output_path(config.tensorboard));
 }
 
 void Reporter::start(std::size_t ranks, const nn::StepPlan& plan, std::size_t training_images,

@@ -363,12 +363,13 @@ Summary Trainer::finish() {
   checkpointing_.finish();
   if (world_.rank() == 0 && config_.checkpoint.enabled()) {
     if (ema_) ema_->swap();
-    save_network("model.safetensors");
+    save_network(kModelFile);
     if (ema_) ema_->swap();
   }
   // Last: what cannot be written must not cost the network.
   observation_.finish(world_);
   reporter_.close();
+  if (!best_failure_.empty()) throw std::runtime_error(best_failure_);
   return summary;
 }
 

@@ -19,6 +19,7 @@
 #include "nn/data/resident_images.h"
 #include "nn/optim/ema.h"
 #include "nn/optim/gradient_clipping.h"
+#include "runtime/base/logging.h"
 #include "runtime/parallel/gradient_reducer.h"
 #include "runtime/parallel/timed_communicator.h"
 #include "trainers/checkpointing.h"
@@ -96,6 +97,7 @@ class Trainer {
   void check_parameters(const RunPosition& position) const;
   void save(const RunPosition& position);
   void save_network(const std::string& name) const;
+  void save_best();
   void share_statistics();
   void exchange_average();
   ValidationSums validate_model();
@@ -159,6 +161,8 @@ class Trainer {
   std::optional<StepGraphs> graphs_;
   Checkpointing checkpointing_;
   Reporter reporter_;
+  Logger logger_ = make_logger("checkpoint");
+  std::string best_failure_;  // why the best network is not in its file
   Clock::time_point start_ = Clock::now();
   std::optional<nn::GradientClipper> clipper_;
   bool measures_gradients_ = false;  // in this step

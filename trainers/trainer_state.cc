@@ -1,6 +1,5 @@
 // What a Trainer's run consists of: resumed, saved, shared with the other ranks, validated.
 #include <algorithm>
-#include <filesystem>
 #include <iterator>
 #include <utility>
 
@@ -99,15 +98,25 @@ ValidationSums Trainer::validate_model() {
   const ValidationSums sums =
       validate(world_, backend_, *model_, validation_transform_, shard_, validation_options_);
   if (config_.checkpoint.keep_best && world_.rank() == 0 && reporter_.summary().is_best(sums))
-    save_network("best.safetensors");  // while it is the one that was validated
+    save_best();  // while it is the one that was validated
   exchange_average();
   return sums;
 }
 
+/// Rank 0. As with checkpoints, a full disk does not end the run as long as a later file fits.
+void Trainer::save_best() {
+  try {
+    save_network(kBestFile);
+    best_failure_.clear();
+  } catch (const std::runtime_error& error) {
+    best_failure_ = error.what();
+    logger_->warn("{}; training goes on, the next best network is tried", best_failure_);
+  }
+}
+
 /// Rank 0: the network alone, as it is now.
 void Trainer::save_network(const std::string& name) const {
-  std::filesystem::create_directories(config_.output_directory);
-  nn::save_state_dict(config_.output_directory + "/" + name, *model_);
+  nn::save_state_dict(config_.output_path(name), *model_);
 }
 
 }  // namespace dlaunch

@@ -62,6 +62,18 @@ void AtomicFile::commit() {
   if (const int error = flush_folder(parent.empty() ? "." : parent); error != 0) fail(path_, error);
 }
 
+void AtomicFile::remove_leftovers(const std::string& path) {
+  const std::filesystem::path file(path);
+  const std::string begin = file.filename().string() + kMark;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(file.parent_path(), error), end;
+       !error && entry != end; entry.increment(error)) {
+    std::error_code ignored;
+    if (entry->path().filename().string().starts_with(begin))
+      std::filesystem::remove(entry->path(), ignored);
+  }
+}
+
 bool AtomicFile::is_leftover(const std::string& file_name) {
   return file_name.find(kMark) != std::string::npos;
 }

@@ -28,6 +28,8 @@ class AtomicFile {
   /// Gives the file its name. Once, after all writes.
   void commit();
 
+  /// Removes what processes left behind that were killed while they wrote the file at `path`.
+  static void remove_leftovers(const std::string& path);
   /// Whether a file of this name was left behind by a process that was killed while it wrote.
   static bool is_leftover(const std::string& file_name);
 

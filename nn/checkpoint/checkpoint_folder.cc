@@ -1,6 +1,10 @@
 #include "nn/checkpoint/checkpoint_folder.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <filesystem>
 #include <optional>
@@ -31,6 +35,16 @@ std::optional<std::uint64_t> step_of(std::string_view name) {
 
 }  // namespace
 
+void make_writable_folder(const std::string& directory) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error)
+    throw std::runtime_error(fmt::format("cannot make {}: {}", directory, error.message()));
+  if (::faccessat(AT_FDCWD, directory.c_str(), W_OK | X_OK, AT_EACCESS) != 0)
+    throw std::runtime_error(
+        fmt::format("cannot write to {}: {}", directory, std::generic_category().message(errno)));
+}
+
 std::string CheckpointFolder::path_of(std::uint64_t step) const {
   return fmt::format("{}/{}{:08}{}", directory_, kBegin, step, kEnd);
 }
@@ -56,10 +70,8 @@ std::vector<CheckpointFile> CheckpointFolder::list(std::error_code& error) const
 }
 
 void CheckpointFolder::prepare() const {
+  make_writable_folder(directory_);
   std::error_code error;
-  std::filesystem::create_directories(directory_, error);
-  if (error)
-    throw std::runtime_error(fmt::format("cannot make {}: {}", directory_, error.message()));
   for (std::filesystem::directory_iterator entry(directory_, error), end; !error && entry != end;
        entry.increment(error)) {
     std::error_code ignored;

@@ -15,6 +15,10 @@ struct CheckpointFile {
   std::string path;
 };
 
+/// Makes a folder for files that are written atomically, if need be. Throws std::runtime_error if
+/// it cannot, or if no files can be made in the folder.
+void make_writable_folder(const std::string& directory);
+
 class CheckpointFolder {
  public:
   explicit CheckpointFolder(std::string directory) : directory_(std::move(directory)) {}
@@ -23,7 +27,7 @@ class CheckpointFolder {
   std::string path_of(std::uint64_t step) const;
   /// By step, ascending; none if there is no such folder. Throws DataError if it cannot be read.
   std::vector<CheckpointFile> list() const;
-  /// Makes the folder if need be, and removes what killed writers left in it. Throws
+  /// Makes the folder (make_writable_folder), and removes what killed writers left in it. Throws
   /// std::runtime_error.
   void prepare() const;
   /// Removes all but the newest `count` checkpoints.

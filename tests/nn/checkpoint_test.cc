@@ -256,6 +256,32 @@ TEST_F(CheckpointFiles, AreWrittenToAFolderThatMustNotBeRead) {
   EXPECT_TRUE(fs::exists(path("closed/t.safetensors")));
 }
 
+TEST_F(CheckpointFiles, AreRefusedByAFolderInWhichNoneCanBeMade) {
+  const auto error_of = [](const std::string& folder) -> std::string {
+    try {
+      CheckpointFolder(folder).prepare();
+    } catch (const std::runtime_error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  fs::permissions(directory_,
+                  fs::perms::owner_all | fs::perms::group_exec | fs::perms::others_exec);
+  fs::create_directory(path("fixed"));
+  EXPECT_EQ(error_of(path("fixed")), "");
+  fs::permissions(path("fixed"), fs::perms::owner_read | fs::perms::owner_exec);
+  const WithoutRoot nobody(path("fixed"));
+  EXPECT_EQ(error_of(path("fixed")), "cannot write to " + path("fixed") + ": Permission denied");
+}
+
+TEST_F(CheckpointFiles, LeftoversOfOneAreRemovedAndNothingElse) {
+  for (const char* name : {"best.safetensors.partial-17", "best.safetensors.partial-18",
+                           "best.safetensors", "notes.partial-17"})
+    std::ofstream(path(name)) << "x";
+  AtomicFile::remove_leftovers(path("best.safetensors"));
+  EXPECT_THAT(names(), ::testing::UnorderedElementsAre("best.safetensors", "notes.partial-17"));
+}
+
 TEST_F(CheckpointFiles, InAFolderThatCannotBeReadAreNotTakenForNone) {
   EXPECT_TRUE(CheckpointFolder(directory_ + "/nowhere").list().empty());
   write_file("no folder");

@@ -35,6 +35,12 @@ TEST(TrainConfig, HasADefaultForEverythingAndReadsItsOwnOutput) {
   EXPECT_EQ(read(config.resolved.dump()).resolved, config.resolved);
 }
 
+TEST(TrainConfig, PutsFilesIntoTheOutputFolderUnlessTheyAreNamedAbsolutely) {
+  const TrainConfig config = read(R"({"output": {"directory": "out/"}})");
+  EXPECT_EQ(config.output_path("tensorboard"), "out/tensorboard");
+  EXPECT_EQ(config.output_path("/logs/tensorboard"), "/logs/tensorboard");
+}
+
 TEST(TrainConfig, TakesDefaultsFromTheDataSet) {
   EXPECT_EQ(read(R"({"data": {"set": "cifar-10"}})").data.directory, "data/cifar-10-batches-bin");
   EXPECT_NE(read(R"({"data": {"set": "cifar-10"}})").data.normalization.mean,

@@ -1,5 +1,6 @@
 // Runs of dtrain that go on: where from, with which figures; and what is kept besides checkpoints.
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 namespace dlaunch {
 namespace {
 
+using ::testing::AllOf;
 using testing::CompletedProcess;
 using ::testing::HasSubstr;
 using testing::Tensors;
@@ -209,8 +211,34 @@ TEST_F(GoingOn, TheBestNetworkIsKeptAndCanBeValidatedAlone) {
   EXPECT_EQ(metrics().back(), summary);
 }
 
+TEST_F(GoingOn, AFullDiskCostsTheBestNetworkAndFiguresButNotTheRun) {
+  // No file may grow beyond a kibibyte: a write then fails as on a full disk.
+  const std::string command =
+      "ulimit -f 1 && trap '' XFSZ && exec " + testing::built_program("dtrain") + " " + directory_ +
+      "/run.json --set output.directory=" + directory_ + "/out --set checkpoint.keep_best=true";
+  const CompletedProcess process = testing::run_command({.arguments = {"/bin/bash", "-c", command}},
+                                                        Deadline::after(std::chrono::seconds(100)));
+  EXPECT_EQ(process.exit_code, kExitFailure) << process.error;
+  EXPECT_THAT(process.out, HasSubstr("epoch 2/2: loss "));
+  EXPECT_THAT(process.error,
+              AllOf(HasSubstr("cannot write metrics: File too large; set output.directory; the run "
+                              "goes on"),
+                    HasSubstr("/best.safetensors: File too large; training goes on")));
+  EXPECT_FALSE(fs::exists(directory_ + "/out/best.safetensors"));
+}
+
+TEST_F(GoingOn, WhereTheBestNetworkCannotBeKeptIsRefusedAtTheStart) {
+  const CompletedProcess process =
+      dtrain(2, {"--set", "checkpoint.keep_best=true", "--set", "output.metrics=", "--set",
+                 "output.tensorboard=", "--set", "output.directory=/proc/nowhere"});
+  EXPECT_EQ(process.exit_code, kExitFailure) << process.error;
+  EXPECT_THAT(process.error, HasSubstr("dtrain: cannot make /proc/nowhere: "));
+  EXPECT_EQ(process.out, "");
+}
+
 TEST_F(GoingOn, WhatCannotBeValidatedIsRefused) {
   EXPECT_EQ(dtrain(0, {"--validate", "x", "--resume", "auto"}).exit_code, kExitUsage);
+  EXPECT_EQ(dtrain(0, {"--validate", "x", "--trace", "trace.json"}).exit_code, kExitUsage);
   const CompletedProcess missing = dtrain(2, {"--validate", directory_ + "/none"});
   EXPECT_EQ(missing.exit_code, kExitBadData);
   EXPECT_THAT(missing.error, HasSubstr("/none"));
@@ -226,4 +254,3 @@ TEST_F(GoingOn, WhatCannotBeValidatedIsRefused) {
 
 }  // namespace
 }  // namespace dlaunch
-  EXPECT_EQ(dtrain(0, {"--validate", "x", "--trace", "trace.json"}).exit_code, kExitUsage);
