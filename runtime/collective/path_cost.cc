@@ -21,8 +21,16 @@ class Path {
 
   int ranks() const { return topology_.ranks; }
   double p() const { return topology_.ranks; }
-  void reduce(double bytes) { cost.add(Effort::kReducedBytes, bytes); }
-  void copy(double bytes) { cost.add(Effort::kCopiedBytes, bytes); }
+  void reduce(double bytes) { cost.add(Effort::kReducedBytes, bytes, busy_); }
+  void copy(double bytes) { cost.add(Effort::kCopiedBytes, bytes, busy_); }
+
+  /// What `phase` adds is done by a share of the ranks at a time.
+  template <typename Phase>
+  void by_some(double share, const Phase& phase) {
+    busy_ = share;
+    phase();
+    busy_ = 1;
+  }
 
   /// Every rank sends to, and receives from, ranks at `distance` round the ring.
   void shift(int distance, double bytes, double times = 1) {
@@ -65,24 +73,31 @@ class Path {
     }
   }
 
-  /// The same for one root.
+  /// The same for one root, with one rank at a time.
   void root_and_all(double bytes) {
-    const int near = topology_.most_per_host - 1;
-    const int far = topology_.ranks - topology_.most_per_host;
-    cost.add(far > 0 ? Effort::kNetworkLatency : Effort::kHostLatency, 1);
-    cost.add(Effort::kHostOverhead, far > 0 ? near : near - 1);
-    cost.add(Effort::kHostBytes, near * bytes);
-    cost.add(Effort::kNetworkOverhead, far > 0 ? far - 1 : 0);
-    cost.add(Effort::kNetworkBytes, far * bytes);
+    by_some(1 / p(), [&] { root_alone(bytes); });
   }
 
  private:
-  void round(bool leaves, double bytes, int crossing, double times) {
-    cost.add(leaves ? Effort::kNetworkLatency : Effort::kHostLatency, times);
-    cost.add(leaves ? Effort::kNetworkBytes : Effort::kHostBytes, times * bytes * crossing);
+  void root_alone(double bytes) {
+    const int near = topology_.most_per_host - 1;
+    const int far = topology_.ranks - topology_.most_per_host;
+    add(far > 0 ? Effort::kNetworkLatency : Effort::kHostLatency, 1);
+    add(Effort::kHostOverhead, far > 0 ? near : near - 1);
+    add(Effort::kHostBytes, near * bytes);
+    add(Effort::kNetworkOverhead, far > 0 ? far - 1 : 0);
+    add(Effort::kNetworkBytes, far * bytes);
   }
 
+  void round(bool leaves, double bytes, int crossing, double times) {
+    add(leaves ? Effort::kNetworkLatency : Effort::kHostLatency, times);
+    add(leaves ? Effort::kNetworkBytes : Effort::kHostBytes, times * bytes * crossing);
+  }
+
+  void add(Effort effort, double amount) { cost.add(effort, amount, busy_); }
+
   const TopologySummary& topology_;
+  double busy_ = 1;
 };
 
 // The phases of which algorithms are made. `n` is the whole vector.
@@ -96,9 +111,11 @@ void ring_pass(Path& path, double n) {
 template <typename BytesAt>
 void pairs(Path& path, const BytesAt& bytes_at) {
   const auto active = static_cast<int>(std::bit_floor(static_cast<unsigned>(path.ranks())));
-  for (int distance = 1; distance < active; distance *= 2) {
-    path.pair(distance, bytes_at(distance, active));
-  }
+  path.by_some(active / path.p(), [&] {
+    for (int distance = 1; distance < active; distance *= 2) {
+      path.pair(distance, bytes_at(distance, active));
+    }
+  });
 }
 
 bool folds(const Path& path) {
@@ -111,39 +128,54 @@ double active_ranks(const Path& path) {
 
 void fold_in(Path& path, double n, bool reduces) {
   if (!folds(path)) return;
-  path.pair(1, n);
-  if (reduces) path.reduce(n);
+  path.by_some(1 - active_ranks(path) / path.p(), [&] {
+    path.pair(1, n);
+    if (reduces) path.reduce(n);
+  });
 }
 
 void fold_out(Path& path, double n) {
-  if (folds(path)) path.pair(1, n);
+  if (!folds(path)) return;
+  path.by_some(1 - active_ranks(path) / path.p(), [&] { path.pair(1, n); });
 }
 
 void halving(Path& path, double n) {
   const double active = active_ranks(path);
   pairs(path, [n](int distance, int of) { return n * distance / of; });
-  path.reduce((active - 1) / active * n);
+  path.by_some(active / path.p(), [&] { path.reduce((active - 1) / active * n); });
 }
 
 void doubling(Path& path, double n) {
   pairs(path, [n](int distance, int of) { return n * distance / of; });
 }
 
-// Whole vectors along the binomial tree, towards or from the root.
-void tree_pass(Path& path, double n, bool reduces) {
-  for (int distance = 1; distance < path.ranks(); distance *= 2) path.shift(distance, n);
-  if (reduces) path.reduce(rounds_of(path.ranks()) * n);
+// A tree has as many messages as edges, and as many rounds as levels.
+double busy_in_tree(const Path& path) {
+  return (path.p() - 1) / (path.p() * rounds_of(path.ranks()));
 }
 
-// Every rank's `each` bytes to the root, or the other way round.
-void tree_collect(Path& path, double each) {
+// Whole vectors along the binomial tree, towards or from the root.
+void tree_pass(Path& path, double n, bool reduces) {
+  path.by_some(busy_in_tree(path), [&] {
+    for (int distance = 1; distance < path.ranks(); distance *= 2) path.shift(distance, n);
+    if (reduces) path.reduce(rounds_of(path.ranks()) * n);
+  });
+}
+
+// Every rank's `each` bytes along doubling distances.
+void collect(Path& path, double each) {
   for (int distance = 1; distance < path.ranks(); distance *= 2) {
     path.shift(distance, std::min(distance, path.ranks() - distance) * each);
   }
 }
 
+// The same to the root of a tree, or the other way round.
+void tree_collect(Path& path, double each) {
+  path.by_some(busy_in_tree(path), [&] { collect(path, each); });
+}
+
 void bruck_collect(Path& path, double each) {
-  tree_collect(path, each);  // as many rounds, of as many bytes
+  collect(path, each);
   path.copy(each);
 }
 
@@ -209,7 +241,7 @@ void all_reduce(Path& path, const CollectiveShape& shape, const TopologySummary&
       if (in_order) {
         tree_collect(path, n);
         if (p > 3) path.copy(n);  // on the way of a rank that is neither root nor leaf
-        path.reduce((p - 1) * n);
+        path.by_some(1 / p, [&] { path.reduce((p - 1) * n); });
       } else {
         tree_pass(path, n, true);
       }
@@ -242,7 +274,8 @@ void all_reduce(Path& path, const CollectiveShape& shape, const TopologySummary&
   }
   fold_in(path, n, true);
   pairs(path, [n](int, int) { return n; });
-  path.reduce((rounds_of(static_cast<int>(active_ranks(path)))) * n);
+  path.by_some(active_ranks(path) / p,
+               [&] { path.reduce((rounds_of(static_cast<int>(active_ranks(path)))) * n); });
   fold_out(path, n);
 }
 
@@ -272,7 +305,7 @@ void reduce(Path& path, const CollectiveShape& shape) {
   const bool in_order = shape.order == ReduceOrder::kRanks;
   if (shape.algorithm == Algorithm::kDirect) {
     path.root_and_all(n);
-    return path.reduce((p - 1) * n);
+    return path.by_some(1 / p, [&] { path.reduce((p - 1) * n); });
   }
   if (shape.algorithm == Algorithm::kRing) {
     if (in_order) return chain(path, n, 1, p);
@@ -284,7 +317,7 @@ void reduce(Path& path, const CollectiveShape& shape) {
   if (!in_order) return tree_pass(path, n, true);
   tree_collect(path, n);
   if (p > 3) path.copy(n);  // on the way of a rank that is neither root nor leaf
-  path.reduce((p - 1) * n);
+  path.by_some(1 / p, [&] { path.reduce((p - 1) * n); });
 }
 
 void broadcast(Path& path, const CollectiveShape& shape) {

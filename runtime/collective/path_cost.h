@@ -3,6 +3,9 @@
 //
 // Messages of a round are all at once. What ranks of one host send to other hosts at the same time
 // shares the host's link: such bytes count as often.
+//
+// Where ranks share cores, what all of them do counts too: on the longest way of a tree, for one,
+// only some are busy at a time.
 #pragma once
 
 #include <array>
@@ -33,11 +36,19 @@ std::string_view to_string(Effort effort);
 
 class PathCost {
  public:
+  /// On the longest way.
   double operator[](Effort effort) const { return amounts_[static_cast<std::size_t>(effort)]; }
-  void add(Effort effort, double amount) { amounts_[static_cast<std::size_t>(effort)] += amount; }
+  /// Of all ranks together, divided by their number.
+  double mean(Effort effort) const { return means_[static_cast<std::size_t>(effort)]; }
+  /// `busy` is the share of the ranks that do it at the same time.
+  void add(Effort effort, double amount, double busy = 1) {
+    amounts_[static_cast<std::size_t>(effort)] += amount;
+    means_[static_cast<std::size_t>(effort)] += amount * busy;
+  }
 
  private:
   std::array<double, kEfforts> amounts_{};
+  std::array<double, kEfforts> means_{};
 };
 
 /// One collective, as the formulas see it.

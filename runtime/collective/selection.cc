@@ -9,26 +9,73 @@
 namespace dlaunch {
 namespace {
 
-// Seconds of one unit of every effort. Ranks that share a core take turns with everything that the
-// core does, and before a message can be answered the others have had theirs.
-std::array<double, kEfforts> prices(const TopologySummary& topology, const CostModel& model) {
-  const MessageCost& inside = topology.shared_memory ? model.shared_message : model.host_message;
-  const MessageCost& across = model.network_message;
-  const double crowd = topology.crowd();
-  const int members = topology.most_per_host;
-  const bool crowded = members > topology.cores_per_host;
-  const double turns = crowded ? members * model.turn : 0;
-  const int doublings = std::bit_width(static_cast<unsigned>(members - 1));
-  return {crowded ? turns : doublings * model.sync,
-          crowd * inside.latency + turns,
-          crowd * inside.overhead,
-          crowd * inside.per_byte,
-          crowd * across.latency,
-          crowd * across.overhead,
-          across.per_byte,
-          crowd * model.reduce_per_byte,
-          crowd * model.copy_per_byte};
-}
+// What every effort costs on hosts of this kind.
+class Prices {
+ public:
+  Prices(const TopologySummary& topology, const CostModel& model)
+      : topology_(topology), turns_(crowded() ? topology.most_per_host * model.turn : 0) {
+    const MessageCost& inside = topology.shared_memory ? model.shared_message : model.host_message;
+    const MessageCost& across = model.network_message;
+    const int doublings = std::bit_width(static_cast<unsigned>(topology.most_per_host - 1));
+    each_ = {crowded() ? turns_ : doublings * model.sync,
+             inside.latency,
+             inside.overhead,
+             inside.per_byte,
+             across.latency,
+             across.overhead,
+             across.per_byte,
+             model.reduce_per_byte,
+             model.copy_per_byte};
+  }
+
+  /// Seconds of one unit. Before a message inside a host can be answered, the other ranks of the
+  /// core have had their turns.
+  double of(Effort effort, const PathCost& cost) const {
+    const double each = each_[static_cast<std::size_t>(effort)] * stretch(effort, cost);
+    return effort == Effort::kHostLatency ? each + turns_ : each;
+  }
+
+  double of(const PathCost& cost) const {
+    double seconds = 0;
+    for (std::size_t i = 0; i < kEfforts; ++i) {
+      const auto effort = static_cast<Effort>(i);
+      seconds += cost[effort] * of(effort, cost);
+    }
+    return seconds;
+  }
+
+ private:
+  bool crowded() const { return topology_.most_per_host > topology_.cores_per_host; }
+
+  // How many times longer it takes where ranks share cores.
+  double stretch(Effort effort, const PathCost& cost) const {
+    const double crowd = topology_.crowd();
+    switch (effort) {
+      case Effort::kSync:
+      case Effort::kNetworkBytes:
+        return 1;
+      case Effort::kHostBytes:
+        return of_all(effort, cost, 2);  // one rank writes them while another reads them
+      case Effort::kReducedBytes:
+      case Effort::kCopiedBytes:
+        return of_all(effort, cost, 1);
+      default:
+        return crowd;  // who waits for a message looks for it in turn with those who work
+    }
+  }
+
+  // Graham's bound: what all ranks do divided by the cores, and of the longest way what is left to
+  // do while the other cores have nothing to do. `workers` are busy with each unit.
+  double of_all(Effort effort, const PathCost& cost, double workers) const {
+    if (!crowded() || cost[effort] == 0) return 1;
+    const double others = 1 - 1.0 / topology_.cores_per_host;
+    return topology_.crowd() * workers * cost.mean(effort) / cost[effort] + others;
+  }
+
+  const TopologySummary& topology_;
+  double turns_;
+  std::array<double, kEfforts> each_{};
+};
 
 // Up to here every rank reduces everything, which saves one of two meetings. Where each has a core
 // of its own, the meeting costs less than it takes to read all inputs sooner.
@@ -58,12 +105,6 @@ PathCost cost_of(const CollectiveQuery& query, Algorithm algorithm) {
   return cost;
 }
 
-double seconds_of(const PathCost& cost, const std::array<double, kEfforts>& price) {
-  double seconds = 0;
-  for (std::size_t i = 0; i < kEfforts; ++i) seconds += cost[static_cast<Effort>(i)] * price[i];
-  return seconds;
-}
-
 bool possible(const CollectiveQuery& query, Algorithm algorithm) {
   if (algorithm == Algorithm::kHierarchical) return query.topology.hosts > 1;
   if (algorithm == Algorithm::kBruck) {
@@ -88,12 +129,12 @@ Algorithm choose(const CollectiveQuery& query, const CostModel& model) {
     return choose_in_shared_memory(query.kind, query.bytes, topology.ranks,
                                    topology.most_per_host <= topology.cores_per_host);
   }
-  const auto price = prices(query.topology, model);
+  const Prices prices(query.topology, model);
   Algorithm best = Algorithm::kAuto;
   double least = 0;
   for (const Algorithm algorithm : algorithms_of(query.kind)) {
     if (!possible(query, algorithm)) continue;
-    const double seconds = seconds_of(cost_of(query, algorithm), price);
+    const double seconds = prices.of(cost_of(query, algorithm));
     if (best == Algorithm::kAuto || seconds < least) {
       best = algorithm;
       least = seconds;
@@ -103,13 +144,14 @@ Algorithm choose(const CollectiveQuery& query, const CostModel& model) {
 }
 
 std::vector<Prediction> predict(const CollectiveQuery& query, const CostModel& model) {
-  const auto price = prices(query.topology, model);
+  const Prices prices(query.topology, model);
   std::vector<Prediction> predictions;
   const auto add = [&](Algorithm algorithm) {
     const PathCost cost = cost_of(query, algorithm);
-    Prediction prediction{.algorithm = algorithm, .seconds = seconds_of(cost, price)};
+    Prediction prediction{.algorithm = algorithm, .seconds = prices.of(cost)};
     for (std::size_t i = 0; i < kEfforts; ++i) {
-      const Term term{static_cast<Effort>(i), cost[static_cast<Effort>(i)], price[i]};
+      const auto effort = static_cast<Effort>(i);
+      const Term term{effort, cost[effort], prices.of(effort, cost)};
       if (term.amount > 0) prediction.terms.push_back(term);
     }
     predictions.push_back(std::move(prediction));

@@ -2,13 +2,14 @@
 
 namespace dlaunch {
 
-// A short input is copied into a slot; a long one is read where it is.
+// Inputs are copied into slots, without the owner's slice; only a scatter's is read where it is.
 PathCost shared_cost(const CollectiveShape& shape, const TopologySummary& topology) {
   PathCost cost;
   if (topology.ranks == 1) return cost;
   const double n = shape.bytes;
   const double p = topology.ranks;
   const double share = (p - 1) / p * n;  // all slices but one
+  const double alone = 1 / p;            // of the ranks: the root
   cost.add(Effort::kSync, 1);
   switch (shape.kind) {
     case CollectiveKind::kBarrier:
@@ -19,26 +20,36 @@ PathCost shared_cost(const CollectiveShape& shape, const TopologySummary& topolo
         cost.add(Effort::kReducedBytes, (p - 1) * n);
       } else {
         cost.add(Effort::kSync, 1);
-        cost.add(Effort::kCopiedBytes, share);
+        cost.add(Effort::kCopiedBytes, 2 * share);
         cost.add(Effort::kReducedBytes, share);
       }
       break;
     case CollectiveKind::kReduce:
       cost.add(Effort::kSync, 1);
       cost.add(Effort::kCopiedBytes, share);
+      cost.add(Effort::kCopiedBytes, share, alone);
       cost.add(Effort::kReducedBytes, share);
       break;
     case CollectiveKind::kReduceScatter:
+      cost.add(Effort::kCopiedBytes, share);
       cost.add(Effort::kReducedBytes, share);
       break;
     case CollectiveKind::kBroadcast:
+      cost.add(Effort::kCopiedBytes, n, alone);
       cost.add(Effort::kCopiedBytes, n);
       break;
     case CollectiveKind::kScatter:
+      cost.add(Effort::kCopiedBytes, n / p);
+      break;
     case CollectiveKind::kGather:
+      cost.add(Effort::kCopiedBytes, n / p);
+      cost.add(Effort::kCopiedBytes, share, alone);
+      break;
     case CollectiveKind::kAllGather:
+      cost.add(Effort::kCopiedBytes, n);
+      break;
     case CollectiveKind::kAllToAll:
-      cost.add(Effort::kCopiedBytes, share);
+      cost.add(Effort::kCopiedBytes, share + n);
       break;
   }
   return cost;

@@ -81,5 +81,56 @@ TEST(PathCost, IsNearWhatThePlansOfOtherNumbersTake) {
   }
 }
 
+// What all ranks of the plans do together.
+struct Work {
+  double sent = 0;
+  double reduced = 0;
+};
+
+Work work_of(PlanRequest request) {
+  Work work;
+  for (request.rank = 0; request.rank < request.world; ++request.rank) {
+    for (const PlanStep& step : make_plan(request).steps) {
+      for (const PlannedSend& send : step.sends) work.sent += static_cast<double>(send.from.count);
+      for (const PlannedRecv& recv : step.recvs) {
+        if (recv.landing != Landing::kCopy) work.reduced += static_cast<double>(recv.into.count);
+      }
+      for (const PlannedReduction& reduction : step.reductions) {
+        work.reduced += static_cast<double>(reduction.into.count) *
+                        static_cast<double>(reduction.operands.size() - 1);
+      }
+    }
+  }
+  return work;
+}
+
+// Where all add the same and where a root alone does, the formulas tell the two apart.
+TEST(PathCost, KnowsHowMuchAllRanksDoTogether) {
+  for (const int world : {2, 3, 4, 5, 7, 8, 12, 16}) {
+    for (const CollectiveKind kind : kAllCollectiveKinds) {
+      for (const Algorithm algorithm : algorithms_of(kind)) {
+        SCOPED_TRACE(std::string(to_string(kind)) + " " + std::string(to_string(algorithm)) +
+                     " on " + std::to_string(world) + " ranks");
+        const PlanRequest request{.kind = kind,
+                                  .algorithm = algorithm,
+                                  .world = world,
+                                  .root = 0,
+                                  .count = static_cast<std::size_t>(world) * 24};
+        const Work want = work_of(request);
+        const PathCost cost =
+            message_cost({.kind = kind,
+                          .algorithm = algorithm,
+                          .bytes = static_cast<double>(request.count),
+                          .element_bytes = 1},
+                         {.ranks = world, .most_per_host = world, .least_per_host = world});
+        EXPECT_GE(world * cost.mean(Effort::kHostBytes), 0.75 * want.sent);
+        EXPECT_LE(world * cost.mean(Effort::kHostBytes), 1.5 * want.sent);
+        EXPECT_GE(world * cost.mean(Effort::kReducedBytes), 0.75 * want.reduced);
+        EXPECT_LE(world * cost.mean(Effort::kReducedBytes), 1.5 * want.reduced);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace dlaunch::testing

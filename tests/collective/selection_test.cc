@@ -29,6 +29,21 @@ TEST(Selection, TakesFewMessagesForShortVectorsAndFewBytesForLongOnes) {
   }
 }
 
+// Three ranks and more on two cores: a ring keeps them all busy with more than a tree has to do.
+TEST(Selection, TakesATreeForOneRootWhereRanksShareCores) {
+  for (const CollectiveKind kind : {CollectiveKind::kReduce, CollectiveKind::kBroadcast}) {
+    for (const int ranks : {3, 4, 5, 8}) {
+      for (const std::size_t bytes : {std::size_t{64} << 10, std::size_t{1} << 20}) {
+        CollectiveQuery query{.kind = kind, .bytes = bytes, .topology = one_host(ranks, false)};
+        EXPECT_NE(choose(query, {}), Algorithm::kRing) << to_string(kind) << " of " << ranks;
+        query.topology.cores_per_host = 8;
+        query.bytes = std::size_t{64} << 20;
+        EXPECT_EQ(choose(query, {}), Algorithm::kRing) << to_string(kind) << " of " << ranks;
+      }
+    }
+  }
+}
+
 TEST(Selection, WorksInSharedMemoryWhereAllRanksShareIt) {
   for (int ranks = 2; ranks <= 64; ++ranks) {
     for (std::size_t bytes = 1; bytes < (std::size_t{1} << 30); bytes *= 2) {
