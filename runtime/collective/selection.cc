@@ -55,7 +55,7 @@ class Prices {
       case Effort::kNetworkBytes:
         return 1;
       case Effort::kHostBytes:
-        return of_all(effort, cost, 2);  // one rank writes them while another reads them
+        return of_all(effort, cost, 0.5);  // the rest is the work of the other end
       case Effort::kReducedBytes:
       case Effort::kCopiedBytes:
         return of_all(effort, cost, 1);
@@ -65,11 +65,12 @@ class Prices {
   }
 
   // Graham's bound: what all ranks do divided by the cores, and of the longest way what is left to
-  // do while the other cores have nothing to do. `workers` are busy with each unit.
-  double of_all(Effort effort, const PathCost& cost, double workers) const {
+  // do while the other cores have nothing to do. `own` is the share of the work on it that the rank
+  // on this way does itself.
+  double of_all(Effort effort, const PathCost& cost, double own) const {
     if (!crowded() || cost[effort] == 0) return 1;
     const double others = 1 - 1.0 / topology_.cores_per_host;
-    return topology_.crowd() * workers * cost.mean(effort) / cost[effort] + others;
+    return topology_.crowd() * cost.mean(effort) / cost[effort] + own * others;
   }
 
   const TopologySummary& topology_;
