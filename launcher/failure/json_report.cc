@@ -134,10 +134,10 @@ json with_other_nodes(json result, const AttemptOutcome& attempt, const std::str
   nodes.push_back(describe_node(attempt.node, host, own_first, attempt.ranks.size(), false));
   for (const NodeOutcome& other : attempt.others) {
     const json told = json::parse(other.text, nullptr, false);
-    const bool lost = !told.is_object() || !told.contains("ranks");
+    const bool knows = told.is_object() && told.contains("ranks");
     nodes.push_back(describe_node(other.node, other.host, other.first_rank,
-                                  static_cast<std::size_t>(other.ranks), lost));
-    if (lost) continue;
+                                  static_cast<std::size_t>(other.ranks), other.lost && !knows));
+    if (!knows) continue;
     for (const json& rank : told["ranks"]) ranks.push_back(rank);
   }
   const auto by = [](const char* field) {
@@ -152,8 +152,13 @@ json with_other_nodes(json result, const AttemptOutcome& attempt, const std::str
 
 }  // namespace
 
-std::string attempt_report(const AttemptOutcome& attempt, const std::string& host) {
-  return attempt_to_json(attempt, host).dump(-1, ' ', false, json::error_handler_t::replace);
+std::string attempt_report(const AttemptOutcome& attempt, const std::string& host,
+                           std::size_t most_bytes) {
+  json report = attempt_to_json(attempt, host);
+  const auto text = [&] { return report.dump(-1, ' ', false, json::error_handler_t::replace); };
+  if (std::string whole = text(); whole.size() <= most_bytes) return whole;
+  for (json& rank : report["ranks"]) rank["last_lines"] = json::array();
+  return text();
 }
 
 std::string json_report(const JobOutcome& job, int exit_code, const std::string& error) {
@@ -178,17 +183,16 @@ std::string json_report(const JobOutcome& job, int exit_code, const std::string&
 }
 
 Result<ReportFile> ReportFile::open(const std::string& path) {
-  // A FIFO is not waited for until somebody reads it: nothing could interrupt that.
+  // A FIFO is not waited for until somebody reads it, nor in write(): nothing could interrupt that.
   Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644));
   if (!file.is_open() && errno == ENXIO) {
     return Status(StatusCode::kUnavailable, "report " + path + ": nobody reads it");
   }
   if (!file.is_open()) return Status::from_errno("report " + path, errno);
-  fcntl(file.get(), F_SETFL, fcntl(file.get(), F_GETFL) & ~O_NONBLOCK);
   return ReportFile(path, std::move(file));
 }
 
-Status ReportFile::write(const std::string& text) {
+Status ReportFile::write(const std::string& text, const std::function<bool(int)>& wait) {
   // A device or a pipe cannot be cut, and need not be.
   if (ftruncate(file_.get(), 0) != 0 && errno != EINVAL) {
     return Status::from_errno("report " + path_, errno);
@@ -196,6 +200,10 @@ Status ReportFile::write(const std::string& text) {
   for (std::string_view rest = text; !rest.empty();) {
     const ssize_t count = ::write(file_.get(), rest.data(), rest.size());
     if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) {
+      if (wait(file_.get())) continue;
+      return Status(StatusCode::kUnavailable, "report " + path_ + ": nobody reads all of it");
+    }
     if (count < 0) return Status::from_errno("report " + path_, errno);
     rest.remove_prefix(static_cast<std::size_t>(count));
   }

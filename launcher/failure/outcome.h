@@ -27,7 +27,8 @@ struct RankOutcome {
   std::chrono::nanoseconds lifetime{};            // to its end
 
   bool joins_world = false;                        // uses our communicator
-  std::chrono::system_clock::time_point ended_at;  // to compare with other nodes
+  std::chrono::system_clock::time_point ended_at;  // for people
+  std::chrono::steady_clock::time_point ended;     // the same, by a clock that nobody sets
   std::int64_t peak_memory = 0;                    // bytes resident, its own and its children's
   std::chrono::microseconds user_time{};
   std::chrono::microseconds system_time{};
@@ -42,7 +43,8 @@ struct NodeOutcome {
   std::string host;
   int first_rank = 0;
   int ranks = 0;
-  std::string text;  // attempt_report() of that node; empty: it was lost
+  bool lost = false;
+  std::string text;  // attempt_report() of that node; empty: it could not tell
 };
 
 /// One start of all ranks of this node, to their end.

@@ -130,12 +130,34 @@ void AttemptRunner::tell_about(const AttemptOutcome& attempt) {
 }
 
 bool AttemptRunner::finish_output() {
+  return relay_.finish(patience_with_readers(), loses_patience());
+}
+
+bool AttemptRunner::wait_for_reader(int descriptor) {
+  bool ready = false;
+  bool late = false;
+  if (!loop_.add(descriptor, EPOLLOUT, [&] { ready = true; })) return true;
+  std::optional<EventLoop::TimerId> timer;
+  if (const auto patience = patience_with_readers()) {
+    timer = loop_.call_at(EventLoop::Clock::now() + *patience, [&] { late = true; });
+  }
+  const auto give_up = loses_patience();
+  while (!ready && !late && !give_up()) loop_.run_once();
+  if (timer) loop_.cancel(*timer);
+  loop_.remove(descriptor);
+  return ready;
+}
+
+// How long a reader may read nothing; without a limit if nobody has told the job to end.
+std::optional<std::chrono::milliseconds> AttemptRunner::patience_with_readers() const {
   const bool timed_out = deadline_ && EventLoop::Clock::now() >= *deadline_;
-  std::optional<std::chrono::milliseconds> patience;
-  if (stopped() || timed_out) patience = kReaderPatience;
-  return relay_.finish(patience, [this, before = interruptions_] {
-    return guard_gone_ || interruptions_ != before;
-  });
+  if (!stopped() && !timed_out) return std::nullopt;
+  return kReaderPatience;
+}
+
+// Whether the user does, from now on.
+std::function<bool()> AttemptRunner::loses_patience() const {
+  return [this, before = interruptions_] { return guard_gone_ || interruptions_ != before; };
 }
 
 void AttemptRunner::end_elsewhere() {

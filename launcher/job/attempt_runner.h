@@ -5,6 +5,7 @@
 // Belongs to the event loop's thread.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <optional>
@@ -51,6 +52,9 @@ class AttemptRunner {
   /// job that was told to end waits only for a reader that still reads, and one whose user loses
   /// patience now (a signal) does not wait. False if some of the output was lost.
   bool finish_output();
+  /// The same for a pipe of which somebody else, who reads slowly, has to make room. False: no
+  /// more.
+  bool wait_for_reader(int descriptor);
 
   /// When --timeout ends the job.
   const std::optional<EventLoop::Clock::time_point>& deadline() const { return deadline_; }
@@ -64,6 +68,8 @@ class AttemptRunner {
  private:
   Status start_ranks(const JobIdentity& job, SpawnCrew& crew, Supervisor& supervisor);
   void close_attempt(const Supervisor& supervisor, const ActivityBoard& board);
+  std::optional<std::chrono::milliseconds> patience_with_readers() const;
+  std::function<bool()> loses_patience() const;
   void on_signal(int signal, bool seen_by_terminal_group);
   bool is_repetition(int signal);
   void on_guard_gone();

@@ -22,23 +22,25 @@ namespace {
 // needs, and some programs walk over all they might have.
 constexpr rlim_t kMostDescriptors = 65536;
 
-// As measured with ranks that connect to each other: each of them opens about as many as dlaunch.
-rlim_t enough_descriptors(int ranks) {
-  return 16 + 5 * static_cast<rlim_t>(ranks);
+// As measured with ranks that connect to each other: each of them opens about as many as dlaunch,
+// which may keep two files for each besides.
+rlim_t enough_descriptors(const JobOptions& options) {
+  const rlim_t per_rank = options.output.log_dir.empty() ? 5 : 6;
+  return 16 + per_rank * static_cast<rlim_t>(options.ranks);
 }
 
 // Says so if there are too few: what fails then, here or in a rank, cannot say how many it takes.
-void raise_descriptor_limit(int ranks) {
+void raise_descriptor_limit(const JobOptions& options) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = std::max(limit.rlim_cur, std::min(limit.rlim_max, kMostDescriptors));
   setrlimit(RLIMIT_NOFILE, &limit);
-  const rlim_t enough = std::min(enough_descriptors(ranks), kMostDescriptors);
+  const rlim_t enough = std::min(enough_descriptors(options), kMostDescriptors);
   if (limit.rlim_cur >= enough) return;
   std::fprintf(stderr,
                "dlaunch: a process may open only %s files, %d rank%s can need %s; raise the hard "
                "limit (ulimit -Hn)\n",
-               std::to_string(limit.rlim_cur).c_str(), ranks, ranks == 1 ? "" : "s",
+               std::to_string(limit.rlim_cur).c_str(), options.ranks, options.ranks == 1 ? "" : "s",
                std::to_string(enough).c_str());
 }
 
@@ -67,7 +69,9 @@ int finish(AttemptRunner& runner, std::optional<ReportFile>& report, JobEnd end)
   if (!end.error.empty()) relay.write_line("dlaunch: " + end.error);
   if (!runner.finish_output() && end.exit_code == kExitOk) end.exit_code = kLauncherFailure;
   if (report) {
-    const Status written = report->write(json_report(runner.outcome(), end.exit_code, end.error));
+    const Status written =
+        report->write(json_report(runner.outcome(), end.exit_code, end.error),
+                      [&](int descriptor) { return runner.wait_for_reader(descriptor); });
     if (!written.ok()) {
       relay.write_line("dlaunch: " + written.to_string());
       if (end.exit_code == kExitOk) end.exit_code = kLauncherFailure;
@@ -80,7 +84,7 @@ int finish(AttemptRunner& runner, std::optional<ReportFile>& report, JobEnd end)
 }  // namespace
 
 int launch_job(const LaunchContext& context) {
-  raise_descriptor_limit(context.options.ranks);
+  raise_descriptor_limit(context.options);
   AttemptRunner runner(context);
   std::optional<ReportFile> report;
   std::optional<SeveralNodes> nodes;  // leaves the others only when the user has been told

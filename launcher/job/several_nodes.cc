@@ -1,15 +1,28 @@
 #include "launcher/job/several_nodes.h"
 
+#include <algorithm>
+#include <chrono>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "launcher/failure/json_report.h"
+#include "launcher/failure/report.h"
 #include "launcher/nodes/node_report.h"
 #include "launcher/ranks/free_port.h"
 #include "launcher/supervision/signals.h"
 #include "runtime/base/exit_codes.h"
+#include "runtime/rendezvous/store_protocol.h"
 
 namespace dlaunch {
+namespace {
+
+// "[::1]" -> "::1": a host for a resolver, not the beginning of "host:port".
+std::string without_brackets(const std::string& host) {
+  return host.starts_with('[') ? host.substr(1, host.size() - 2) : host;
+}
+
+}  // namespace
 
 SeveralNodes::SeveralNodes(AttemptRunner& runner, const LaunchContext& context,
                            std::uint16_t master_port)
@@ -24,9 +37,8 @@ JobEnd SeveralNodes::run() {
   EventLoop& loop = runner_.loop();
   std::optional<EventLoop::TimerId> timer;
   if (runner_.deadline()) timer = loop.call_at(*runner_.deadline(), [this] { timed_out_ = true; });
-  const auto interrupted = [this] { return runner_.stopped() || timed_out_; };
   Status launched;
-  while (const auto round = session_.next_round(interrupted)) {
+  while (const auto round = session_.next_round([this] { return interrupted(); })) {
     launched = run_round(*round);
     if (!launched.ok()) break;
   }
@@ -39,6 +51,11 @@ JobEnd SeveralNodes::run() {
 
 EndedRecord SeveralNodes::interruption() const {
   using How = EndedRecord::How;
+  if (runner_.guard_gone()) {
+    return {.how = How::kSignal,
+            .exit_code = kLauncherFailure,
+            .error = "its guarding process was killed"};
+  }
   if (timed_out_) {
     return {.how = How::kTimeout, .exit_code = kLauncherTimeout, .error = "--timeout passed"};
   }
@@ -50,6 +67,8 @@ EndedRecord SeveralNodes::interruption() const {
 Status SeveralNodes::run_round(const RoundRecord& round) {
   runner_.outcome().job_id = round.job_id;
   runner_.outcome().restarts = round.restarts;
+  runner_.outcome().max_restarts = round.max_restarts;
+  tell_what_counts(round);
   Status launched = check_options(round);
   if (launched.ok()) {
     // The other nodes may have ended the round already.
@@ -60,6 +79,22 @@ Status SeveralNodes::run_round(const RoundRecord& round) {
   session_.when_round_stops(nullptr);
   end_round(round, launched);
   return launched;
+}
+
+// Restarts are those of the whole job.
+void SeveralNodes::tell_what_counts(const RoundRecord& round) {
+  if (std::exchange(told_what_counts_, true)) return;
+  const SupervisionOptions& own = context_.options.supervision;
+  const auto tell = [&](const std::string& option, const std::string& job,
+                        const std::string& here) {
+    if (job == here) return;
+    runner_.relay().write_line("dlaunch: " + option + " " + job +
+                               " of the node with the store counts, not " + here + " here");
+  };
+  tell("--max-restarts", std::to_string(round.max_restarts), std::to_string(own.max_restarts));
+  if (round.max_restarts == 0) return;
+  tell("--restart-delay", seconds(std::chrono::milliseconds(round.restart_delay_ms)),
+       seconds(own.restart_delay));
 }
 
 // Only now is it known which ranks there are. In an elastic job they come and go.
@@ -73,10 +108,11 @@ JobIdentity SeveralNodes::identity_in(const RoundRecord& round) const {
   JobIdentity job = runner_.identity(round.restarts);
   job.job_id = round.job_id;
   job.attempt = round.number;
+  job.max_restarts = round.max_restarts;
   job.token = context_.nodes.token;
   job.store_address = session_.store_address(round);
   job.store_prefix = "attempt " + std::to_string(round.number) + "/";
-  job.master_address = round.master_address;
+  job.master_address = without_brackets(round.master_address);
   job.master_port = static_cast<std::uint16_t>(round.master_port);
   const NodeSettings& nodes = context_.nodes;
   if (!nodes.master_address.empty()) job.master_address = nodes.master_address;
@@ -102,7 +138,13 @@ void SeveralNodes::end_round(const RoundRecord& round, const Status& launched) {
   AttemptOutcome& attempt = runner_.outcome().attempts.back();
   EndedRecord ended = ended_record(attempt);
   if (const auto port = find_free_port(); port.ok()) ended.master_port = *port;
-  session_.end_round(ended, round.outcomes ? attempt_report(attempt, runner_.outcome().host) : "");
+  const std::string all = round.outcomes ? attempt_report(attempt, runner_.outcome().host,
+                                                          store_protocol::kMostValueBytes)
+                                         : "";
+  session_.end_round(ended, all, [this]() -> std::optional<EndedRecord> {
+    if (!interrupted()) return std::nullopt;
+    return interruption();
+  });
   const auto& verdict = session_.verdict();
   if (session_.error() || !verdict) return;
   const bool about_other = !is_about(*verdict, attempt);
@@ -110,7 +152,7 @@ void SeveralNodes::end_round(const RoundRecord& round, const Status& launched) {
     for (const std::string& line : make_node_report(*verdict)) runner_.relay().write_line(line);
   }
   take_verdict(*verdict, attempt);
-  if (!context_.options.supervision.report.empty()) collect_outcomes(round, attempt);
+  if (!context_.options.supervision.report.empty()) collect_outcomes(round, *verdict, attempt);
   runner_.tell_about(attempt);
   const bool leaves =
       ended.how == EndedRecord::How::kSignal || ended.how == EndedRecord::How::kTimeout;
@@ -119,15 +161,18 @@ void SeveralNodes::end_round(const RoundRecord& round, const Status& launched) {
 }
 
 // For --report.
-void SeveralNodes::collect_outcomes(const RoundRecord& round, AttemptOutcome& attempt) {
+void SeveralNodes::collect_outcomes(const RoundRecord& round, const VerdictRecord& verdict,
+                                    AttemptOutcome& attempt) {
   const std::vector<std::string> texts = session_.outcomes(round);
   attempt.node = session_.node_of(round);
   for (std::size_t node = 0; node < round.nodes.size(); ++node) {
     if (static_cast<int>(node) == attempt.node) continue;
+    const bool lost = std::ranges::count(verdict.lost, static_cast<int>(node)) > 0;
     attempt.others.push_back({.node = static_cast<int>(node),
                               .host = round.nodes[node].host,
                               .first_rank = round.nodes[node].first_rank,
                               .ranks = round.nodes[node].ranks,
+                              .lost = lost,
                               .text = texts[node]});
   }
 }

@@ -28,16 +28,20 @@ class SeveralNodes {
   Status check_options(const RoundRecord& round) const;
   Status run_round(const RoundRecord& round);
   void end_round(const RoundRecord& round, const Status& launched);
-  void collect_outcomes(const RoundRecord& round, AttemptOutcome& attempt);
+  void collect_outcomes(const RoundRecord& round, const VerdictRecord& verdict,
+                        AttemptOutcome& attempt);
+  bool interrupted() const { return runner_.stopped() || timed_out_; }
   EndedRecord interruption() const;
   JobEnd end() const;
   void tell_if_nothing_ran();
+  void tell_what_counts(const RoundRecord& round);
 
   AttemptRunner& runner_;
   const LaunchContext& context_;
   NodeSession session_;
   const NodeLook look_;
-  bool timed_out_ = false;  // --timeout passed while the nodes gathered
+  bool told_what_counts_ = false;
+  bool timed_out_ = false;  // --timeout passed
 };
 
 }  // namespace dlaunch

@@ -70,7 +70,9 @@ void CoordinatorThread::take(const StoreChanges::Change& change, Time now) {
     const std::string id(key);
     if (!change.value) return coordinator_.member_left(id, "its dlaunch has gone", now, now);
     const auto member = parse_record<MemberRecord>(*change.value);
-    if (!member.ok()) return;
+    if (!member.ok()) {
+      return coordinator_.turn_away(id, "node " + id + ": " + member.status().to_string());
+    }
     beats_[id] = {.seen = now};
     coordinator_.member_came(*member, now);
   } else if (take_prefix(key, node_keys::kEnded) && change.value) {
@@ -78,8 +80,11 @@ void CoordinatorThread::take(const StoreChanges::Change& change, Time now) {
     int round = -1;
     std::from_chars(key.data(), key.data() + std::min(slash, key.size()), round);
     const auto ended = parse_record<EndedRecord>(*change.value);
-    if (slash == std::string_view::npos || !ended.ok()) return;
-    coordinator_.member_ended(round, std::string(key.substr(slash + 1)), *ended, now);
+    if (slash == std::string_view::npos) return;
+    const std::string id(key.substr(slash + 1));
+    if (ended.ok()) return coordinator_.member_ended(round, id, *ended, now);
+    // It will not say it again, and all would wait.
+    coordinator_.member_left(id, ended.status().to_string(), now, now);
   }
 }
 

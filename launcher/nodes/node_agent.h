@@ -65,8 +65,7 @@ class NodeAgent {
   const std::string& id() const { return options_.self.id; }
   /// Tells how a round ended on this node; `outcome`, if not empty, is all about it.
   void report(int round, const EndedRecord& ended, const std::string& outcome);
-  /// The outcomes of a round that has ended, by node rank; empty where there is none: the node is
-  /// lost.
+  /// The outcomes of a round that has ended, by node rank; empty where there is none.
   std::vector<std::string> outcomes(const RoundRecord& round);
   /// Asks the other nodes of the round that are concerned; their answers come as an event, when
   /// `limit` has passed at the latest. One question at a time.

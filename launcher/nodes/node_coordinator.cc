@@ -42,12 +42,7 @@ void NodeCoordinator::refuse(const std::string& id, const std::string& why) {
 void NodeCoordinator::member_came(const MemberRecord& member, Time now) {
   if (members_.contains(member.id) || phase_ == Phase::kDone) return;
   const std::string why = objection(member);
-  if (!why.empty()) {
-    refuse(member.id, why);
-    refusals_.push_back(why);
-    if (phase_ == Phase::kForming) note_waiting();
-    return;
-  }
+  if (!why.empty()) return turn_away(member.id, why);
   members_.emplace(member.id, Member{.record = member, .order = arrivals_++});
   last_change_ = now;
   if (phase_ == Phase::kForming) {
@@ -57,6 +52,12 @@ void NodeCoordinator::member_came(const MemberRecord& member, Time now) {
     stop("node " + member.name() + " joins the job", now);
   }
   time_passed(now);
+}
+
+void NodeCoordinator::turn_away(const std::string& id, const std::string& why) {
+  refuse(id, why);
+  refusals_.push_back(why);
+  if (phase_ == Phase::kForming) note_waiting();
 }
 
 void NodeCoordinator::member_left(const std::string& id, const std::string& why, Time last_seen,
@@ -88,9 +89,14 @@ void NodeCoordinator::take_out(const std::string& id, const std::string& why, Ti
 void NodeCoordinator::member_ended(int round, const std::string& id, const EndedRecord& ended,
                                    Time now) {
   const auto found = members_.find(id);
-  if (found == members_.end() || found->second.ended) return;
+  if (found == members_.end()) return;
   // Who is told to end between two rounds speaks of the one that he knows.
   const bool by_itself = ended_by_itself(ended.how);
+  if (std::optional<EndedRecord>& before = found->second.ended) {
+    // Its ranks have finished, and its user does not wait for the others.
+    if (before->how != EndedRecord::How::kFinished || !by_itself) return;
+    before.reset();
+  }
   if (round != round_ && !by_itself) return;
   if (by_itself && can_do_without(found->second)) {
     const std::string why = named(found->second) + " has left the job: " + ended.error;
@@ -129,7 +135,7 @@ void NodeCoordinator::time_passed(Time now) {
   }
   if (phase_ == Phase::kRunning && all_ended()) return conclude(now);
   if (phase_ != Phase::kStopping) return;
-  if (now - since_ > options_.end_limit) {
+  if (now - since_ > end_limit_) {
     std::vector<std::string> late;
     for (const auto& [id, member] : members_) {
       if (member.in_round && !member.ended) late.push_back(id);
@@ -274,7 +280,8 @@ void NodeCoordinator::conclude(Time now) {
   announce(verdict, now);
 }
 
-void NodeCoordinator::announce(const VerdictRecord& verdict, Time now) {
+void NodeCoordinator::announce(VerdictRecord verdict, Time now) {
+  for (const Lost& lost : lost_) verdict.lost.push_back(lost.rank);
   write(node_keys::kVerdict, to_text(verdict));
   ended_.clear();
   if (verdict.action != VerdictRecord::Action::kAgain) {

@@ -37,8 +37,8 @@ class NodeCoordinator {
     std::chrono::nanoseconds join_timeout = std::chrono::minutes(5);
     /// After the last newcomer, if there could be more.
     std::chrono::nanoseconds settle = std::chrono::seconds(2);
-    /// For all nodes to end their ranks.
-    std::chrono::nanoseconds end_limit = std::chrono::seconds(20);
+    /// Beyond the longest grace period, for all nodes to end their ranks.
+    std::chrono::nanoseconds end_slack = std::chrono::seconds(15);
   };
   struct Write {
     std::string key;
@@ -48,6 +48,8 @@ class NodeCoordinator {
   NodeCoordinator(Options options, Time now);
 
   void member_came(const MemberRecord& member, Time now);
+  /// A member that cannot take part.
+  void turn_away(const std::string& id, const std::string& why);
   /// `last_seen`: until when it certainly lived.
   void member_left(const std::string& id, const std::string& why, Time last_seen, Time now);
   /// A signal or a timeout counts also between rounds. It ends the job, or, in an elastic one that
@@ -107,7 +109,7 @@ class NodeCoordinator {
   VerdictRecord judge_failures(VerdictRecord verdict) const;
   bool elastic() const { return options_.least < options_.most; }
   bool may_restart() const;
-  void announce(const VerdictRecord& verdict, Time now);
+  void announce(VerdictRecord verdict, Time now);
   void write(std::string_view key, std::optional<std::string> value);
 
   const Options options_;
@@ -122,9 +124,10 @@ class NodeCoordinator {
   int arrivals_ = 0;
   int round_ = -1;
   int restarts_ = 0;
-  Time since_;        // of this phase
-  Time last_change_;  // of the members
-  Time not_before_;   // the next round
+  std::chrono::nanoseconds end_limit_{};  // for all nodes of this round to end their ranks
+  Time since_;                            // of this phase
+  Time last_change_;                      // of the members
+  Time not_before_;                       // the next round
   std::vector<Write> writes_;
 };
 

@@ -1,11 +1,22 @@
 // The NodeCoordinator between two rounds: who may take part, for whom it waits, and with which
 // numbers the nodes begin.
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "launcher/nodes/node_coordinator.h"
 
 namespace dlaunch {
+namespace {
+
+// Beyond the time for all nodes to end their ranks.
+constexpr std::chrono::seconds kVerdictSlack{30};
+
+bool is_loopback(std::string_view address) {
+  return address.starts_with("127.") || address == "[::1]";
+}
+
+}  // namespace
 
 // Why this member cannot take part; empty: it can.
 std::string NodeCoordinator::objection(const MemberRecord& member) const {
@@ -102,7 +113,13 @@ std::vector<NodeCoordinator::Member*> NodeCoordinator::by_rank() {
 }
 
 void NodeCoordinator::form(Time now) {
-  RoundRecord round{.number = ++round_, .job_id = options_.job_id, .restarts = restarts_};
+  using std::chrono::milliseconds;
+  RoundRecord round{.number = ++round_,
+                    .job_id = options_.job_id,
+                    .restarts = restarts_,
+                    .max_restarts = options_.max_restarts,
+                    .restart_delay_ms = options_.restart_delay / milliseconds(1)};
+  milliseconds grace{};
   int rank = 0;
   for (Member* member : by_rank()) {
     member->last_rank = rank++;
@@ -113,15 +130,18 @@ void NodeCoordinator::form(Time now) {
                            .ranks = member->record.ranks,
                            .first_rank = round.world});
     round.world += member->record.ranks;
+    grace = std::max(grace, milliseconds(member->record.grace_ms));
     round.outcomes = round.outcomes || member->record.wants_outcomes;
     if (member->last_rank == 0) {
       round.master_address = member->record.address;
       round.master_port = member->record.master_port;
     }
     // Others reach the store elsewhere than its own host does.
-    if (round.store.empty() || round.store.starts_with("127.")) round.store = member->record.store;
+    if (round.store.empty() || is_loopback(round.store)) round.store = member->record.store;
   }
-  if (round.master_address.starts_with("127.")) round.master_address = round.store;
+  if (is_loopback(round.master_address)) round.master_address = round.store;
+  end_limit_ = grace + options_.end_slack;
+  round.verdict_limit_ms = (end_limit_ + kVerdictSlack) / milliseconds(1);
   lost_.clear();
   newcomer_ = false;
   phase_ = Phase::kRunning;

@@ -8,15 +8,16 @@
 namespace dlaunch {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MemberRecord, id, host, pid, version, nodes, run_id, node_rank,
-                                   ranks, address, store, master_port, wants_outcomes)
+                                   ranks, address, store, master_port, wants_outcomes, grace_ms)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RoundRecord::Node, id, host, ranks, first_rank)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RoundRecord, number, job_id, nodes, world, restarts,
-                                   master_address, master_port, store, outcomes)
+                                   master_address, master_port, store, outcomes, verdict_limit_ms,
+                                   max_restarts, restart_delay_ms)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(EndedRecord, how, failure, age_ns, got_ready, exit_code, error,
                                    master_port)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StopRecord, number, why)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(VerdictRecord, number, action, exit_code, reason, failure, node,
-                                   delay_ms)
+                                   delay_ms, lost)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LookRecord, question, round, stalled, stacks_of)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SeenRecord, ranks, lines, ended)
 
@@ -25,23 +26,30 @@ namespace {
 constexpr int kMostOfANode = 1 << 16;  // ranks of a node, and nodes of a job
 constexpr int kMostPort = 65535;
 
+constexpr std::chrono::nanoseconds kYear = std::chrono::hours(24 * 366);
+
 bool within(int value, int least, int most) {
   return value >= least && value <= most;
+}
+
+// A time that an option gave, which is a year at most, and a slack.
+bool is_limit_ms(std::int64_t count) {
+  return count >= 0 && count <= 2 * kYear / std::chrono::milliseconds(1);
 }
 
 // What is computed with must be in its range, whoever wrote it.
 bool is_plausible(const MemberRecord& record) {
   return within(record.ranks, 0, kMostOfANode) && within(record.node_rank, -1, kMostOfANode) &&
-         within(record.master_port, 0, kMostPort);
+         within(record.master_port, 0, kMostPort) && is_limit_ms(record.grace_ms);
 }
 bool is_plausible(const RoundRecord& record) {
-  return within(record.master_port, 0, kMostPort) &&
+  return within(record.master_port, 0, kMostPort) && is_limit_ms(record.verdict_limit_ms) &&
+         is_limit_ms(record.restart_delay_ms) &&
          std::ranges::all_of(record.nodes, [](const RoundRecord::Node& node) {
            return within(node.ranks, 0, kMostOfANode) && node.first_rank >= 0;
          });
 }
 bool is_plausible(const EndedRecord& record) {
-  constexpr std::chrono::nanoseconds kYear = std::chrono::hours(24 * 366);
   return within(record.master_port, 0, kMostPort) && record.age_ns >= 0 &&
          record.age_ns <= kYear.count();
 }

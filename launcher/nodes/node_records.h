@@ -54,6 +54,7 @@ struct MemberRecord {
   std::string store;    // host at which it reaches the store, numeric
   int master_port = 0;  // free there
   bool wants_outcomes = false;
+  std::int64_t grace_ms = 0;  // --grace
 
   /// "host1 (pid 4711)".
   std::string name() const { return host + " (pid " + std::to_string(pid) + ")"; }
@@ -73,8 +74,12 @@ struct RoundRecord {
   int restarts = 0;  // after failures, so far
   std::string master_address;
   int master_port = 0;
-  std::string store;      // host at which others reach the store
-  bool outcomes = false;  // some node wants to know what became of every rank
+  std::string store;                  // host at which others reach the store
+  bool outcomes = false;              // some node wants to know what became of every rank
+  std::int64_t verdict_limit_ms = 0;  // from when the round is to end
+  // What counts, whatever other nodes were told.
+  int max_restarts = 0;
+  std::int64_t restart_delay_ms = 0;
 };
 
 struct EndedRecord {
@@ -102,6 +107,7 @@ struct VerdictRecord {
   std::string failure;        // the first of all nodes, serialized
   int node = -1;              // where it was
   std::int64_t delay_ms = 0;  // before the next round
+  std::vector<int> lost;      // nodes of whose ranks nothing is known
 };
 
 /// A question for a hang report: what are your ranks doing, or, if ranks are named, what are their

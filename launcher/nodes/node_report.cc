@@ -31,8 +31,7 @@ EndedRecord ended_record(const AttemptOutcome& attempt) {
       break;
   }
   if (attempt.failure) {
-    const auto age =
-        std::chrono::system_clock::now() - attempt.ranks[*attempt.first_failed].ended_at;
+    const auto age = std::chrono::steady_clock::now() - attempt.ranks[*attempt.first_failed].ended;
     ended.failure = serialize(*attempt.failure);
     ended.age_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(age).count();
   }

@@ -17,10 +17,6 @@ using namespace std::chrono_literals;
 
 // Nodes that come together within this time do so silently.
 constexpr auto kPatience = 1s;
-// Beyond the grace period, for all nodes to end their ranks.
-constexpr auto kEndSlack = 15s;
-// Beyond that, for the verdict.
-constexpr auto kVerdictSlack = 30s;
 
 }  // namespace
 
@@ -40,7 +36,8 @@ NodeAgent::Options describe_node(const NodeSettings& settings, const JobOptions&
       .node_rank = settings.node_rank.value_or(-1),
       .ranks = options.ranks,
       .master_port = master_port,
-      .wants_outcomes = !options.supervision.report.empty()};
+      .wants_outcomes = !options.supervision.report.empty(),
+      .grace_ms = std::chrono::ceil<std::chrono::milliseconds>(options.supervision.grace).count()};
   NodeCoordinator::Options coordinator{.least = settings.least,
                                        .most = settings.most,
                                        .nodes = nodes,
@@ -50,16 +47,12 @@ NodeAgent::Options describe_node(const NodeSettings& settings, const JobOptions&
                                        .host_id = self.id,
                                        .max_restarts = options.supervision.max_restarts,
                                        .restart_delay = options.supervision.restart_delay,
-                                       .join_timeout = settings.join_timeout,
-                                       .end_limit = options.supervision.grace + kEndSlack};
+                                       .join_timeout = settings.join_timeout};
   return {.settings = settings, .self = std::move(self), .coordinator = std::move(coordinator)};
 }
 
 NodeSession::NodeSession(EventLoop& loop, OutputRelay& relay, NodeAgent::Options options)
-    : loop_(loop),
-      relay_(relay),
-      verdict_limit_(options.coordinator.end_limit + kVerdictSlack),
-      agent_(std::move(options)) {
+    : loop_(loop), relay_(relay), agent_(std::move(options)) {
   loop_.add(agent_.event_descriptor(), EPOLLIN, [this] { take_events(); });
 }
 
@@ -98,17 +91,30 @@ void NodeSession::when_round_stops(std::function<void()> end) {
   if ((stopped_ == current_ || error_) && end_) end_();
 }
 
-void NodeSession::end_round(const EndedRecord& ended, const std::string& outcome) {
+void NodeSession::end_round(const EndedRecord& ended, const std::string& outcome,
+                            const Interruption& interruption) {
   end_ = nullptr;
   if (error_) return;
   const int round = std::exchange(current_, -1);
   ended_ = round;
   agent_.report(round, ended, outcome);
   bool late = false;
-  const auto timer = loop_.call_at(EventLoop::Clock::now() + verdict_limit_, [&] { late = true; });
+  std::optional<EventLoop::TimerId> timer;
   const auto judged = [&] { return verdict_ && verdict_->number == round; };
-  while (!judged() && !over() && !late) loop_.run_once();
-  loop_.cancel(timer);
+  while (!judged() && !over() && !late) {
+    // Where all went well, ranks of other nodes may have work for days.
+    bool to_end = ended.how != EndedRecord::How::kFinished || stopped_ == round;
+    if (const auto by_user = to_end || timer || !interruption ? std::nullopt : interruption()) {
+      agent_.report(round, *by_user, "");
+      to_end = true;
+    }
+    if (to_end && !timer) {
+      const std::chrono::milliseconds limit(round_->verdict_limit_ms);
+      timer = loop_.call_at(EventLoop::Clock::now() + limit, [&] { late = true; });
+    }
+    loop_.run_once();
+  }
+  if (timer) loop_.cancel(*timer);
   if (late) error_ = NodeError{kLauncherNodeLost, "the node with the store does not decide"};
 }
 

@@ -37,8 +37,11 @@ class NodeSession {
   void when_round_stops(std::function<void()> end);
 
   /// The round has ended here; `outcome` is for those who want to know all (round.outcomes). Waits
-  /// for the verdict over all nodes.
-  void end_round(const EndedRecord& ended, const std::string& outcome = "");
+  /// for the verdict over all nodes. If all went well that may be long: once `interruption` gives
+  /// how this node's user ends the job, that is told instead.
+  using Interruption = std::function<std::optional<EndedRecord>()>;
+  void end_round(const EndedRecord& ended, const std::string& outcome = "",
+                 const Interruption& interruption = nullptr);
   /// This node's user ends the job between two rounds.
   void end_between(const EndedRecord& ended);
   /// As NodeAgent::outcomes.
@@ -76,7 +79,6 @@ class NodeSession {
 
   EventLoop& loop_;
   OutputRelay& relay_;
-  const std::chrono::nanoseconds verdict_limit_;
   NodeAgent agent_;
   std::optional<RoundRecord> coming_;  // not yet taken up
   int current_ = -1;                   // the round whose ranks run

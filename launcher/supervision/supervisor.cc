@@ -99,7 +99,8 @@ void Supervisor::rank_ended(std::size_t index, int wait_status, const rusage& us
   RankOutcome& rank = outcome_.ranks[index];
   rank.running = false;
   rank.wait_status = wait_status;
-  rank.lifetime = EventLoop::Clock::now() - start_;
+  rank.ended = EventLoop::Clock::now();
+  rank.lifetime = rank.ended - start_;
   rank.ended_at = std::chrono::system_clock::now();
   rank.signalled = ending_;
   rank.peak_memory = std::int64_t{usage.ru_maxrss} * 1024;
@@ -197,7 +198,10 @@ void Supervisor::resize_terminals() {
 }
 
 void Supervisor::send_to(std::size_t index, int signal) {
-  kill(ranks_[index].in_terminal_group ? ranks_[index].pid : -ranks_[index].pid, signal);
+  const pid_t pid = ranks_[index].pid;
+  if (!ranks_[index].in_terminal_group) kill(-pid, signal);
+  // One that shares the terminal's group, or has joined another, is not in one of its own.
+  if (getpgid(pid) != pid) kill(pid, signal);
 }
 
 void Supervisor::call_at(EventLoop::Clock::time_point when, EventLoop::Callback callback) {

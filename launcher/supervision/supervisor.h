@@ -4,7 +4,7 @@
 //   running --(failure, timeout, signal)--> SIGTERM (or the user's signal) to all
 //           --(grace period, second SIGINT of the user)--> SIGKILL to all
 //
-// Signals go to a rank's whole process group.
+// Signals go to a rank's whole process group, and to a rank that has left it.
 #pragma once
 
 #include <sys/resource.h>

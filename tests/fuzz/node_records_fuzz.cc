@@ -119,7 +119,8 @@ std::string member(const std::string& id, int node_rank) {
                               .ranks = 2,
                               .address = "10.0.0.1",
                               .store = "10.0.0.2",
-                              .master_port = 4711}) +
+                              .master_port = 4711,
+                              .grace_ms = 5000}) +
          "\n";
 }
 

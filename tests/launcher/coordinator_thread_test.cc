@@ -1,6 +1,7 @@
 // The coordinator beside a store: what becomes of the last that its own node says.
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include <gtest/gtest.h>
 
@@ -12,6 +13,47 @@
 
 namespace dlaunch::testing {
 namespace {
+
+class RunningCoordinator : public ::testing::Test {
+ protected:
+  static StoreServer::Options with_token(const std::string& token) {
+    return {.token = token, .logger = make_logger("test")};
+  }
+  std::unique_ptr<TcpStore> connect() const {
+    return TcpStore::connect("127.0.0.1:" + std::to_string(server_->port()), token_, soon())
+        .value_or_throw();
+  }
+  void set(std::string_view key, const std::string& id, const std::string& value) {
+    ASSERT_TRUE(store_->set(std::string(key) + id, value).ok());
+  }
+  std::string text(std::string_view key) {
+    return store_->get(std::string(key), soon()).value_or_throw();
+  }
+
+  const std::string token_ = make_token();
+  const std::unique_ptr<StoreServer> server_ =
+      StoreServer::start(with_token(token_)).value_or_throw();
+  const std::unique_ptr<TcpStore> store_ = connect();
+  CoordinatorThread coordinator_{
+      connect(), NodeCoordinator::Options{
+                     .least = 1, .most = 1, .nodes = "1", .version = "1.0", .host_id = "1"}};
+};
+
+TEST_F(RunningCoordinator, TurnsAwayAMemberThatItDoesNotUnderstand) {
+  set(node_keys::kMember, "1", "{}");
+  EXPECT_NE(text(std::string(node_keys::kRefused) + "1").find("a node's record: "),
+            std::string::npos);
+}
+
+TEST_F(RunningCoordinator, DoesNotWaitForANodeWhoseEndItDoesNotUnderstand) {
+  set(node_keys::kMember, "1",
+      to_text(MemberRecord{.id = "1", .version = "1.0", .nodes = "1", .ranks = 1}));
+  text(node_keys::kRound);
+  set(node_keys::kEnded, "0/1", to_text(EndedRecord{.age_ns = -1}));
+  const auto verdict = parse_record<VerdictRecord>(text(node_keys::kVerdict)).value_or_throw();
+  EXPECT_EQ(verdict.exit_code, 122);
+  EXPECT_NE(verdict.reason.find("a number is out of range"), std::string::npos) << verdict.reason;
+}
 
 // The node leaves at once after it has spoken, while the coordinator is busy with the round before.
 // Many times, because only a moment makes the difference.

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/base/exit_codes.h"
+#include "runtime/base/temporary_folder.h"
 #include "tests/launcher/launcher_runs.h"
 
 namespace dlaunch::testing {
@@ -262,6 +263,10 @@ TEST(OpenFiles, AreAskedForIfThereAreTooFew) {
   EXPECT_EQ(enough.exit_code, 0);
   EXPECT_EQ(enough.error, "");
   EXPECT_EQ(enough.out, "started\n");
+  const TemporaryFolder kept;
+  const auto with_files = run_command(
+      with_open_files(26, ranks_that({"out=started"}, {"--nproc", "2", "--log-dir", kept.path()})));
+  EXPECT_THAT(with_files.error, HasSubstr("2 ranks can need 28;"));
 }
 
 }  // namespace

@@ -1,7 +1,11 @@
 // The decisions over several nodes, without any I/O: what happens goes in, keys come out.
+#include <chrono>
+#include <vector>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "launcher/nodes/node_report.h"
 #include "tests/launcher/told_coordinator.h"
 
 namespace dlaunch::testing {
@@ -91,6 +95,52 @@ TEST_F(NodeCoordinatorTest, IsDoneWhenAllRanksHaveFinished) {
   EXPECT_TRUE(coordinator_->done());
   EXPECT_EQ(verdict().action, Action::kFinished);
   EXPECT_EQ(verdict().exit_code, 0);
+}
+
+TEST_F(NodeCoordinatorTest, GivesAllNodesTheLongestGracePeriodOfAny) {
+  start(2, 2);
+  MemberRecord patient = member("2");
+  patient.grace_ms = 60'000;
+  come(member("1"));
+  come(patient);
+  EXPECT_EQ(round().verdict_limit_ms, (60 + 20 + 30) * 1000);
+  end("1", failed(0, 5));
+  pass(79s);
+  EXPECT_FALSE(wrote(node_keys::kVerdict));
+  end("2", stopped());
+  EXPECT_EQ(verdict().exit_code, 5);
+  EXPECT_TRUE(verdict().lost.empty());
+}
+
+TEST_F(NodeCoordinatorTest, TellsOfTheLongestGracePeriodThereIs) {
+  start(1, 1);
+  MemberRecord patient = member("1");
+  patient.grace_ms = std::chrono::milliseconds(24h * 366).count();
+  ASSERT_TRUE(parse_record<MemberRecord>(to_text(patient)).ok());
+  come(patient);
+  EXPECT_GT(round().verdict_limit_ms, patient.grace_ms);
+}
+
+TEST_F(NodeCoordinatorTest, TakesANodeForLostThatDoesNotEndItsRanksAfterThat) {
+  start(2, 2);
+  come(member("1"));
+  come(member("2"));
+  end("1", failed(0, 5));
+  pass(21s);
+  EXPECT_EQ(verdict().exit_code, 5);
+  EXPECT_EQ(verdict().lost, std::vector<int>{1});
+}
+
+TEST_F(NodeCoordinatorTest, EndsWithANodeThatIsToldToAfterItsRanksHaveFinished) {
+  start(2, 2);
+  come(member("1"));
+  come(member("2"));
+  end("2", {.how = How::kFinished});
+  end("2", {.how = How::kSignal, .exit_code = 130, .error = "ended by SIGINT"});
+  EXPECT_EQ(stop().number, 0);
+  end("1", stopped());
+  EXPECT_EQ(verdict().exit_code, 130);
+  EXPECT_EQ(verdict().reason, "node 1 (host-2 (pid 7)): ended by SIGINT");
 }
 
 TEST_F(NodeCoordinatorTest, NamesTheFirstFailureByItsAgeWhateverTheOrderOfReports) {
@@ -268,6 +318,22 @@ TEST_F(NodeCoordinatorTest, AFailureOnANodeThatIsGoneWhenTheOthersEndStillCounts
   end("1", stopped());
   EXPECT_EQ(verdict().exit_code, 9);
   EXPECT_EQ(verdict().node, 1);
+}
+
+// As if the clock had been set back by an hour since.
+TEST(EndedRecordOfAnAttempt, TellsTheAgeOfAFailureWhateverTheClockSays) {
+  const auto before = std::chrono::steady_clock::now();
+  AttemptOutcome attempt{.cause = AttemptOutcome::Cause::kRankFailed, .first_failed = 0};
+  attempt.failure = FailureRecord{.rank = 0, .host = "here", .exit_code = 3};
+  attempt.ranks = {{.running = false,
+                    .wait_status = 3 << 8,
+                    .ended_at = std::chrono::system_clock::now() + 1h,
+                    .ended = before - 1s}};
+  const auto read = parse_record<EndedRecord>(to_text(ended_record(attempt)));
+  ASSERT_TRUE(read.ok()) << read.status().to_string();
+  const std::chrono::nanoseconds age(read->age_ns);
+  EXPECT_GE(age, 1s);
+  EXPECT_LE(age, 1s + (std::chrono::steady_clock::now() - before));
 }
 
 }  // namespace

@@ -126,6 +126,38 @@ TEST_F(NodeSessionTest, EndsItsRoundWithAnErrorWhenTheStoreGoesBeforeAVerdict) {
   EXPECT_EQ(session_->error()->exit_code, kLauncherNodeLost);
 }
 
+// The ranks of other nodes may go on for long.
+TEST_F(NodeSessionTest, WaitsWithoutALimitForTheVerdictOverARoundThatGoesOn) {
+  round_.verdict_limit_ms = 1;
+  begin_round();
+  const auto limit_passed = loop_.call_at(std::chrono::steady_clock::now() + 300ms, [&] {
+    set(node_keys::kVerdict, to_text(VerdictRecord{.exit_code = 7}));
+  });
+  session_->end_round({.how = EndedRecord::How::kFinished});
+  loop_.cancel(limit_passed);
+  ASSERT_FALSE(session_->error()) << session_->error()->why;
+  EXPECT_EQ(session_->verdict()->exit_code, 7);
+}
+
+TEST_F(NodeSessionTest, GivesUpIfNoVerdictComesOverARoundThatIsToEnd) {
+  round_.verdict_limit_ms = 1;
+  begin_round();
+  session_->end_round({.how = EndedRecord::How::kStopped});
+  ASSERT_TRUE(session_->error());
+  EXPECT_EQ(session_->error()->why, "the node with the store does not decide");
+}
+
+TEST_F(NodeSessionTest, GivesUpIfNoVerdictComesAfterTheStopOfARoundThatWentWellHere) {
+  round_.verdict_limit_ms = 1;
+  begin_round();
+  const auto stop = loop_.call_at(std::chrono::steady_clock::now(), [&] {
+    set(node_keys::kStop, to_text(StopRecord{0, "another node's ranks have failed"}));
+  });
+  session_->end_round({.how = EndedRecord::How::kFinished});
+  loop_.cancel(stop);
+  ASSERT_TRUE(session_->error());
+}
+
 TEST_F(NodeSessionTest, GivesUpANodeThatDoesNotAnswer) {
   begin_round();
   std::optional<std::vector<std::optional<SeenRecord>>> answers;

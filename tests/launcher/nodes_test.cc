@@ -1,5 +1,7 @@
 // Jobs of several nodes: several dlaunch processes on this machine.
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 
 #include <chrono>
 #include <filesystem>
@@ -11,6 +13,8 @@
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
+#include "launcher/ranks/free_port.h"
+#include "runtime/base/descriptor.h"
 #include "tests/launcher/node_runs.h"
 
 namespace dlaunch::testing {
@@ -21,6 +25,7 @@ using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(Nodes, FormOneJobWithRanksInTheOrderOfTheNodes) {
   Nodes nodes("2");
@@ -40,6 +45,48 @@ TEST(Nodes, FormOneJobWithRanksInTheOrderOfTheNodes) {
                            "1 GROUP_RANK=1", "2 LOCAL_WORLD_SIZE=2", "2 WORLD_SIZE=3"}) {
     EXPECT_THAT(second.out, HasSubstr(line));
   }
+}
+
+bool has_ipv6_loopback() {
+  const Descriptor socket(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in6 loopback{.sin6_family = AF_INET6};
+  loopback.sin6_addr = in6addr_loopback;
+  return socket.is_open() &&
+         bind(socket.get(), reinterpret_cast<sockaddr*>(&loopback), sizeof(loopback)) == 0;
+}
+
+// Programs put the address into a resolver, which knows no brackets.
+TEST(Nodes, GiveRanksAnIPv6AddressWithoutBrackets) {
+  if (!has_ipv6_loopback()) GTEST_SKIP() << "this machine has no ::1";
+  Nodes nodes("2", "[::1]:" + std::to_string(*find_free_port()));
+  for (const char* rank : {"0", "1"}) {
+    nodes.start_ranks({"--nproc", "1", "--node-rank", rank},
+                      {"env=MASTER_ADDR", "env=DLAUNCH_STORE"});
+  }
+  for (const std::size_t node : {0, 1}) {
+    const auto result = nodes.finish(node);
+    EXPECT_EQ(result.exit_code, 0) << result.error;
+    EXPECT_THAT(result.out, HasSubstr(" MASTER_ADDR=::1\n"));
+    EXPECT_THAT(result.out, HasSubstr(" DLAUNCH_STORE=" + nodes.endpoint() + "\n"));
+  }
+}
+
+TEST(Nodes, SayWhatCountsWhereTheyWereToldDifferently) {
+  Nodes nodes("2");
+  nodes.start_ranks({"--nproc", "1", "--node-rank", "0", "--max-restarts", "2"},
+                    {"env=TORCHELASTIC_MAX_RESTARTS"});
+  ASSERT_TRUE(nodes[0].wait_for_error("waiting for 1 of 2", soon()));  // so it hosts the store
+  nodes.start_ranks({"--nproc", "1", "--node-rank", "1", "--restart-delay", "3"},
+                    {"env=TORCHELASTIC_MAX_RESTARTS"});
+  const auto here = nodes.finish(0);
+  const auto there = nodes.finish(1);
+  EXPECT_EQ(there.exit_code, 0);
+  EXPECT_EQ(here.out, "0 TORCHELASTIC_MAX_RESTARTS=2\n");
+  EXPECT_EQ(there.out, "1 TORCHELASTIC_MAX_RESTARTS=2\n");
+  EXPECT_THAT(here.error, Not(HasSubstr("counts")));
+  EXPECT_EQ(there.error,
+            "dlaunch: --max-restarts 2 of the node with the store counts, not 0 here\n"
+            "dlaunch: --restart-delay 1.00 s of the node with the store counts, not 3.00 s here\n");
 }
 
 TEST(Nodes, SayForWhomTheyWait) {
@@ -221,6 +268,18 @@ TEST(Nodes, EndWithTheSignalThatOneOfThemGets) {
   EXPECT_EQ(other.exit_code, 130) << other.error;
   EXPECT_THAT(other.error, HasSubstr("ended by SIGINT"));
   EXPECT_EQ(nodes.finish(1).exit_code, 130);
+}
+
+TEST(Nodes, EndWithTheSignalThatOneGetsWhoseRanksHaveFinished) {
+  Nodes nodes("2");
+  nodes.start_ranks({"--nproc", "1", "--node-rank", "0"}, {"out=up", "pause"});
+  ASSERT_TRUE(nodes[0].wait_for_error("waiting for 1 of 2", soon()));  // so it hosts the store
+  nodes.start_ranks({"--nproc", "1", "--node-rank", "1"}, {"out=done"});
+  ASSERT_TRUE(nodes[1].wait_for_output("done\n", soon()));
+  ASSERT_TRUE(nodes[0].wait_for_output("up\n", soon()));
+  nodes[1].send_signal(SIGINT);
+  EXPECT_EQ(nodes.finish(1).exit_code, 130);
+  EXPECT_EQ(nodes.finish(0).exit_code, 130);
 }
 
 TEST(Nodes, CanBeInterruptedWhileTheyWait) {

@@ -3,6 +3,7 @@
 #include <fstream>
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <nlohmann/json.hpp>
@@ -11,6 +12,8 @@
 #include <gtest/gtest.h>
 
 #include "launcher/failure/failure.h"
+#include "launcher/failure/json_report.h"
+#include "runtime/base/descriptor.h"
 #include "runtime/base/temporary_folder.h"
 #include "tests/launcher/launcher_runs.h"
 
@@ -148,6 +151,50 @@ TEST_F(ReportFile, ThatIsAFifoIsRefusedIfNobodyReadsItAndWrittenIfSomebodyDoes) 
   EXPECT_EQ(nlohmann::json::parse(text)["exit_code"], 0);
 }
 
+// A report of more than a pipe holds, where stderr has less: each of these bytes takes six in JSON.
+class ReportInAFifo : public ReportFile {
+ protected:
+  ReportInAFifo() {
+    EXPECT_EQ(mkfifo(path().c_str(), 0600), 0);
+    // Also for writing, so that it does not end before the job opens it.
+    reader_ = Descriptor(open(path().c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  }
+  Command job() const {
+    return ranks_that(Strings(20, "err=" + std::string(2000, '\x01')),
+                      {"--nproc", "1", "--report", path()});
+  }
+  std::string read_all() const {
+    std::string text;
+    std::string buffer(1 << 12, ' ');
+    const Deadline deadline = soon();
+    while (!text.ends_with("\n}\n") && !deadline.expired()) {
+      const ssize_t count = read(reader_.get(), buffer.data(), buffer.size());
+      if (count > 0) text.append(buffer, 0, static_cast<std::size_t>(count));
+      if (count <= 0) usleep(1000);
+    }
+    return text;
+  }
+
+  Descriptor reader_;
+};
+
+TEST_F(ReportInAFifo, IsWrittenAsFastAsItIsRead) {
+  Subprocess running(job());
+  EXPECT_EQ(nlohmann::json::parse(read_all())["exit_code"], 0);
+  EXPECT_EQ(running.finish(soon()).exit_code, 0);
+}
+
+TEST_F(ReportInAFifo, DoesNotKeepDlaunchFromASignal) {
+  Subprocess running(job());
+  const Deadline deadline = soon();
+  int bytes = 0;
+  while (bytes == 0 && !deadline.expired()) ASSERT_EQ(ioctl(reader_.get(), FIONREAD, &bytes), 0);
+  running.send_signal(SIGTERM);
+  const auto result = running.finish(soon());
+  EXPECT_EQ(result.exit_code, 125);
+  EXPECT_THAT(result.error, HasSubstr("dlaunch: report " + path() + ": nobody reads all of it\n"));
+}
+
 TEST_F(ReportFile, OnAFullDiskIsOneLineAndAnExitCodeUnlessTheJobHadOne) {
   if (access("/dev/full", W_OK) != 0) GTEST_SKIP() << "there is no /dev/full";
   auto result = run_command(ranks_that({"exit=0"}, {"--nproc", "2", "--report", "/dev/full"}));
@@ -156,6 +203,30 @@ TEST_F(ReportFile, OnAFullDiskIsOneLineAndAnExitCodeUnlessTheJobHadOne) {
   result = run_command(ranks_that({"exit=3"}, {"--nproc", "1", "--report", "/dev/full"}));
   EXPECT_EQ(result.exit_code, 3);
   EXPECT_THAT(result.error, HasSubstr("dlaunch: report /dev/full: No space left on device\n"));
+}
+
+TEST(ReportOfANode, LeavesOutLastLinesIfItIsTooLongForTheStore) {
+  AttemptOutcome attempt;
+  attempt.ranks = {{.rank = 0, .last_lines = {std::string(1000, 'x')}},
+                   {.rank = 1, .last_lines = {std::string(1000, 'y')}}};
+  const auto whole = nlohmann::json::parse(attempt_report(attempt, "here", 1 << 20));
+  EXPECT_EQ(whole["ranks"][1]["last_lines"][0], std::string(1000, 'y'));
+  const std::string text = attempt_report(attempt, "here", 2000);
+  EXPECT_LE(text.size(), 2000U);
+  const auto shorter = nlohmann::json::parse(text);
+  ASSERT_EQ(shorter["ranks"].size(), 2U);
+  EXPECT_EQ(shorter["ranks"][1]["last_lines"], nlohmann::json::array());
+}
+
+TEST(ReportOfAJob, CallsANodeLostOnlyIfItWas) {
+  AttemptOutcome attempt;
+  attempt.others = {{.node = 1, .host = "silent", .first_rank = 1, .ranks = 1},
+                    {.node = 2, .host = "gone", .first_rank = 2, .ranks = 1, .lost = true}};
+  const auto report = nlohmann::json::parse(json_report({.attempts = {attempt}}, 0, ""));
+  const auto& nodes = report["attempts"][0]["nodes"];
+  ASSERT_EQ(nodes.size(), 3U);
+  EXPECT_EQ(nodes[1]["lost"], false);
+  EXPECT_EQ(nodes[2]["lost"], true);
 }
 
 TEST(FailureRecord, SurvivesTheWayToAnotherNode) {

@@ -37,6 +37,19 @@ TEST(GracePeriod, EndsRanksThatIgnoreSigterm) {
               HasSubstr("0, 2 ended by SIGKILL (collateral) (the grace period was not enough)"));
 }
 
+TEST(GracePeriod, EndsRanksThatHaveLeftTheirProcessGroup) {
+  Subprocess job(ranks_that({"leave-group", "only=1", "ignore=" + number(SIGTERM), "only=all",
+                             "out={rank} is up", "pause"},
+                            {"--nproc", "2", "--grace", "0.2"}));
+  ASSERT_TRUE(job.wait_for_output("0 is up\n", soon()));
+  ASSERT_TRUE(job.wait_for_output("1 is up\n", soon()));
+  job.send_signal(SIGTERM);
+  const auto result = job.finish(soon());
+  EXPECT_EQ(result.exit_code, 128 + SIGTERM);
+  EXPECT_THAT(result.error,
+              ::testing::AllOf(HasSubstr("0 ended by SIGTERM"), HasSubstr("1 ended by SIGKILL")));
+}
+
 // Two ranks end while the launcher is stopped, so that it sees both ends at once.
 class TwoFailures : public ::testing::Test {
  protected:

@@ -14,6 +14,7 @@
 //   ignore=SIGNAL, default=SIGNAL
 //   await=SIGNAL  waits for that signal, then writes "RANK got SIGNAL" to stdout
 //   family        starts a child in a session of its own, which starts another one; both stay
+//   leave-group   joins the process group of dlaunch
 //   raise=SIGNAL, exit=CODE
 //   fail-before=N exits with 3 in the attempts before number N
 //   assert, throw=TEXT, abort   end it in these ways
@@ -210,6 +211,7 @@ void act(const std::string& action, const std::string& value) {
   if (action == "default") std::signal(number, SIG_DFL);
   if (action == "await") await(number);
   if (action == "family") start_family();
+  if (action == "leave-group" && setpgid(0, getpgid(getppid())) != 0) std::_Exit(99);
   fail(action, value);
   while (action == "pause") pause();
 }
