@@ -2,15 +2,17 @@
 
 #include <array>
 #include <chrono>
-#include <cstring>
+#include <memory>
 #include <optional>
+#include <string_view>
 #include <vector>
 
+#include <ifaddrs.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include "launcher/nodes/node_records.h"
-#include "runtime/base/descriptor.h"
 
 namespace dlaunch {
 namespace {
@@ -18,17 +20,24 @@ namespace {
 // For one attempt to connect; a host that is down does not answer at all.
 constexpr std::chrono::seconds kAttempt{3};
 
-struct Address {
-  sockaddr_storage bytes{};
-  socklen_t length = 0;
-  int family = 0;
-  std::string text;  // numeric, without brackets
+bool is_loopback(std::string_view address) {
+  return address.starts_with("127.") || address == "::1";
+}
 
-  bool is_loopback() const { return text.starts_with("127.") || text == "::1"; }
-};
+// Numeric, without brackets; empty for an address of another kind.
+std::string text_of(const sockaddr* address) {
+  if (address == nullptr) return "";
+  if (address->sa_family != AF_INET && address->sa_family != AF_INET6) return "";
+  const socklen_t length =
+      address->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+  std::array<char, NI_MAXHOST> text{};
+  const int failed =
+      getnameinfo(address, length, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
+  return failed == 0 ? text.data() : "";
+}
 
 // The host name's addresses.
-Result<std::vector<Address>> resolve(const std::string& host) {
+Result<std::vector<std::string>> resolve(const std::string& host) {
   std::string bare = host;
   if (bare.size() > 2 && bare.front() == '[') bare = bare.substr(1, bare.size() - 2);
   addrinfo hints{};
@@ -39,40 +48,38 @@ Result<std::vector<Address>> resolve(const std::string& host) {
     return Status(StatusCode::kUnavailable, "host '" + host + "': " + gai_strerror(failed));
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
-  std::vector<Address> addresses;
+  std::vector<std::string> addresses;
   for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
-    Address address;
-    std::memcpy(&address.bytes, each->ai_addr, each->ai_addrlen);
-    address.length = each->ai_addrlen;
-    address.family = each->ai_family;
-    std::array<char, NI_MAXHOST> text{};
-    if (getnameinfo(each->ai_addr, each->ai_addrlen, text.data(), text.size(), nullptr, 0,
-                    NI_NUMERICHOST) != 0) {
-      continue;
+    if (std::string text = text_of(each->ai_addr); !text.empty()) {
+      addresses.push_back(std::move(text));
     }
-    address.text = text.data();
-    addresses.push_back(std::move(address));
   }
   return addresses;
 }
 
-// Whether the address is one of this host's: only then can a socket be bound to it.
-bool is_own(const Address& address) {
-  const Descriptor socket(::socket(address.family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  return socket.is_open() &&
-         bind(socket.get(), reinterpret_cast<const sockaddr*>(&address.bytes), address.length) == 0;
+// Whether the address is one of this host's. That a socket can be bound to it would not tell: where
+// addresses move between hosts, any can be (ip_nonlocal_bind).
+bool is_own(const std::string& address) {
+  if (is_loopback(address)) return true;
+  ifaddrs* interfaces = nullptr;
+  if (getifaddrs(&interfaces) != 0) return false;
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(interfaces, &freeifaddrs);
+  for (const ifaddrs* each = interfaces; each != nullptr; each = each->ifa_next) {
+    if (text_of(each->ifa_addr) == address) return true;
+  }
+  return false;
 }
 
 // Where this node is to listen if it hosts the store; nothing if another one does. A name that
 // leads to loopback (the own name, in many an /etc/hosts) is known to others under another address,
 // so then all addresses are served.
 std::optional<std::string> address_to_host(const NodeSettings& settings,
-                                           const std::vector<Address>& addresses) {
-  for (const Address& address : addresses) {
+                                           const std::vector<std::string>& addresses) {
+  for (const std::string& address : addresses) {
     if (!is_own(address)) continue;
-    const bool by_name = settings.host != address.text && settings.host != "localhost" &&
-                         settings.host != "[" + address.text + "]";
-    return address.is_loopback() && by_name ? "0.0.0.0" : address.text;
+    const bool by_name = settings.host != address && settings.host != "localhost" &&
+                         settings.host != "[" + address + "]";
+    return is_loopback(address) && by_name ? "0.0.0.0" : address;
   }
   return std::nullopt;
 }

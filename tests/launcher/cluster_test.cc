@@ -7,6 +7,9 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <fstream>
+#include <string>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -35,6 +38,18 @@ class NodesOnHosts : public HostsTest {
                 program);
     ASSERT_EQ(setns(home.get(), CLONE_NEWNET), 0);
   }
+
+  // Lets programs on a host bind sockets to addresses of others.
+  bool allow_any_address(int host) const {
+    bool done = false;
+    std::thread([&] {
+      network().enter(host);
+      std::ofstream setting("/proc/sys/net/ipv4/ip_nonlocal_bind");
+      setting << "1" << std::flush;
+      done = setting.good();
+    }).join();
+    return done;
+  }
 };
 
 TEST_F(NodesOnHosts, AreOneJobWhoseRanksReachEachOther) {
@@ -48,6 +63,20 @@ TEST_F(NodesOnHosts, AreOneJobWhoseRanksReachEachOther) {
     const auto result = nodes.finish(node);
     EXPECT_EQ(result.exit_code, 0) << result.error;
     EXPECT_THAT(result.out, HasSubstr(std::to_string(2 * node) + " master 10.83.0.1\n"));
+  }
+}
+
+// As where addresses move between hosts: a node can bind a socket to one that is not its own.
+TEST_F(NodesOnHosts, KnowWhichAddressIsTheirOwnWhereAnyCanBeBound) {
+  if (!allow_any_address(0)) GTEST_SKIP() << "ip_nonlocal_bind cannot be set here";
+  Nodes nodes("2", endpoint());
+  start(nodes, 0, {built_program("test_rank"), "env=WORLD_SIZE"});
+  ASSERT_TRUE(nodes[0].wait_for_error("waiting for the node with the store", soon()));
+  start(nodes, 1, {built_program("test_rank"), "env=WORLD_SIZE"});
+  for (const std::size_t node : {0, 1}) {
+    const auto result = nodes.finish(node);
+    EXPECT_EQ(result.exit_code, 0) << result.error;
+    EXPECT_THAT(result.out, HasSubstr(std::to_string(2 * node) + " WORLD_SIZE=4\n"));
   }
 }
 
