@@ -4,16 +4,22 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdint>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "runtime/base/activity.h"
+#include "runtime/base/activity_layout.h"
+#include "runtime/base/descriptor.h"
 #include "runtime/base/token.h"
 #include "runtime/rendezvous/socket_io.h"
 #include "runtime/rendezvous/store_protocol.h"
@@ -107,6 +113,30 @@ TEST_F(StoreServerTest, AnswersABarrierOfWaitsOverAllKeys) {
     });
   }
   for (auto& thread : threads) thread.join();
+}
+
+// What is published costs a question for all keys again, which thousands of ranks may wait for.
+TEST_F(StoreServerTest, IsNotAskedAgainSoonForVeryManyKeys) {
+  start();
+  const Descriptor file(memfd_create("activity", MFD_CLOEXEC));
+  ASSERT_EQ(ftruncate(file.get(), sizeof(ActivityPage)), 0);
+  const auto content = [&] {
+    std::string bytes(sizeof(ActivityPage), ' ');
+    EXPECT_EQ(pread(file.get(), bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
+    return bytes;
+  };
+  const std::uint64_t magic = ActivityPage::kMagic;  // which is the first of it
+  ASSERT_EQ(pwrite(file.get(), &magic, sizeof magic, 0), static_cast<ssize_t>(sizeof magic));
+  const auto activity = Activity::open("/proc/self/fd/" + std::to_string(file.get()), 0);
+  ASSERT_NE(activity, nullptr);
+  const std::string before = content();
+  std::vector<std::string> keys;
+  for (int i = 0; i < 2000; ++i) keys.push_back("rank/" + std::to_string(i));
+  const auto store = client();
+  store->publish_waits(activity);
+  const auto values = store->get_all(keys, Deadline::after(std::chrono::seconds(1)));
+  EXPECT_EQ(values.status().code(), StatusCode::kTimeout);
+  EXPECT_EQ(content(), before);
 }
 
 TEST_F(StoreServerTest, RefusesAnotherJobsToken) {
