@@ -1,4 +1,4 @@
-// What a program does first that writes files.
+// What is done before the first file, socket or event of a process is opened.
 #pragma once
 
 namespace dlaunch {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/standard_descriptors.h"
 #include "runtime/collective/signature.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/comm/endpoint_communicator.h"
@@ -150,6 +151,8 @@ Result<std::unique_ptr<Communicator>> connect_ranks(const JobEnvironment& job, c
 }  // namespace
 
 Result<std::unique_ptr<Communicator>> connect_world() {
+  // Else what is written to a closed stdout would go to a descriptor of the communicator.
+  open_standard_descriptors();
   auto job = read_job_environment();
   if (!job.ok()) return job.status();
   return connect_world(*job, make_logger("comm"));
