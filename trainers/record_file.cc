@@ -35,7 +35,7 @@ void RecordFile::clear() {
 }
 
 void RecordFile::append(std::string_view record) {
-  missing_ += record;
+  missing_.emplace_back(record);
   const int error = write_missing();
   if (error == 0 || std::exchange(warned_, true)) return;
   logger_->warn("{}; the run goes on, what is missing is tried again", complaint(error));
@@ -47,20 +47,24 @@ void RecordFile::finish() {
 
 /// The system's number of the error; 0 if nothing is missing now.
 int RecordFile::write_missing() {
-  const off_t whole = ::lseek(file_.get(), 0, SEEK_END);
+  for (; !missing_.empty(); missing_.pop_front())
+    if (const int error = write_whole(missing_.front()); error != 0) return error;
+  return 0;
+}
+
+int RecordFile::write_whole(std::string& record) {
+  const off_t before = ::lseek(file_.get(), 0, SEEK_END);
   std::size_t written = 0;
-  while (written < missing_.size()) {
-    const ssize_t count =
-        ::write(file_.get(), missing_.data() + written, missing_.size() - written);
+  while (written < record.size()) {
+    const ssize_t count = ::write(file_.get(), record.data() + written, record.size() - written);
     if (count >= 0) {
       written += static_cast<std::size_t>(count);
     } else if (const int error = errno; error != EINTR) {
-      if (whole < 0 || ::ftruncate(file_.get(), whole) != 0)  // no file: what is out is out
-        missing_.erase(0, written);
+      if (before < 0 || ::ftruncate(file_.get(), before) != 0)  // no file: what is out is out
+        record.erase(0, written);
       return error;
     }
   }
-  missing_.clear();
   return 0;
 }
 

@@ -6,6 +6,7 @@
 // is missing is tried again with the next one. One thread.
 #pragma once
 
+#include <deque>
 #include <string>
 #include <string_view>
 
@@ -37,6 +38,7 @@ class RecordFile {
 
  private:
   int write_missing();
+  int write_whole(std::string& record);
   std::string complaint(int error_number) const;
 
   std::string path_;
@@ -44,7 +46,7 @@ class RecordFile {
   Descriptor file_;
   bool made_here_ = false;
   bool warned_ = false;
-  std::string missing_;  // records that are not in the file
+  std::deque<std::string> missing_;  // records that are not in the file
   Logger logger_ = make_logger("output");
 };
 

@@ -227,6 +227,16 @@ TEST_F(GoingOn, AFullDiskCostsTheBestNetworkAndFiguresButNotTheRun) {
   EXPECT_FALSE(fs::exists(directory_ + "/out/best.safetensors"));
 }
 
+TEST_F(GoingOn, WhatKilledWritersLeftBesideTheCheckpointsIsRemoved) {
+  const std::vector<std::string> leftovers{"out/best.safetensors.partial-17",
+                                           "out/model.safetensors.partial-17"};
+  for (const std::string& name : leftovers) write(name, "half a file");
+  ASSERT_EQ(
+      dtrain(2, {"--set", "checkpoint.keep_best=true", "--set", "train.max_steps=1"}).exit_code,
+      kExitOk);
+  for (const std::string& name : leftovers) EXPECT_FALSE(fs::exists(directory_ + "/" + name));
+}
+
 TEST_F(GoingOn, WhereTheBestNetworkCannotBeKeptIsRefusedAtTheStart) {
   const CompletedProcess process =
       dtrain(2, {"--set", "checkpoint.keep_best=true", "--set", "output.metrics=", "--set",

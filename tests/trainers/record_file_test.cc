@@ -5,6 +5,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <sstream>
 #include <stdexcept>
 
@@ -86,9 +87,14 @@ TEST_F(RecordFileTest, TriesAgainWhatAFullDiskHadNoRoomFor) {
     }
     EXPECT_EQ(contents(), "first\n");
   }
-  file->append("third\n");
+  {
+    const FullDisk room_for_one(15);
+    file->append("third\n");
+    EXPECT_EQ(contents(), "first\nsecond\n");
+  }
+  file->append("fourth\n");
   file->finish();
-  EXPECT_EQ(contents(), "first\nsecond\nthird\n");
+  EXPECT_EQ(contents(), "first\nsecond\nthird\nfourth\n");
 }
 
 TEST_F(RecordFileTest, MetricsGoOnOnALineOfTheirOwn) {
