@@ -2,10 +2,10 @@
 // state machine that never blocks. Like PlanExecution, but nothing is sent: members read what
 // others expose (shared_plan.h).
 //
-// A member exposes its input by copying it into its slot, or where it is: what lies in its heap, and
-// what does not fit a slot if the plan is made for that. Each chooses for itself; the others find in
-// its cell what it chose. What is read in place is not touched by its owner until all readers have
-// said that they are done.
+// A member exposes its input by copying it into its slot, or where it is: what lies in its heap,
+// and what does not fit a slot if the plan is made for that. Each chooses for itself; the others
+// find in its cell what it chose. What is read in place is not touched by its owner until all
+// readers have said that they are done.
 //
 // Failure: nobody writes into memory of another member. A member that gives up may change memory
 // that others still read in place. Whoever waits for it once more fails then; one that only reads

@@ -102,7 +102,9 @@ TEST_P(DeviceFailures, RankThatAbortsTellsTheOthersWhy) {
 }
 
 TEST_P(DeviceFailures, FailureOnTheHostIsOneOnTheDevice) {
+  std::latch connected(world());  // else the failure may come to a rank that is still connecting
   run_fake_ranks(world(), over(DevicePathKind::kIpc), [&](FakeRank rank) {
+    connected.arrive_and_wait();
     std::vector<float> data(10);
     Communicator& comm = *rank.communicator;
     const Status mismatch = comm.rank() == last() ? comm.broadcast(data, 0) : comm.all_reduce(data);

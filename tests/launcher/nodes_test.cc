@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -276,6 +277,10 @@ TEST(Nodes, EndWithTheSignalThatOneGetsWhoseRanksHaveFinished) {
   ASSERT_TRUE(nodes[0].wait_for_error("waiting for 1 of 2", soon()));  // so it hosts the store
   nodes.start_ranks({"--nproc", "1", "--node-rank", "1"}, {"out=done"});
   ASSERT_TRUE(nodes[1].wait_for_output("done\n", soon()));
+  const auto launcher = children_of(nodes[1].pid());
+  ASSERT_EQ(launcher.size(), 1U);
+  const Deadline deadline = soon();
+  while (!children_of(launcher[0]).empty() && !deadline.expired()) std::this_thread::sleep_for(1ms);
   ASSERT_TRUE(nodes[0].wait_for_output("up\n", soon()));
   nodes[1].send_signal(SIGINT);
   EXPECT_EQ(nodes.finish(1).exit_code, 130);
