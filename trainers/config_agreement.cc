@@ -29,7 +29,7 @@ Json common_part(Json config) {
        {"output", "progress"}}};
   for (const auto& [section, key] : kOwn) config[section].erase(key);
   Json& trace = config["output"]["trace"];  // made by all ranks or by none, under any name
-  trace = trace == "" ? "" : "FILE";
+  if (!trace.get<std::string>().empty()) trace = "FILE";
   return config;
 }
 

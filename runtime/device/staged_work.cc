@@ -143,7 +143,7 @@ Status StagedWork::look_at_device() const {
   if (loaded_ == nullptr) return Status();
   const Result<bool> loaded = loaded_->done();
   if (loaded.ok()) return Status();
-  const Status why = loaded.status().within(std::string(to_string(call_.kind)));
+  Status why = loaded.status().within(std::string(to_string(call_.kind)));
   core_->failure.set(why);
   return why;
 }

@@ -24,7 +24,7 @@ Status HostGroup::watch_members() {
     member.pidfd = open_process(member.pid);
     if (!member.pidfd.is_open()) {
       const int error = errno;
-      const Status why = Status::from_errno("pidfd_open", error);
+      Status why = Status::from_errno("pidfd_open", error);
       if (error == EMFILE || error == ENFILE) return why;  // nothing about that process
       return Status::about_peer(error == ESRCH ? StatusCode::kPeerLost : StatusCode::kUnavailable,
                                 member.rank, "its process cannot be watched: " + why.to_string());
