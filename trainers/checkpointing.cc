@@ -77,7 +77,7 @@ Checkpointing::Checkpointing(const TrainConfig& config, Communicator& world,
 void Checkpointing::prepare_output() const {
   nn::make_writable_folder(config_.output_directory);
   for (const char* name : {kBestFile, kModelFile})
-    nn::AtomicFile::remove_leftovers(config_.output_path(name));
+    nn::AtomicFile::remove_leftovers(config_.output_directory, name);
 }
 
 Checkpointing::~Checkpointing() = default;  // a future of std::async waits

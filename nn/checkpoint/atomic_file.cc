@@ -62,20 +62,17 @@ void AtomicFile::commit() {
   if (const int error = flush_folder(parent.empty() ? "." : parent); error != 0) fail(path_, error);
 }
 
-void AtomicFile::remove_leftovers(const std::string& path) {
-  const std::filesystem::path file(path);
-  const std::string begin = file.filename().string() + kMark;
+void AtomicFile::remove_leftovers(const std::string& directory, std::string_view file_name) {
   std::error_code error;
-  for (std::filesystem::directory_iterator entry(file.parent_path(), error), end;
-       !error && entry != end; entry.increment(error)) {
+  for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    const std::size_t mark = name.find(kMark);
+    if (mark == std::string::npos) continue;
     std::error_code ignored;
-    if (entry->path().filename().string().starts_with(begin))
+    if (file_name.empty() || name.substr(0, mark) == file_name)
       std::filesystem::remove(entry->path(), ignored);
   }
-}
-
-bool AtomicFile::is_leftover(const std::string& file_name) {
-  return file_name.find(kMark) != std::string::npos;
 }
 
 }  // namespace dlaunch::nn

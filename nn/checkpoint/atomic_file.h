@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "runtime/base/descriptor.h"
 
@@ -28,10 +29,9 @@ class AtomicFile {
   /// Gives the file its name. Once, after all writes.
   void commit();
 
-  /// Removes what processes left behind that were killed while they wrote the file at `path`.
-  static void remove_leftovers(const std::string& path);
-  /// Whether a file of this name was left behind by a process that was killed while it wrote.
-  static bool is_leftover(const std::string& file_name);
+  /// Removes from a folder what processes left behind that were killed while they wrote the file of
+  /// that name; or any, without a name.
+  static void remove_leftovers(const std::string& directory, std::string_view file_name = {});
 
  private:
   std::string path_;

@@ -71,13 +71,7 @@ std::vector<CheckpointFile> CheckpointFolder::list(std::error_code& error) const
 
 void CheckpointFolder::prepare() const {
   make_writable_folder(directory_);
-  std::error_code error;
-  for (std::filesystem::directory_iterator entry(directory_, error), end; !error && entry != end;
-       entry.increment(error)) {
-    std::error_code ignored;
-    if (AtomicFile::is_leftover(entry->path().filename().string()))
-      std::filesystem::remove(entry->path(), ignored);
-  }
+  AtomicFile::remove_leftovers(directory_);
 }
 
 void CheckpointFolder::keep_newest(std::size_t count) const {

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/comm/communicator.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/thread_ranks.h"
 
 namespace dlaunch::testing {
@@ -87,9 +88,7 @@ TEST(AsyncWork, ManyThousandsCanBeInFlight) {
 }
 
 TEST(AsyncWork, GivesBackTheMemoryOfManyThatWereInFlightOnce) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "sanitizers allocate memory themselves";
-#endif
+  if (kSanitized) GTEST_SKIP() << "sanitizers allocate memory themselves";
   constexpr std::size_t kCalls = 16, kElements = 500'000;
   constexpr std::size_t kPacked = 2 * kCalls * kElements * sizeof(float);  // of both ranks
   const auto in_use = [] {

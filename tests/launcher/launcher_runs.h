@@ -7,17 +7,11 @@
 #include <vector>
 
 #include "runtime/base/deadline.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/soon.h"
 #include "tests/support/subprocess.h"
 
 namespace dlaunch::testing {
-
-/// They need memory, address space and open files of their own.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kSanitized = true;
-#else
-inline constexpr bool kSanitized = false;
-#endif
 
 /// ThreadSanitizer turns vfork into fork, after which dlaunch goes on before its child has run the
 /// program, and does not hear whether it could.

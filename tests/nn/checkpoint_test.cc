@@ -278,7 +278,7 @@ TEST_F(CheckpointFiles, LeftoversOfOneAreRemovedAndNothingElse) {
   for (const char* name : {"best.safetensors.partial-17", "best.safetensors.partial-18",
                            "best.safetensors", "notes.partial-17"})
     std::ofstream(path(name)) << "x";
-  AtomicFile::remove_leftovers(path("best.safetensors"));
+  AtomicFile::remove_leftovers(directory_, "best.safetensors");
   EXPECT_THAT(names(), ::testing::UnorderedElementsAre("best.safetensors", "notes.partial-17"));
 }
 

@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/sanitized.h"
 #include "tests/transport/fabric.h"
 
 namespace dlaunch {
@@ -121,9 +122,7 @@ TEST_F(Bootstrap, KeepsToTheLimitOfFileSizes) {
 }
 
 TEST_F(Bootstrap, KeepsToTheLimitOfTheAddressSpace) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "sanitizers need all of the address space";
-#endif
+  if (testing::kSanitized) GTEST_SKIP() << "sanitizers need all of the address space";
   std::size_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;
   const std::size_t used = pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
