@@ -126,7 +126,8 @@ class Endpoint {
   virtual void start_recv(Transfer& transfer) = 0;
 
   /// Withdraws a transfer that is not done (its waiter gave up at a deadline). The whole endpoint
-  /// fails, because a half-sent or half-received message leaves its stream useless.
+  /// fails, because a half-sent or half-received message leaves its stream useless. A message that
+  /// is being sent over TCP may still be finished, and then is done without an error.
   virtual void cancel(Transfer& transfer, Status why) = 0;
 
   /// Makes progress. Returns as soon as any transfer has completed since the last call, wake() was

@@ -32,6 +32,12 @@ class Path {
     busy_ = 1;
   }
 
+  /// What `phase` adds one rank does alone.
+  template <typename Phase>
+  void by_one(const Phase& phase) {
+    by_some(1.0 / topology_.most_per_host, phase);
+  }
+
   /// Every rank sends to, and receives from, ranks at `distance` round the ring.
   void shift(int distance, double bytes, double times = 1) {
     const bool leaves = topology_.hosts > 1;
@@ -75,7 +81,7 @@ class Path {
 
   /// The same for one root, with one rank at a time.
   void root_and_all(double bytes) {
-    by_some(1 / p(), [&] { root_alone(bytes); });
+    by_one([&] { root_alone(bytes); });
   }
 
  private:
@@ -241,7 +247,7 @@ void all_reduce(Path& path, const CollectiveShape& shape, const TopologySummary&
       if (in_order) {
         tree_collect(path, n);
         if (p > 3) path.copy(n);  // on the way of a rank that is neither root nor leaf
-        path.by_some(1 / p, [&] { path.reduce((p - 1) * n); });
+        path.by_one([&] { path.reduce((p - 1) * n); });
       } else {
         tree_pass(path, n, true);
       }
@@ -305,7 +311,7 @@ void reduce(Path& path, const CollectiveShape& shape) {
   const bool in_order = shape.order == ReduceOrder::kRanks;
   if (shape.algorithm == Algorithm::kDirect) {
     path.root_and_all(n);
-    return path.by_some(1 / p, [&] { path.reduce((p - 1) * n); });
+    return path.by_one([&] { path.reduce((p - 1) * n); });
   }
   if (shape.algorithm == Algorithm::kRing) {
     if (in_order) return chain(path, n, 1, p);
@@ -317,7 +323,7 @@ void reduce(Path& path, const CollectiveShape& shape) {
   if (!in_order) return tree_pass(path, n, true);
   tree_collect(path, n);
   if (p > 3) path.copy(n);  // on the way of a rank that is neither root nor leaf
-  path.by_some(1 / p, [&] { path.reduce((p - 1) * n); });
+  path.by_one([&] { path.reduce((p - 1) * n); });
 }
 
 void broadcast(Path& path, const CollectiveShape& shape) {

@@ -38,7 +38,7 @@ class PathCost {
  public:
   /// On the longest way.
   double operator[](Effort effort) const { return amounts_[static_cast<std::size_t>(effort)]; }
-  /// Of all ranks together, divided by their number.
+  /// Of all ranks of a host together, divided by their number.
   double mean(Effort effort) const { return means_[static_cast<std::size_t>(effort)]; }
   /// `busy` is the share of the ranks that do it at the same time.
   void add(Effort effort, double amount, double busy = 1) {

@@ -70,7 +70,8 @@ class Prices {
   double of_all(Effort effort, const PathCost& cost, double own) const {
     if (!crowded() || cost[effort] == 0) return 1;
     const double others = 1 - 1.0 / topology_.cores_per_host;
-    return topology_.crowd() * cost.mean(effort) / cost[effort] + own * others;
+    const double bound = topology_.crowd() * cost.mean(effort) / cost[effort] + own * others;
+    return std::max(own, bound);  // whatever the others do, it does its own work
   }
 
   const TopologySummary& topology_;

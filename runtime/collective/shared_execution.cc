@@ -216,9 +216,7 @@ SharedLocation SharedExecution::expose_result(const SharedLocation& input) {
       return {Place::kHeap, *position};
     }
   }
-  if (!assignment_.in_place) return in_slot();  // it fits, or the plan is made for slots
-  std::byte* memory = output_ != nullptr ? output_ : at_least(result_, size);
-  return {Place::kPrivate, reinterpret_cast<std::uintptr_t>(memory)};
+  return in_slot();
 }
 
 SharedExecution::Source SharedExecution::find(int member, const SharedLocation& location) const {
@@ -316,7 +314,7 @@ Status SharedExecution::perform(const SharedAction& action, std::size_t done, st
     case Kind::kExpose:
       if (input_in_slot_) {
         sequence_.writer().copy(slot() + bytes(from.slot), assignment_.input + bytes(from.vector),
-                                bytes(count));
+                                bytes(count), bytes(assignment_.input_count));
       }
       return Status();
     case Kind::kReduce:
@@ -361,15 +359,12 @@ Status SharedExecution::reduce(std::byte* into, Position from, std::size_t count
 
 // The result goes to the output, which this member has in its cache, and from there to the others.
 Status SharedExecution::reduce_exposed(std::size_t into, Position from, std::size_t count) {
-  if (!result_in_slot_) {
-    std::byte* result = output_ != nullptr ? output_ : result_.data();
-    return reduce(result + bytes(into), from, count);
-  }
+  if (!result_in_slot_) return reduce(output_ + bytes(into), from, count);
   std::byte* exposed = slot() + bytes(from.slot);
   if (output_ == nullptr) return reduce(exposed, from, count);
   std::byte* result = output_ + bytes(into);
   DLAUNCH_RETURN_IF_ERROR(reduce(result, from, count));
-  sequence_.writer().copy(exposed, result, bytes(count));
+  sequence_.writer().copy(exposed, result, bytes(count), bytes(count));
   return Status();
 }
 

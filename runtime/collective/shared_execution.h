@@ -44,7 +44,7 @@ struct SharedAssignment {
   ReduceOp op = ReduceOp::kSum;
   const RecordReduction* record = nullptr;  // instead of dtype and op
   std::size_t slot_unit = 0;                // see SharedGroup::slot
-  bool in_place = false;                    // what does not fit a slot is read where it is
+  bool in_place = false;                    // parts of what does not fit a slot are read there
   bool one_shot = false;        // everybody reads everything: the input goes through the slot
   bool exposes_result = false;  // others collect what this member has reduced
   /// The output overlaps what others read of the input: it is written at the very end.
@@ -177,7 +177,6 @@ class SharedExecution final : public Readiness {
   std::vector<Sources> sources_;  // by member, of the operation entered
   std::vector<const void*> operands_;
   std::vector<std::byte> scratch_;      // pieces read from other address spaces
-  std::vector<std::byte> result_;       // of a reduce whose slices are read in place
   std::vector<std::byte> late_output_;  // see SharedAssignment::output_last
 };
 

@@ -10,7 +10,7 @@ using Kind = SharedAction::Kind;
 using Wait = SharedStep::Wait;
 
 constexpr std::size_t kCacheLine = 64;
-// Of a vector that is read in place, so much per member is reduced and then collected.
+// Of a vector that is reduced in one operation, so much per member is reduced and then collected.
 constexpr std::size_t kRoundBytes = std::size_t{256} << 10;
 
 class Builder {
@@ -27,7 +27,16 @@ class Builder {
   }
 
   void act(const Action& action) {
-    if (action.count > 0) plan_.actions.push_back(action);
+    if (action.count == 0) return;
+    if (action.kind == Kind::kExpose && plan_.actions.size() > plan_.steps.back().first_action) {
+      // What lies behind the last one in the vector and in the slot is copied together with it.
+      Action& last = plan_.actions.back();
+      if (last.from + last.count == action.from && last.slot + last.count == action.slot) {
+        last.count += action.count;
+        return;
+      }
+    }
+    plan_.actions.push_back(action);
   }
 
   // All steps from here on belong to the next operation.
@@ -76,11 +85,19 @@ bool fits_slot(const SharedShape& shape, std::size_t count) {
 
 // True if an operation does it all.
 bool goes_at_once(const SharedShape& shape) {
-  return fits_slot(shape, exposed(shape)) || shape.readable;
+  return fits_slot(shape, exposed(shape)) || (shape.readable && has_parts(shape));
 }
 
 std::size_t line_elements(std::size_t element_bytes) {
   return kCacheLine % element_bytes == 0 ? kCacheLine / element_bytes : 1;
+}
+
+// The elements of a vector that an operation takes if it does not go at once: as many as fit a
+// slot, so that the next piece begins at a cache line again.
+std::size_t piece_length(const SharedShape& shape) {
+  const std::size_t room = shape.slot / shape.element;
+  const std::size_t line = line_elements(shape.element);
+  return room >= line ? room / line * line : room;
 }
 
 std::size_t quotient_up(std::size_t dividend, std::size_t divisor) {
@@ -103,7 +120,7 @@ class Pieces {
     if (operations_ > 0) cut(unit);
   }
 
-  /// 0: even the least pieces do not fit.
+  /// 0: not even twice the least pieces fit, so that there would be a great many operations.
   std::size_t operations() const { return operations_; }
   std::size_t count(int part, std::size_t operation) const {
     return part_of(parts_.count(part), operation, lengths_[static_cast<std::size_t>(part)]);
@@ -122,7 +139,7 @@ class Pieces {
   static std::size_t operations_needed(const SharedShape& shape, std::size_t unit) {
     const std::size_t room = shape.slot / shape.element;
     const std::size_t rounding = static_cast<std::size_t>(shape.members) * unit;
-    return room > rounding ? quotient_up(whole(shape), room - rounding) : 0;
+    return room >= 2 * rounding ? quotient_up(whole(shape), room - rounding) : 0;
   }
 
   void cut(std::size_t unit) {
@@ -239,7 +256,7 @@ void direct(Builder& builder, const SharedShape& shape) {
     const std::size_t length = std::max<std::size_t>(1, kRoundBytes / shape.element);
     return direct_rounds(builder, shape, 0, count, length, true);
   }
-  const std::size_t chunk = shape.slot / shape.element;
+  const std::size_t chunk = piece_length(shape);
   for (std::size_t base = 0; base < count; base += chunk) {
     builder.next_operation();
     const std::size_t size = std::min(chunk, count - base);
@@ -257,7 +274,7 @@ void all_reduce(Builder& builder, const SharedShape& shape) {
 void broadcast(Builder& builder, const SharedShape& shape) {
   const std::size_t count = whole(shape);
   const std::size_t chunk =
-      goes_at_once(shape) ? std::max<std::size_t>(1, count) : shape.slot / shape.element;
+      goes_at_once(shape) ? std::max<std::size_t>(1, count) : piece_length(shape);
   for (std::size_t base = 0; base == 0 || base < count; base += chunk) {
     builder.next_operation();
     const std::size_t size = std::min(chunk, count - base);
@@ -269,8 +286,8 @@ void broadcast(Builder& builder, const SharedShape& shape) {
       builder.act(
           {.kind = Kind::kCopy, .member = shape.root, .from = base, .into = base, .count = size});
     }
-    release(builder, kExposed + 1, !is_root(shape), is_root(shape));
   }
+  release(builder, kExposed + 1, !is_root(shape), is_root(shape));
 }
 
 // Every member reads part `member` of everybody's input (reduced, or one after the other).
@@ -314,7 +331,7 @@ void gather(Builder& builder, const SharedShape& shape) {
   const bool reads = all || is_root(shape);
   const std::size_t longest = shape.parts.longest();
   const std::size_t chunk =
-      goes_at_once(shape) ? std::max<std::size_t>(1, longest) : shape.slot / shape.element;
+      goes_at_once(shape) ? std::max<std::size_t>(1, longest) : piece_length(shape);
   const std::size_t operations = std::max<std::size_t>(1, quotient_up(longest, chunk));
   for (std::size_t operation = 0; operation < operations; ++operation) {
     const std::size_t base = operation * chunk;

@@ -80,7 +80,7 @@ struct SharedShape {
   int root = -1;            // a member
   std::size_t element = 4;  // bytes
   std::size_t slot = 0;     // bytes of a slot
-  bool readable = false;    // whatever does not fit a slot can be read in place
+  bool readable = false;    // parts of what does not fit a slot can be read in place
   Partition parts;          // of the vector: of scatter, gather, all_gather, reduce_scatter and
                             // all_to_all the given ones; of the others one per member
 };

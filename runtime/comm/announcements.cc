@@ -16,7 +16,8 @@ namespace {
 constexpr std::size_t kRemembered = 256;
 // A rank that has never announced anything may not be listening: it is not sent more than this.
 constexpr int kMostUnanswered = 64;
-// How long clarify() listens at most, and how long at a time: others may want the mutex.
+// How long clarify() listens at most, and how long it and last_words() do at a time: others may
+// want the mutex.
 constexpr std::chrono::milliseconds kClarification{400};
 constexpr std::chrono::milliseconds kTurn{5};
 // How long last_words() listens.
@@ -278,15 +279,18 @@ Status Announcements::clarify(LaneKind lane, std::uint64_t sequence, const Statu
 Status Announcements::last_words(const Status& why) {
   const int peer = why.peer().value_or(rank_);
   for (const Deadline deadline = Deadline::after(kLastWords); !deadline.expired();) {
-    const std::scoped_lock lock(mutex_);
-    endpoint_->poll(Deadline::after(kTurn));
-    if (const Status failure = endpoint_->failure(); !failure.ok()) {
-      const bool same = failure.code() == StatusCode::kPeerLost && failure.peer() == peer;
-      return same ? why : failure;
+    {
+      const std::scoped_lock lock(mutex_);
+      endpoint_->poll(Deadline::after(kTurn));
+      if (const Status failure = endpoint_->failure(); !failure.ok()) {
+        const bool same = failure.code() == StatusCode::kPeerLost && failure.peer() == peer;
+        return same ? why : failure;
+      }
+      if (std::ranges::find(endpoint_->departed(), peer) != endpoint_->departed().end()) {
+        return Status::about_peer(StatusCode::kPeerLeft, peer, "has closed its endpoint");
+      }
     }
-    if (std::ranges::find(endpoint_->departed(), peer) != endpoint_->departed().end()) {
-      return Status::about_peer(StatusCode::kPeerLeft, peer, "has closed its endpoint");
-    }
+    std::this_thread::yield();
   }
   return why;
 }

@@ -101,7 +101,7 @@ class Announcements {
   /// if it said nothing.
   std::string trail(int rank, Deadline::Clock::time_point since) const;
 
-  /// Ends every clarify() in progress, everywhere.
+  /// Ends every clarify() and last_words() in progress, everywhere.
   void fail(const Status& why);
 
  private:

@@ -294,6 +294,7 @@ void Lane::give_up(Operation& operation, const Status& why) {
   if (operation.is_collective()) {
     operation.cancel(why);
   } else {
+    operation.given_up = why;
     endpoint_->cancel(operation.message, why);
   }
   endpoint_->fail(why);  // even if nothing of it was in flight
@@ -333,8 +334,9 @@ Status Lane::timed_out(const Operation& operation) const {
 }
 
 Status Lane::result(const Operation& operation) {
-  const Status& status =
-      operation.is_collective() ? operation.status() : operation.message.status();
+  const Status& status = operation.is_collective() ? operation.status()
+                         : operation.given_up.ok() ? operation.message.status()
+                                                   : operation.given_up;
   if (status.ok()) return status;
   if (status.code() == StatusCode::kPeerLost) return explained(status).within(operation.name());
   const bool mismatch = operation.is_collective() && status.code() == StatusCode::kMismatch;

@@ -59,8 +59,8 @@ class Lane {
   /// Does what can be done without waiting; true once the operation has ended. If it ended badly,
   /// the endpoint has failed too. `waiter`: the thread that does nothing but wait for it, if any.
   bool drive(Operation& operation, pid_t waiter);
-  /// How it ended, with the operation's name in front. After a mismatch this may listen to the
-  /// other ranks for a moment, to find out which calls differed.
+  /// How it ended, with the operation's name in front. After a mismatch, or when a rank was lost,
+  /// this listens to the other ranks for up to 0.4 s: which calls differed, who was lost first.
   Status result(const Operation& operation);
   /// When drive() has something to do even if nothing moves. For an operation driven before.
   static Deadline next_check(const Operation& operation);

@@ -54,6 +54,7 @@ struct Operation {
     moved = false;
     announced = false;
     announced_alone = false;
+    given_up = Status();
   }
 
   // Of a collective, whichever way it is carried out.
@@ -98,6 +99,9 @@ struct Operation {
   std::chrono::nanoseconds look_again{};       // how long after that once more
   bool announced = false;
   bool announced_alone = false;
+  /// Why a message was given up: over TCP its transfer may end well all the same, while the
+  /// connection parts.
+  Status given_up;
 
   std::shared_ptr<Outcome> outcome;  // of an asynchronous call
 };

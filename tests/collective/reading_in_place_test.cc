@@ -26,13 +26,14 @@ constexpr int kRoot = 0;
 constexpr int kReader = 1;
 
 std::string describe(const MessageSignature& /*signature*/) {
-  return "a broadcast";
+  return "a scatter";
 }
 
-// A broadcast between two ranks of this process, of which each step is taken here.
-class HalfReadBroadcast : public testing::Test {
+// A scatter between two ranks of this process, all of it to the reader, of which each step is taken
+// here.
+class HalfReadScatter : public testing::Test {
  protected:
-  HalfReadBroadcast() { into_.resize(kBytes); }
+  HalfReadScatter() { into_.resize(kBytes); }
 
   // Begins, and stops where the reader has read a part.
   void begin(std::byte* data) {
@@ -42,7 +43,7 @@ class HalfReadBroadcast : public testing::Test {
     while (into_.front() == std::byte{0}) {
       root_.advance();
       reader_.advance();
-      ASSERT_FALSE(reader_.done()) << "read at once: the broadcast is too short for this test";
+      ASSERT_FALSE(reader_.done()) << "read at once: the scatter is too short for this test";
     }
   }
 
@@ -67,14 +68,15 @@ class HalfReadBroadcast : public testing::Test {
 
  private:
   void start(int rank, std::byte* data) {
-    const SharedShape shape{.kind = CollectiveKind::kBroadcast,
+    const std::vector<std::size_t> counts{0, kBytes};
+    const SharedShape shape{.kind = CollectiveKind::kScatter,
                             .member = rank,
                             .members = 2,
                             .root = kRoot,
                             .element = 1,
                             .slot = SharedGroup::slot_bytes(SharedGroup::Channel::kLong),
                             .readable = true,
-                            .parts = aligned_partition(2, kBytes, 1)};
+                            .parts = Partition::of(counts)};
     (rank == kRoot ? root_ : reader_)
         .start({.channel = SharedGroup::Channel::kLong,
                 .plan = std::make_shared<SharedPlan>(shared_plan(shape)),
@@ -90,14 +92,14 @@ class HalfReadBroadcast : public testing::Test {
   SharedExecution reader_{fabric_[kReader], sequences_[kReader], describe};
 };
 
-TEST_F(HalfReadBroadcast, EndsForBothIfNobodyInterferes) {
+TEST_F(HalfReadScatter, EndsForBothIfNobodyInterferes) {
   std::byte* data = group(kRoot).heap(kRoot).data();
   begin(data);
   EXPECT_OK(reader_goes_on());
   EXPECT_EQ(std::ranges::count(into_, std::byte{1}), static_cast<std::ptrdiff_t>(kBytes));
 }
 
-TEST_F(HalfReadBroadcast, IsAnErrorOnceTheRootHasGivenUp) {
+TEST_F(HalfReadScatter, IsAnErrorOnceTheRootHasGivenUp) {
   std::byte* data = group(kRoot).heap(kRoot).data();
   begin(data);
   root_gives_up();
@@ -107,7 +109,7 @@ TEST_F(HalfReadBroadcast, IsAnErrorOnceTheRootHasGivenUp) {
   EXPECT_THAT(status.to_string(), HasSubstr("waited too long"));
 }
 
-TEST_F(HalfReadBroadcast, IsAnErrorOnceTheRootHasLeft) {
+TEST_F(HalfReadScatter, IsAnErrorOnceTheRootHasLeft) {
   std::byte* data = group(kRoot).heap(kRoot).data();
   begin(data);
   std::memset(data, 2, kBytes);
@@ -131,7 +133,7 @@ class PrivateMemory {
   std::byte* data_;
 };
 
-TEST_F(HalfReadBroadcast, SaysWhyTheRootGaveUpThoughItsMemoryIsGone) {
+TEST_F(HalfReadScatter, SaysWhyTheRootGaveUpThoughItsMemoryIsGone) {
   if (!group(kReader).members_readable()) GTEST_SKIP() << "process_vm_readv is not permitted";
   auto memory = std::make_unique<PrivateMemory>();
   begin(memory->data());
@@ -140,7 +142,7 @@ TEST_F(HalfReadBroadcast, SaysWhyTheRootGaveUpThoughItsMemoryIsGone) {
   EXPECT_THAT(reader_goes_on().to_string(), HasSubstr("waited too long"));
 }
 
-TEST_F(HalfReadBroadcast, NamesTheRootThatTakesItsMemoryAway) {
+TEST_F(HalfReadScatter, NamesTheRootThatTakesItsMemoryAway) {
   if (!group(kReader).members_readable()) GTEST_SKIP() << "process_vm_readv is not permitted";
   auto memory = std::make_unique<PrivateMemory>();
   begin(memory->data());

@@ -51,7 +51,10 @@ bool fits_slot(const SharedShape& shape) {
   const bool part =
       shape.kind == CollectiveKind::kGather || shape.kind == CollectiveKind::kAllGather;
   const std::size_t most = part ? shape.parts.longest() : shape.parts.total();
-  return most * shape.element <= shape.slot || !shape.readable;
+  const bool read_in_place = shape.readable && (shape.kind == CollectiveKind::kScatter ||
+                                                shape.kind == CollectiveKind::kReduceScatter ||
+                                                shape.kind == CollectiveKind::kAllToAll);
+  return most * shape.element <= shape.slot || !read_in_place;
 }
 
 SimulatedCall call_of(const SharedShape& shape, std::mt19937_64& random) {
@@ -149,11 +152,11 @@ TEST(SharedPlanSequences, HaveTheSameOperationsOnEveryMember) {
 
 TEST(SharedPlan, IsMissingForWhatNeitherFitsASlotNorCanBeCutOrRead) {
   for (const CollectiveKind kind : kAllCollectiveKinds) {
-    // In pieces that are cut at cache lines, of which one of every part must fit.
-    SharedShape shape{.kind = kind, .members = 3, .root = 0, .element = 4, .slot = 4 * 64};
+    // In pieces that are cut at cache lines, of which two of every part must fit.
+    SharedShape shape{.kind = kind, .members = 3, .root = 0, .element = 4, .slot = 6 * 64};
     shape.parts = Partition::equal(3, 170);
     EXPECT_TRUE(has_shared_plan(shape)) << to_string(kind);
-    shape.slot = 3 * 64;
+    shape.slot = 5 * 64;
     const bool all_parts = kind == CollectiveKind::kScatter ||
                            kind == CollectiveKind::kReduceScatter ||
                            kind == CollectiveKind::kAllToAll;
@@ -172,6 +175,42 @@ TEST(SharedPlan, IsMissingForWhatNeitherFitsASlotNorCanBeCutOrRead) {
                              .readable = true,
                              .parts = Partition::even(3, 17)};
   EXPECT_FALSE(has_shared_plan(one_shot));
+}
+
+// One copy before and one behind the member's own part, which nobody else reads.
+TEST(SharedPlan, CopiesIntoTheSlotInOneGoWhatLiesTogether) {
+  for (const CollectiveKind kind : {CollectiveKind::kReduceScatter, CollectiveKind::kAllToAll,
+                                    CollectiveKind::kScatter, CollectiveKind::kAllReduce}) {
+    SharedShape shape{.kind = kind,
+                      .members = 7,
+                      .root = 2,
+                      .element = 4,
+                      .slot = 4096,
+                      .parts = Partition::equal(7, 70)};
+    for (; shape.member < 7; ++shape.member) {
+      const SharedPlan plan = shared_plan(shape);
+      const auto copies =
+          std::ranges::count(plan.actions, SharedAction::Kind::kExpose, &SharedAction::kind);
+      const bool exposes = kind != CollectiveKind::kScatter || shape.member == shape.root;
+      const bool inside = shape.member > 0 && shape.member < 6;
+      EXPECT_EQ(copies, !exposes ? 0 : inside ? 2 : 1) << to_string(kind) << shape.member;
+    }
+  }
+}
+
+// What goes through the slots in pieces is cut at cache lines, like the slices of every piece.
+TEST(SharedPlan, BeginsEveryPieceAtACacheLine) {
+  for (const CollectiveKind kind :
+       {CollectiveKind::kAllReduce, CollectiveKind::kReduce, CollectiveKind::kBroadcast,
+        CollectiveKind::kGather, CollectiveKind::kAllGather}) {
+    SharedShape shape{.kind = kind, .members = 3, .root = 1, .element = 4, .slot = 699'050};
+    shape.parts = Partition::equal(3, 524'286);
+    for (; shape.member < 3; ++shape.member) {
+      for (const SharedAction& action : shared_plan(shape).actions) {
+        EXPECT_EQ(action.from % 16, 0) << to_string(kind) << " " << shape.member;
+      }
+    }
+  }
 }
 
 // All members have work in every operation, however unequal the parts are.

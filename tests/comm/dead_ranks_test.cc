@@ -128,6 +128,28 @@ TEST_P(DeadRanks, ThatGaveUpInTheMiddleOfAMessageHaveSaidWhy) {
               HasSubstr("sample 17 cannot be read (reported by rank 0)"));
 }
 
+// The receiver comes when the sender has given up, and over TCP takes the rest of the message from
+// a connection that parts: that must not make a success of it, for the communicator has failed.
+TEST_P(DeadRanks, SendersThatGaveUpSaySoThoughTheirMessageArrives) {
+  ForkedRanks::Options two = options();
+  two.hosts.resize(2);
+  ForkedRanks ranks(two, [](Communicator& world, LineChannel& /*test*/) -> std::string {
+    std::vector<float> data(6'000'000);
+    if (Status met = world.barrier(); !met.ok()) return met.to_string();
+    if (world.rank() == 1) {
+      std::this_thread::sleep_for(1050ms);  // past the sender's deadline
+      (void)world.recv(data, 0);
+      return "came";
+    }
+    world.set_timeout(1s);
+    return world.send(data, 1).to_string() + "; " + world.barrier().to_string();
+  });
+  EXPECT_EQ(ranks[1].read_line(Deadline::after(20s)), "came");
+  const std::string said = ranks[0].read_line(Deadline::after(20s)).value_or("nothing");
+  EXPECT_THAT(said, HasSubstr("send f32[6000000] to rank 1: timed out after 1 s"));
+  EXPECT_THAT(said, HasSubstr("; barrier"));
+}
+
 // The victim tells its color and comes no further: rank 1 of the part, but rank 2 for who called.
 TEST_P(DeadRanks, ThatDoNotComeToASplitAreNamedAtItsDeadline) {
   ForkedRanks ranks(options(), [](Communicator& world, LineChannel& test) -> std::string {

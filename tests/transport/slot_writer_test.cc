@@ -29,7 +29,7 @@ void slow_down(SlotWriter& writer) {
         ::mmap(nullptr, 2 * kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     ASSERT_NE(fresh, MAP_FAILED);
     auto* memory = static_cast<std::byte*>(fresh);
-    writer.copy(memory, memory + kBytes, kBytes);
+    writer.copy(memory, memory + kBytes, kBytes, kBytes);
     ::munmap(fresh, 2 * kBytes);
   }
 }
@@ -44,7 +44,7 @@ class SlotWriters : public ::testing::Test {
     std::ranges::fill(target_, std::byte{0x5a});
     std::vector<std::byte> expected = target_;
     for (std::size_t i = 0; i < bytes; ++i) expected[into + i] = source_[from + i];
-    writer.copy(target_.data() + into, source_.data() + from, bytes);
+    writer.copy(target_.data() + into, source_.data() + from, bytes, bytes);
     ASSERT_TRUE(target_ == expected)
         << bytes << " bytes from offset " << from << " to " << into << ", seed " << seed_;
   }
@@ -64,7 +64,7 @@ TEST_F(SlotWriters, CopyAtEveryAlignment) {
       std::vector<std::byte> small(source_.begin(), source_.begin() + 4'096);
       for (std::byte& byte : small) byte = static_cast<std::byte>(random_());
       std::vector<std::byte> copy(4'096, std::byte{0x5a});
-      writer.copy(copy.data() + into, small.data() + from, bytes);
+      writer.copy(copy.data() + into, small.data() + from, bytes, bytes);
       ASSERT_TRUE(std::equal(copy.begin() + static_cast<std::ptrdiff_t>(into),
                              copy.begin() + static_cast<std::ptrdiff_t>(into + bytes),
                              small.begin() + static_cast<std::ptrdiff_t>(from)))
@@ -77,7 +77,7 @@ TEST_F(SlotWriters, CopyAtEveryAlignment) {
 
 TEST_F(SlotWriters, CopyEveryLengthUpTo200KiB) {
   SlotWriter writer;
-  writer.copy(nullptr, nullptr, 0);
+  writer.copy(nullptr, nullptr, 0, 0);
   for (const std::size_t bytes :
        {std::size_t{0}, std::size_t{1}, std::size_t{63}, std::size_t{64}, std::size_t{2'047},
         std::size_t{2'048}, std::size_t{2'111}, std::size_t{32} << 10, kMost}) {
@@ -124,7 +124,7 @@ TEST_F(SlotWriters, HandDataToAnotherThread) {
   for (int turn = 1; turn <= kTurns; ++turn) {
     if (turn % 50 == 0) slow_down(writer);
     std::ranges::fill(source_, static_cast<std::byte>(turn));
-    writer.copy(target_.data(), source_.data(), length(turn));
+    writer.copy(target_.data(), source_.data(), length(turn), length(turn));
     written.store(turn, std::memory_order_release);
     while (seen.load(std::memory_order_acquire) < turn) std::this_thread::yield();
   }

@@ -67,7 +67,7 @@ void MeshEndpoint::handle(TcpConnection& connection, TcpConnection::Event event)
 }
 
 // A rank that gave up because of another one's death may be seen to die first. It says why before
-// it goes, unless it is in the middle of a frame to this rank, which it then cannot finish. So a
+// it goes, unless it is in the middle of a frame to this rank that it cannot finish in time. So a
 // stream that ends between two frames is a death of its own, while one that was cut off is a
 // suspect for a moment: a notice or another rank's death in that time is the root cause.
 void MeshEndpoint::connection_lost(TcpConnection& lost) {

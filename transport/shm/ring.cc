@@ -30,8 +30,8 @@ void RingWriter::put_bulk(const std::byte* data, std::size_t bytes) {
   const std::size_t size = memory_.shape.bulk_bytes;
   const std::size_t at = written_bytes_ & (size - 1);
   const std::size_t first = std::min(bytes, size - at);
-  writer_.copy(memory_.bulk + at, data, first);
-  writer_.copy(memory_.bulk, data + first, bytes - first);
+  writer_.copy(memory_.bulk + at, data, first, bytes);
+  writer_.copy(memory_.bulk, data + first, bytes - first, bytes);
   written_bytes_ += bytes;
 }
 

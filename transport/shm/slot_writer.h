@@ -15,13 +15,13 @@ namespace dlaunch {
 
 class SlotWriter {
  public:
-  /// Copies; the ranges do not overlap. Whoever sees a later release store of this thread sees the
-  /// copy.
-  void copy(std::byte* into, const std::byte* from, std::size_t bytes);
+  /// Copies; the ranges do not overlap. `of`: the length of the vector that `from` is a piece of.
+  /// Whoever sees a later release store of this thread sees the copy.
+  void copy(std::byte* into, const std::byte* from, std::size_t bytes, std::size_t of);
 
  private:
   bool measures(std::size_t bytes);
-  void copy_and_measure(std::byte* into, const std::byte* from, std::size_t bytes);
+  void copy_and_measure(std::byte* into, const std::byte* from, std::size_t bytes, std::size_t of);
 
   bool far_ = false;        // the readers are
   int contradictions_ = 0;  // measurements in a row that said otherwise
