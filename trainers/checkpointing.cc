@@ -39,6 +39,8 @@ nlohmann::json training_in(const nn::SafetensorsFile& file) {
     for (const char* key :
          {"steps_done", "epoch", "step", "run", "data", "begun_from", "report", "random"})
       (void)training.at(key);
+    if (training["random"].size() % kStateWords != 0 || !training["begun_from"].is_string())
+      file.refuse(kTraining, "\"random\" or \"begun_from\" are not what dtrain writes");
     return training;
   } catch (const nlohmann::json::exception& error) {
     file.refuse(kTraining, error.what());

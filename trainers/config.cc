@@ -320,6 +320,8 @@ void read_checkpoint(JsonObject& object, CheckpointConfig& checkpoint) {
   checkpoint.keep = read_size(object, "keep", 3, kPositive);
   checkpoint.keep_best = object.boolean("keep_best", false);
   const std::string resume = object.text("resume", "restart");
+  if (resume.empty())
+    object.refuse("resume", "allowed: auto, none, restart or a checkpoint's path");
   // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody changes the environment
   const char* restarts = std::getenv("TORCHELASTIC_RESTART_COUNT");
   const bool restarted = restarts != nullptr && std::string_view(restarts) != "0";

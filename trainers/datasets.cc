@@ -15,8 +15,11 @@
 namespace dlaunch {
 namespace {
 
-// That are handed over together, to be shared among threads.
+// Images that are handed over together, to be shared among threads: up to so many, and bytes, but
+// at least the eight whose sums are made together.
 constexpr std::size_t kImagesTogether = 512;
+constexpr std::size_t kLeastTogether = 8;
+constexpr std::size_t kBytesTogether = std::size_t{128} << 20;
 
 std::unique_ptr<nn::Dataset> open_folder(const DataConfig& config, nn::Split split) {
   const std::string directory =
@@ -65,10 +68,13 @@ void add_training_images(const nn::Dataset& dataset, const nn::ImageTransform& t
                          std::size_t count, nn::PatchCovariance& covariance) {
   const nn::ImageShape& shape = transform.shape();
   std::vector<std::uint8_t> bytes(shape.size());
-  std::vector<float> images(kImagesTogether * shape.size());
   count = std::min(count, dataset.size());
-  for (std::size_t first = 0; first < count; first += kImagesTogether) {
-    const std::size_t together = std::min(kImagesTogether, count - first);
+  const std::size_t fit = kBytesTogether / (shape.size() * sizeof(float));
+  const std::size_t at_once = std::min(
+      count, std::clamp(fit, kLeastTogether, kImagesTogether) / kLeastTogether * kLeastTogether);
+  std::vector<float> images(at_once * shape.size());
+  for (std::size_t first = 0; first < count; first += at_once) {
+    const std::size_t together = std::min(at_once, count - first);
     const std::span<float> values = std::span(images).first(together * shape.size());
     for (std::size_t i = 0; i < together; ++i) {
       dataset.copy_image(first + i, bytes);

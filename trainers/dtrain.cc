@@ -35,7 +35,7 @@ namespace {
 struct Arguments {
   std::string config;
   std::vector<ConfigOverride> overrides;
-  std::string validate;  // a file of weights; empty: train
+  std::optional<std::string> validate;  // a file of weights; without: train
   bool dry_run = false;
 };
 
@@ -155,10 +155,10 @@ int work(const Arguments& arguments) {
       [&] { check_same_configuration(*world, config); },
       [&] { device->connect(config, *world); },
       [&] {
-        if (arguments.validate.empty())
-          trainer.emplace(config, device->place(), screen, this_machine());
+        if (arguments.validate)
+          evaluation.emplace(config, device->place(), screen, this_machine(), *arguments.validate);
         else
-          evaluation.emplace(config, device->place(), screen, this_machine(), arguments.validate);
+          trainer.emplace(config, device->place(), screen, this_machine());
       },
   };
   for (const auto& preparation : preparations)
@@ -219,6 +219,7 @@ int main(int argc, char** argv) {
                      "train nothing: validate a network on the test images; PATH is "
                      "model.safetensors, best.safetensors or a checkpoint")
           ->type_name("PATH")
+          ->check([](const std::string& path) { return path.empty() ? "a file is wanted" : ""; })
           ->excludes("--resume")
           ->excludes(trace);
   app.add_flag("--dry-run", arguments.dry_run,

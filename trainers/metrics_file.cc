@@ -8,7 +8,7 @@ namespace dlaunch {
 namespace {
 
 /// Whether a process was killed, or a disk was full, in the middle of the last line.
-bool ends_in_a_line(const std::string& path) {
+bool ends_within_a_line(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return file.seekg(-1, std::ios::end) && file.get() != '\n';
 }
@@ -26,7 +26,7 @@ MetricsFile::MetricsFile(const std::string& directory, const std::string& name) 
 void MetricsFile::begin(bool append) {
   if (file_ == nullptr) return;
   if (!append) return file_->clear();
-  if (ends_in_a_line(file_->path())) file_->append("\n");
+  if (ends_within_a_line(file_->path())) file_->append("\n");
 }
 
 void MetricsFile::write(const nlohmann::ordered_json& line) {

@@ -52,7 +52,7 @@ Trainer::Trainer(const TrainConfig& config, const TrainingPlace& place, const Sc
       validation_options_(affordable_validation(
           config, *model_, backend_,
           {.image = image_batch(1, train_set_->image_shape()),
-           .in_training = images_of_micro_batch(plan_, world_),
+           .in_training = plan_.largest_micro_batch(),
            .at_most = validation_set_ == nullptr ? 0 : largest_part(*validation_set_, world_)},
           machine)),
       validation_transform_(train_set_->image_shape(), config.data.normalization, {}),
@@ -360,16 +360,23 @@ Summary Trainer::finish() {
   summary.use = gather_use(world_, observation_.clock(), memory_.use());
   reduce_summary(world_, summary);
   reporter_.finish();
-  checkpointing_.finish();
-  if (world_.rank() == 0 && config_.checkpoint.enabled()) {
-    if (ema_) ema_->swap();
-    save_network(kModelFile);
-    if (ema_) ema_->swap();
-  }
-  // Last: what cannot be written must not cost the network.
-  observation_.finish(world_);
-  reporter_.close();
-  if (!best_failure_.empty()) throw std::runtime_error(best_failure_);
+  // What cannot be written must not cost what can be: a checkpoint may be three times the network.
+  std::string failure;
+  const auto write = [&failure](const auto& part) {
+    try {
+      part();
+    } catch (const StatusError&) {
+      throw;
+    } catch (const std::runtime_error& error) {
+      if (failure.empty()) failure = error.what();
+    }
+  };
+  write([&] { checkpointing_.finish(); });
+  write([&] { save_final_network(); });
+  write([&] { observation_.finish(world_); });
+  write([&] { reporter_.close(); });
+  if (failure.empty()) failure = best_failure_;
+  if (!failure.empty()) throw std::runtime_error(failure);
   return summary;
 }
 

@@ -98,6 +98,8 @@ class Trainer {
   void save(const RunPosition& position);
   void save_network(const std::string& name) const;
   void save_best();
+  void save_final_network();
+  Status remember(ExchangeMemory memory, const nlohmann::json& report);
   void share_statistics();
   void exchange_average();
   ValidationSums validate_model();

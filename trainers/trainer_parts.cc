@@ -75,6 +75,16 @@ void check_stages(const TrainConfig& config, const nn::Module& network,
   }
 }
 
+/// The largest images that are trained on, of data whose images have this shape.
+nn::Shape largest_trained(const TrainConfig& config, const nn::Shape& image) {
+  const std::vector<nn::ResizeStage>& stages = config.data.resize;
+  const auto epochs = static_cast<double>(config.epochs);
+  if (stages.empty() || stages.back().until_epochs < epochs) return image;
+  const auto side =
+      static_cast<std::int64_t>(std::ranges::max(stages, {}, &nn::ResizeStage::side).side);
+  return {image[0], side, side, image[3]};
+}
+
 }  // namespace
 
 DType compute_type_of(const TrainConfig& config, const nn::Backend& backend) {
@@ -203,19 +213,15 @@ nn::StepPlan affordable_plan(const TrainConfig& config, const Communicator& worl
   const bool drop = config.drop_last && dataset.size() > step;
   nn::StepPlan plan(dataset.size() - (drop ? left_over : 0), step, config.accumulation_steps,
                     ranks);
-  const std::size_t images = images_of_micro_batch(plan, world);
+  const std::size_t images = plan.largest_micro_batch();
   const nn::Shape image = image_batch(1, dataset.image_shape());
   if (backend.host_accessible())  // else the device says what it has not
-    refuse_unless_it_fits(least_memory(network, image, compute_type_of(config, backend), images,
-                                       config.data.prefetch),
-                          images, machine);
+    refuse_unless_it_fits(
+        least_memory(network, largest_trained(config, image), compute_type_of(config, backend),
+                     images, config.data.prefetch),
+        images, machine);
   refuse_single_values(config, plan, ranks, network, image);
   return plan;
-}
-
-std::size_t images_of_micro_batch(const nn::StepPlan& plan, const Communicator& world) {
-  return plan.step_range(0).size() /
-         (static_cast<std::size_t>(world.size()) * plan.micro_batches(0));
 }
 
 std::size_t largest_part(const nn::Dataset& validation_set, const Communicator& world) {
@@ -233,7 +239,8 @@ ValidationOptions affordable_validation(const TrainConfig& config, const nn::Mod
   std::size_t batch = config.validation_batch_size;
   if (batch == 0) {
     const double training =
-        least_memory(network, images.image, type, images.in_training, 0).activations;
+        least_memory(network, largest_trained(config, images.image), type, images.in_training, 0)
+            .activations;
     batch = static_cast<std::size_t>(std::clamp(std::max(training, kLittle) / each, 1.0, kMost));
   }
   const std::size_t together = std::min(batch, images.at_most);

@@ -70,8 +70,6 @@ nn::StepPlan affordable_plan(const TrainConfig& config, const Communicator& worl
                              const nn::Dataset& dataset, const nn::Module& network,
                              const nn::Backend& backend, const Machine& machine);
 
-/// Images that a rank has in a micro-batch.
-std::size_t images_of_micro_batch(const nn::StepPlan& plan, const Communicator& world);
 /// Images of the rank that validates most.
 std::size_t largest_part(const nn::Dataset& validation_set, const Communicator& world);
 

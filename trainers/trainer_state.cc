@@ -30,15 +30,15 @@ RunPosition Trainer::restore() {
     // So that sums of gradients have the same bits.
     options.order = from.report["gradient_order"].get<std::vector<std::size_t>>();
     options.plain_steps = from.report.value("plain_steps", options.plain_steps);
+    best_failure_ = from.report.value("best_failure", "");
   }
   reducer_.emplace(world_, memory_of(parameters_.gradients), gradient_ranges(parameters_),
                    std::move(options));
   ExchangeMemory memory = compression_memory_.scatter();
   compression_memory_.forget();
-  if (world_.size() == 1) {  // which sends nothing: it keeps that for a run that does
-    kept_memory_ = std::move(memory);
-  } else if (!memory.empty()) {
-    if (const Status kept = reducer_->remember(memory); !kept.ok())
+  if (!memory.empty()) {
+    const Status kept = remember(std::move(memory), from.report);
+    if (!kept.ok())
       throw UnusableCheckpoint(
           fmt::format("{}: {}; take parallel.gradients and parallel.power_sgd_rank as they were",
                       checkpointing_.found(), kept.to_string()));
@@ -46,6 +46,18 @@ RunPosition Trainer::restore() {
   stop_ = config_.max_steps > 0 && from.position.steps_done >= config_.max_steps;
   load_from(from.position.epoch, from.position.step);
   return from.position;
+}
+
+/// What compressed gradients have to make good.
+Status Trainer::remember(ExchangeMemory memory, const nlohmann::json& report) {
+  if (world_.size() > 1) return reducer_->remember(memory);
+  // A rank alone compresses nothing: it keeps that for a run that does.
+  kept_memory_ = std::move(memory);
+  const std::size_t here = config_.parallel.power_sgd_rank;
+  const std::size_t there = report.value("power_sgd_rank", here);
+  if (there == here) return Status();
+  return Status(StatusCode::kInvalidArgument,
+                fmt::format("power_sgd: errors of rank {}, not {}", there, here));
 }
 
 void Trainer::save(const RunPosition& position) {
@@ -56,7 +68,9 @@ void Trainer::save(const RunPosition& position) {
   compression_memory_.gather(world_.size() == 1 ? kept_memory_ : reducer_->memory());
   checkpointing_.save(position, {{"progress", reporter_.state()},
                                  {"gradient_order", reducer_->order()},
-                                 {"plain_steps", reducer_->plain_steps()}});
+                                 {"plain_steps", reducer_->plain_steps()},
+                                 {"power_sgd_rank", config_.parallel.power_sgd_rank},
+                                 {"best_failure", best_failure_}});
   optimizer_.forget_whole();
   compression_memory_.forget();
 }
@@ -112,6 +126,14 @@ void Trainer::save_best() {
     best_failure_ = error.what();
     logger_->warn("{}; training goes on, the next best network is tried", best_failure_);
   }
+}
+
+/// The one that was validated.
+void Trainer::save_final_network() {
+  if (world_.rank() != 0 || !config_.checkpoint.enabled()) return;
+  if (ema_) ema_->swap();
+  save_network(kModelFile);
+  if (ema_) ema_->swap();
 }
 
 /// Rank 0: the network alone, as it is now.

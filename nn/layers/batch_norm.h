@@ -1,6 +1,6 @@
 // Batch normalisation (Ioffe & Szegedy 2015), of the local batch or, across ranks, of the global
-// one. One implementation: BatchNorm is SyncBatchNorm in a world of one. docs/architecture.md has
-// the formulas.
+// one. One implementation: BatchNorm is SyncBatchNorm in a world of one. docs/nn.md has the
+// formulas.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,7 @@ class BatchNorm : public Module {
 
   Tensor forward(Tensor input) override { return forward(std::move(input), Tensor()); }
   /// The normalised input plus `residual` (of the result's shape and type; undefined: nothing; with
-  /// GELU and SiLU an Error), then the activation if the layer has one.
+  /// GELU, SiLU and CELU an Error), then the activation if the layer has one.
   Tensor forward(Tensor input, const Tensor& residual);
   using Module::operator();
   Tensor operator()(Tensor input, const Tensor& residual) {

@@ -108,6 +108,7 @@ TEST_F(Dtrain, RefusesBadInputWithOneLineAndItsExitCode) {
       {{"--trace-steps", "five", "--trace", "trace.json"},
        kExitUsage,
        "dtrain: --trace-steps five: output.trace_steps: allowed: FIRST:LAST"},
+      {{"--resume", ""}, kExitUsage, "dtrain: --resume : checkpoint.resume: allowed: auto, none, "},
       {{"--set", "train.device=cuda"}, kExitUsage, "train.device: "},
       {{"--set", "train.compute_type=fp16"}, kExitUsage, "train.compute_type: \"fp16\" is for "},
       {{"--set", "train.global_batch_size=1", "--set", "train.batch_size_per_rank=0"},

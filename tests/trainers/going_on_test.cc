@@ -248,6 +248,9 @@ TEST_F(GoingOn, WhereTheBestNetworkCannotBeKeptIsRefusedAtTheStart) {
 
 TEST_F(GoingOn, WhatCannotBeValidatedIsRefused) {
   EXPECT_EQ(dtrain(0, {"--validate", "x", "--resume", "auto"}).exit_code, kExitUsage);
+  const CompletedProcess unnamed = dtrain(0, {"--validate", ""});
+  EXPECT_EQ(unnamed.exit_code, kExitUsage);
+  EXPECT_THAT(unnamed.error, HasSubstr("dtrain: --validate: a file is wanted"));
   EXPECT_EQ(dtrain(0, {"--validate", "x", "--trace", "trace.json"}).exit_code, kExitUsage);
   const CompletedProcess missing = dtrain(2, {"--validate", directory_ + "/none"});
   EXPECT_EQ(missing.exit_code, kExitBadData);

@@ -112,6 +112,12 @@ TEST(ValidationBatch, TakesNoMoreMemoryThanTrainingOrLittle) {
   EXPECT_EQ(batch(image, 2), static_cast<std::size_t>((128 << 20) / each));
   EXPECT_EQ(batch(image, 128), 250U);
   EXPECT_EQ(batch(image, 0), batch(image, 2));  // nothing is trained
+  config.epochs = 2;
+  config.data.resize = {{1, 24},
+                        {2, 32}};  // smaller images are trained on, so that less may be used
+  EXPECT_LT(batch(image, 128), 250U);
+  config.data.resize.back().until_epochs = 1.5;
+  EXPECT_EQ(batch(image, 128), 250U);
   config.validation_batch_size = 1000;
   EXPECT_EQ(batch(image, 2), 1000U);
 }
