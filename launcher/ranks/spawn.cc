@@ -112,7 +112,7 @@ Result<Rank> spawn_rank(const SpawnPlan& plan, const RankStart& start) {
     DLAUNCH_RETURN_IF_ERROR(make_pipe(started.error_output, error_writing));
   }
 
-  started.in_terminal_group = start.standard_input == STDIN_FILENO && plan.terminal_group != 0;
+  if (start.standard_input == STDIN_FILENO) started.terminal_group = plan.terminal_group;
   const std::vector<char*> arguments = pointers(plan.command);
   const std::vector<char*> variables = pointers(start.environment);
   const cpu_set_t cores = set_of(start.threads);
@@ -128,8 +128,8 @@ Result<Rank> spawn_rank(const SpawnPlan& plan, const RankStart& start) {
       .standard_output = start.captured_output ? output_writing.get() : STDOUT_FILENO,
       .error_output = error_writing.get(),
       .failure = &error,
-      .process_group = started.in_terminal_group ? plan.terminal_group : 0,
-      .ignore_quit = started.in_terminal_group,
+      .process_group = started.terminal_group,
+      .ignore_quit = started.terminal_group != 0,
       .launcher = getpid(),
       .cores = start.threads.empty() ? nullptr : &cores};
   started.spawned = std::chrono::steady_clock::now();

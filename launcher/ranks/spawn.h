@@ -39,10 +39,10 @@ struct RankStart {
 struct Rank {
   int rank = 0;  // in the job's world
   pid_t pid = -1;
-  Descriptor end;           // pidfd: readable once the rank has ended
-  Descriptor output;        // reading end of its stdout if that is captured, non-blocking
-  Descriptor error_output;  // reading end of its stderr, non-blocking (see rank_terminal.h)
-  bool in_terminal_group = false;
+  Descriptor end;            // pidfd: readable once the rank has ended
+  Descriptor output;         // reading end of its stdout if that is captured, non-blocking
+  Descriptor error_output;   // reading end of its stderr, non-blocking (see rank_terminal.h)
+  pid_t terminal_group = 0;  // which it has joined; 0: it leads its own
   std::chrono::steady_clock::time_point spawned;
   std::chrono::steady_clock::time_point executed;  // exec of the program succeeded
 };

@@ -134,7 +134,7 @@ std::chrono::milliseconds Supervisor::judgement_delay(std::size_t index) const {
   const RankOutcome& rank = outcome_.ranks[index];
   // Perhaps a Ctrl-C, of which the guard has not told yet.
   const bool by_terminal = ended_by(rank, SIGINT) || ended_by(rank, SIGHUP);
-  if (by_terminal && ranks_[index].in_terminal_group) return kTerminalDelay;
+  if (by_terminal && ranks_[index].terminal_group != 0) return kTerminalDelay;
   return is_echo(rank) && running_ > 0 ? kCauseDelay : std::chrono::milliseconds();
 }
 
@@ -180,7 +180,7 @@ void Supervisor::end_attempt(AttemptOutcome::Cause cause, int signal, bool seen_
 void Supervisor::note_ends_by(int signal) {
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     RankOutcome& rank = outcome_.ranks[i];
-    if (ranks_[i].in_terminal_group && ended_by(rank, signal)) rank.signalled = true;
+    if (ranks_[i].terminal_group != 0 && ended_by(rank, signal)) rank.signalled = true;
   }
 }
 
@@ -199,9 +199,16 @@ void Supervisor::resize_terminals() {
 
 void Supervisor::send_to(std::size_t index, int signal) {
   const pid_t pid = ranks_[index].pid;
-  if (!ranks_[index].in_terminal_group) kill(-pid, signal);
+  // Nobody but the rank can have made a group of that number, whichever group it was started in.
+  const bool has_group = kill(-pid, signal) == 0;
   // One that shares the terminal's group, or has joined another, is not in one of its own.
-  if (getpgid(pid) != pid) kill(pid, signal);
+  if (!has_group || getpgid(pid) != pid) kill(pid, signal);
+}
+
+// It may have left since (timeout, setsid, a shell with job control).
+bool Supervisor::is_in_terminal_group(std::size_t index) const {
+  const Rank& rank = ranks_[index];
+  return rank.terminal_group != 0 && getpgid(rank.pid) == rank.terminal_group;
 }
 
 void Supervisor::call_at(EventLoop::Clock::time_point when, EventLoop::Callback callback) {
@@ -212,7 +219,7 @@ void Supervisor::call_at(EventLoop::Clock::time_point when, EventLoop::Callback 
 void Supervisor::send_to_ranks(int signal, bool seen_by_terminal_group) {
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     if (!outcome_.ranks[i].running) continue;
-    if (ranks_[i].in_terminal_group && seen_by_terminal_group) continue;
+    if (seen_by_terminal_group && is_in_terminal_group(i)) continue;
     send_to(i, signal);
   }
 }

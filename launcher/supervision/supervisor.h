@@ -68,6 +68,7 @@ class Supervisor {
   void kill_ranks();
   void resize_terminals();
   void send_to(std::size_t index, int signal);
+  bool is_in_terminal_group(std::size_t index) const;
   void send_to_ranks(int signal, bool seen_by_terminal_group);
   void call_at(EventLoop::Clock::time_point when, EventLoop::Callback callback);
 

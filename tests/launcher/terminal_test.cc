@@ -131,6 +131,46 @@ TEST_F(Terminal, SendsCtrlCToEveryRankOnce) {
   }
 }
 
+// Rank 0 is started in the terminal's group, and leaves it as `timeout` or `setsid` do.
+class RankZeroThatLeavesTheTerminal : public Terminal,
+                                      public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(RankZeroThatLeavesTheTerminal, IsEndedWhenAnotherFails) {
+  const std::string go = std::to_string(SIGUSR1);
+  TerminalJob job(ranks_that({"only=0", "ignore=" + go, GetParam(), "out=0 up", "pause", "only=1",
+                              "await=" + go, "exit=3"},
+                             2));
+  for (const char* text : {"0 up", "1 waits"}) ASSERT_TRUE(job.wait_for(text));
+  job.send_signal(SIGUSR1);
+  EXPECT_EQ(job.finish(), 3) << job.screen();
+  EXPECT_THAT(job.screen(), HasSubstr("dlaunch: the other ranks: 0 ended by SIGTERM (collateral)"));
+}
+
+TEST_P(RankZeroThatLeavesTheTerminal, IsToldOfCtrlCOnce) {
+  TerminalJob job(ranks_that({"only=0", GetParam(), "only=all", "await=" + std::to_string(SIGINT),
+                              "default=" + std::to_string(SIGINT), "out={rank} goes on"},
+                             2));
+  for (const char* text : {"0 waits", "1 waits"}) ASSERT_TRUE(job.wait_for(text));
+  job.type("\x03");
+  EXPECT_EQ(job.finish(), 0) << job.screen();
+  for (const char* text : {"0 goes on", "1 goes on"}) EXPECT_THAT(job.screen(), HasSubstr(text));
+}
+
+TEST_P(RankZeroThatLeavesTheTerminal, IsKilledAfterTheGracePeriod) {
+  TerminalJob job(ranks_that({"ignore=" + std::to_string(SIGTERM), "only=0", GetParam(), "only=all",
+                              "out={rank} is deaf", "pause"},
+                             {"--nproc", "2", "--grace", "0.2"}));
+  for (const char* text : {"0 is deaf", "1 is deaf"}) ASSERT_TRUE(job.wait_for(text));
+  job.send_signal(SIGTERM);
+  EXPECT_EQ(job.finish(), 128 + SIGKILL) << job.screen();
+  EXPECT_THAT(job.screen(), HasSubstr("dlaunch: ended by SIGTERM; ranks: 0, 1 ended by SIGKILL"));
+}
+
+INSTANTIATE_TEST_SUITE_P(By, RankZeroThatLeavesTheTerminal,
+                         ::testing::Values("own-group", "own-session"), [](const auto& test) {
+                           return std::string(test.param) == "own-group" ? "AGroup" : "ASession";
+                         });
+
 // What is typed reaches rank 0 and the guard at once, and here the launcher sees the end of rank 0
 // before the guard's word. (Neither is typed, so that it is certain which comes first.)
 TEST_F(Terminal, IsWhatEndedTheJobThoughRankZeroDiedOfCtrlCFirst) {
