@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "launcher/failure/outcome.h"
 #include "runtime/base/exit_codes.h"
 #include "runtime/base/temporary_folder.h"
 #include "tests/launcher/launcher_runs.h"
@@ -55,6 +56,22 @@ TEST(ExitCode, IsThatOfLostPeersIfThereIsNoOtherCause) {
   const auto result = run_command(
       ranks_that({"only=0", "exit=" + std::to_string(kExitCommunication), "only=all", "pause"}, 2));
   EXPECT_EQ(result.exit_code, kExitCommunication);
+}
+
+// Stuck in the kernel, which a test cannot have a process be.
+TEST(ExitCode, IsThatOfTheSignalToTheJobIfARankCouldNotBeKilled) {
+  AttemptOutcome attempt{.cause = AttemptOutcome::Cause::kSignal, .signal = SIGTERM};
+  attempt.ranks = {{.rank = 0, .running = false}, {.rank = 1, .running = true}};
+  EXPECT_EQ(attempt.exit_code(), 128 + SIGTERM);
+  attempt.ranks[0].wait_status = 7 << 8;
+  attempt.first_failed = 0;
+  EXPECT_EQ(attempt.exit_code(), 7);
+}
+
+TEST(ExitCode, IsZeroAfterASignalToTheJobThatAllRanksHaveHandled) {
+  AttemptOutcome attempt{.cause = AttemptOutcome::Cause::kSignal, .signal = SIGTERM};
+  attempt.ranks = {{.rank = 0, .running = false}, {.rank = 1, .running = false}};
+  EXPECT_EQ(attempt.exit_code(), 0);
 }
 
 TEST(Report, RepeatsTheLastLinesOfTheFailedRankIfOthersWroteSince) {
