@@ -64,6 +64,15 @@ EndedRecord SeveralNodes::interruption() const {
           .error = "ended by " + signal_name(runner_.interrupted_by())};
 }
 
+// Of a node whose ranks have finished.
+NodeSession::Departure SeveralNodes::departure() const {
+  // A signal to any node ends a job that is not elastic; what befalls the node, as its loss, need
+  // not. Without the store there is no job.
+  const bool elastic = context_.nodes.least < context_.nodes.most;
+  return {.ended = interruption(),
+          .silent = (elastic || runner_.guard_gone()) && !session_.hosts_store()};
+}
+
 Status SeveralNodes::run_round(const RoundRecord& round) {
   runner_.outcome().job_id = round.job_id;
   runner_.outcome().restarts = round.restarts;
@@ -133,7 +142,8 @@ JobIdentity SeveralNodes::identity_in(const RoundRecord& round) const {
 void SeveralNodes::end_round(const RoundRecord& round, const Status& launched) {
   if (runner_.guard_gone()) return;  // to them this node is lost
   if (!launched.ok()) {
-    return session_.end_round(not_started(launched, JobEnd::not_launched(launched).exit_code));
+    session_.end_round(not_started(launched, JobEnd::not_launched(launched).exit_code));
+    return;
   }
   AttemptOutcome& attempt = runner_.outcome().attempts.back();
   EndedRecord ended = ended_record(attempt);
@@ -141,12 +151,12 @@ void SeveralNodes::end_round(const RoundRecord& round, const Status& launched) {
   const std::string all = round.outcomes ? attempt_report(attempt, runner_.outcome().host,
                                                           store_protocol::kMostValueBytes)
                                          : "";
-  session_.end_round(ended, all, [this]() -> std::optional<EndedRecord> {
+  const auto interrupted_with = [this]() -> std::optional<NodeSession::Departure> {
     if (!interrupted()) return std::nullopt;
-    return interruption();
-  });
+    return departure();
+  };
+  if (!session_.end_round(ended, all, interrupted_with)) return tell_if_left();
   const auto& verdict = session_.verdict();
-  if (session_.error() || !verdict) return;
   const bool about_other = !is_about(*verdict, attempt);
   if (about_other) {
     for (const std::string& line : make_node_report(*verdict)) runner_.relay().write_line(line);
@@ -186,6 +196,12 @@ void SeveralNodes::tell_if_nothing_ran() {
     runner_.relay().write_line("dlaunch: ended by " + signal_name(runner_.interrupted_by()) +
                                " before all nodes had come");
   }
+}
+
+void SeveralNodes::tell_if_left() {
+  if (!session_.left() || runner_.guard_gone()) return;  // which is told
+  runner_.relay().write_line("dlaunch: " + interruption().error +
+                             " after the ranks of this node had finished; the job goes on");
 }
 
 JobEnd SeveralNodes::end() const {

@@ -63,6 +63,8 @@ class NodeAgent {
   std::vector<NodeEvent> take_events();
 
   const std::string& id() const { return options_.self.id; }
+  /// Known once there was a round.
+  bool hosts_store() const { return store_.server != nullptr; }
   /// Tells how a round ended on this node; `outcome`, if not empty, is all about it.
   void report(int round, const EndedRecord& ended, const std::string& outcome);
   /// The outcomes of a round that has ended, by node rank; empty where there is none.

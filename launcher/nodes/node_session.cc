@@ -62,7 +62,7 @@ NodeSession::~NodeSession() {
 }
 
 bool NodeSession::over() const {
-  return error_ || (verdict_ && verdict_->action != VerdictRecord::Action::kAgain);
+  return error_ || left_ || (verdict_ && verdict_->action != VerdictRecord::Action::kAgain);
 }
 
 std::optional<RoundRecord> NodeSession::next_round(const std::function<bool()>& interrupted) {
@@ -91,10 +91,10 @@ void NodeSession::when_round_stops(std::function<void()> end) {
   if ((stopped_ == current_ || error_) && end_) end_();
 }
 
-void NodeSession::end_round(const EndedRecord& ended, const std::string& outcome,
+bool NodeSession::end_round(const EndedRecord& ended, const std::string& outcome,
                             const Interruption& interruption) {
   end_ = nullptr;
-  if (error_) return;
+  if (error_) return false;
   const int round = std::exchange(current_, -1);
   ended_ = round;
   agent_.report(round, ended, outcome);
@@ -105,7 +105,9 @@ void NodeSession::end_round(const EndedRecord& ended, const std::string& outcome
     // Where all went well, ranks of other nodes may have work for days.
     bool to_end = ended.how != EndedRecord::How::kFinished || stopped_ == round;
     if (const auto by_user = to_end || timer || !interruption ? std::nullopt : interruption()) {
-      agent_.report(round, *by_user, "");
+      left_ = by_user->silent;
+      if (left_) return false;
+      agent_.report(round, by_user->ended, "");
       to_end = true;
     }
     if (to_end && !timer) {
@@ -116,6 +118,7 @@ void NodeSession::end_round(const EndedRecord& ended, const std::string& outcome
   }
   if (timer) loop_.cancel(*timer);
   if (late) error_ = NodeError{kLauncherNodeLost, "the node with the store does not decide"};
+  return judged() && !error_;
 }
 
 void NodeSession::end_between(const EndedRecord& ended) {

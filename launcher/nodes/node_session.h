@@ -38,9 +38,14 @@ class NodeSession {
 
   /// The round has ended here; `outcome` is for those who want to know all (round.outcomes). Waits
   /// for the verdict over all nodes. If all went well that may be long: once `interruption` gives
-  /// how this node's user ends the job, that is told instead.
-  using Interruption = std::function<std::optional<EndedRecord>()>;
-  void end_round(const EndedRecord& ended, const std::string& outcome = "",
+  /// how this node's user ends the job, that is told instead, or nothing, and the node leaves
+  /// (left()). False if there is no verdict.
+  struct Departure {
+    EndedRecord ended;
+    bool silent = false;  // the others go on: to them the ranks here have finished
+  };
+  using Interruption = std::function<std::optional<Departure>()>;
+  bool end_round(const EndedRecord& ended, const std::string& outcome = "",
                  const Interruption& interruption = nullptr);
   /// This node's user ends the job between two rounds.
   void end_between(const EndedRecord& ended);
@@ -61,6 +66,10 @@ class NodeSession {
 
   /// Over the last round.
   const std::optional<VerdictRecord>& verdict() const { return verdict_; }
+  /// It has left a job that goes on: there will be no further round.
+  bool left() const { return left_; }
+  /// This node has the store, without which there is no job. Known once there was a round.
+  bool hosts_store() const { return agent_.hosts_store(); }
   /// Why this node cannot take part any more.
   const std::optional<NodeError>& error() const { return error_; }
 
@@ -97,6 +106,7 @@ class NodeSession {
   std::optional<RoundRecord> round_;  // the current one
   std::optional<VerdictRecord> verdict_;
   std::optional<NodeError> error_;
+  bool left_ = false;
   std::string notice_;
   bool notices_shown_ = false;
   std::optional<EventLoop::TimerId> patience_;

@@ -94,6 +94,19 @@ TEST_F(ElasticCoordinator, GoesOnWithoutANodeThatItsUserTakesOut) {
   EXPECT_EQ(ranks(), "1 3");
 }
 
+TEST_F(ElasticCoordinator, DoesNotMissANodeWhoseRanksHadFinished) {
+  start(1, 2);
+  come(member("1"));
+  come(member("2"));
+  end("2", {.how = How::kFinished});
+  leave("2");
+  EXPECT_FALSE(wrote(node_keys::kStop));
+  EXPECT_FALSE(wrote("nodes/refused/2"));
+  end("1", {.how = How::kFinished});
+  EXPECT_EQ(verdict().action, Action::kFinished);
+  EXPECT_TRUE(verdict().lost.empty());
+}
+
 TEST_F(ElasticCoordinator, GoesOnWithoutANodeWhoseTimeIsUpOrThatCannotStart) {
   for (const How how : {How::kTimeout, How::kNotStarted}) {
     start(1, 2);

@@ -84,6 +84,30 @@ TEST_F(ElasticNodes, AreNotDisturbedByOneThatCannotStart) {
   EXPECT_EQ(nodes_[0].output(), "world 1\nworld 2\nworld 3\n");
 }
 
+// SIGTERM to its dlaunch, or SIGKILL, which the guard alone gets.
+TEST(ElasticNodesOf, GoOnWithoutANewStartWhenOneGoesWhoseRanksHaveFinished) {
+  for (const int signal : {SIGTERM, SIGKILL}) {
+    Nodes nodes("1:2");
+    nodes.start_ranks(kOneRank, kRankZeroHasWork);
+    ASSERT_TRUE(nodes[0].wait_for_output("0 waits\n", soon()));
+    nodes.start_ranks(kOneRank, kRankZeroHasWork);
+    ASSERT_TRUE(nodes[0].wait_for_output("0 waits\n0 waits\n", soon()));
+    ASSERT_TRUE(nodes.knows_of_end(0, 1));
+    nodes[1].send_signal(signal);
+    const auto gone = nodes.finish(1);
+    EXPECT_EQ(gone.exit_code, 128 + signal) << gone.error;
+    if (signal == SIGTERM) {
+      EXPECT_EQ(gone.error,
+                "dlaunch: ended by SIGTERM after the ranks of this node had finished; the job goes "
+                "on\n");
+    }
+    nodes[0].send_signal(SIGUSR1);
+    const auto other = nodes.finish(0);
+    EXPECT_EQ(other.exit_code, 0) << other.error;
+    EXPECT_EQ(other.out, "0 waits\n0 waits\n0 got " + std::to_string(SIGUSR1) + "\n");
+  }
+}
+
 // It could when it came.
 TEST(ElasticNodesOf, GoOnWhenANewcomerCannotStart) {
   if (kVforkIsFork) GTEST_SKIP() << kVforkIsForkText;

@@ -48,4 +48,15 @@ std::size_t Nodes::start_ranks(const Strings& options, const Strings& actions) {
   return start(options, program);
 }
 
+bool Nodes::knows_of_end(std::size_t node, std::size_t other) const {
+  const Command status{.arguments = {built_program("dlaunch"), "status", "--no-stacks",
+                                     std::to_string(processes_.at(node)->pid())}};
+  const std::string line = "has ended: node " + std::to_string(other) + " ";
+  const Deadline deadline = soon();
+  while (run_command(status, soon()).out.find(line) == std::string::npos) {
+    if (deadline.expired()) return false;
+  }
+  return true;
+}
+
 }  // namespace dlaunch::testing

@@ -2,6 +2,7 @@
 // over an endpoint on loopback, or elsewhere.
 #pragma once
 
+#include <csignal>
 #include <functional>
 #include <memory>
 #include <string>
@@ -31,6 +32,9 @@ std::string free_endpoint();
 /// Options of a node with one rank.
 inline const Strings kOneRank{"--nproc", "1"};
 
+/// Has rank 0 wait for SIGUSR1, and the others finish.
+inline const Strings kRankZeroHasWork{"only=0", "await=" + std::to_string(SIGUSR1)};
+
 /// A job's nodes, in the order in which they are started.
 class Nodes {
  public:
@@ -45,6 +49,8 @@ class Nodes {
   std::size_t start_ranks(const Strings& options, const Strings& actions);
   Subprocess& operator[](std::size_t node) { return *processes_.at(node); }
   std::size_t size() const { return processes_.size(); }
+  /// Waits until `node` knows that the ranks of the other one have ended.
+  bool knows_of_end(std::size_t node, std::size_t other) const;
   CompletedProcess finish(std::size_t node) { return processes_.at(node)->finish(soon()); }
 
   const std::string& endpoint() const { return endpoint_; }

@@ -139,6 +139,25 @@ TEST_F(NodeSessionTest, WaitsWithoutALimitForTheVerdictOverARoundThatGoesOn) {
   EXPECT_EQ(session_->verdict()->exit_code, 7);
 }
 
+// To the others it is a node that has finished.
+TEST_F(NodeSessionTest, LeavesWithoutAWordWhereTheOthersGoOn) {
+  begin_round();
+  const auto leave = [](const EndedRecord& ended, bool silent) {
+    return [=] { return NodeSession::Departure{.ended = ended, .silent = silent}; };
+  };
+  const EndedRecord interrupted{.how = EndedRecord::How::kSignal, .exit_code = 143};
+  EXPECT_FALSE(session_->end_round({}, "", leave(interrupted, true)));
+  EXPECT_TRUE(session_->left());
+  EXPECT_FALSE(session_->error());
+  session_->end_between(interrupted);
+  EXPECT_FALSE(session_->next_round([] { return false; }));
+  const auto said = store_->get(key_of(node_keys::kEnded, "0/" + options_.self.id), soon());
+  ASSERT_TRUE(said.ok()) << said.status().to_string();
+  EXPECT_EQ(parse_record<EndedRecord>(*said)->how, EndedRecord::How::kFinished);
+  session_.reset();
+  EXPECT_TRUE(store_->list(node_keys::kMember).value_or_throw().empty());
+}
+
 TEST_F(NodeSessionTest, GivesUpIfNoVerdictComesOverARoundThatIsToEnd) {
   round_.verdict_limit_ms = 1;
   begin_round();

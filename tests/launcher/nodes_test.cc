@@ -287,6 +287,20 @@ TEST(Nodes, EndWithTheSignalThatOneGetsWhoseRanksHaveFinished) {
   EXPECT_EQ(nodes.finish(0).exit_code, 130);
 }
 
+TEST(Nodes, GoOnWhenTheGuardOfOneIsKilledWhoseRanksHaveFinished) {
+  Nodes nodes("2");
+  nodes.start_ranks({"--nproc", "1", "--node-rank", "0"}, kRankZeroHasWork);
+  ASSERT_TRUE(nodes[0].wait_for_error("waiting for 1 of 2", soon()));  // so it hosts the store
+  nodes.start_ranks({"--nproc", "1", "--node-rank", "1"}, kRankZeroHasWork);
+  ASSERT_TRUE(nodes[0].wait_for_output("0 waits\n", soon()));
+  ASSERT_TRUE(nodes.knows_of_end(0, 1));
+  nodes[1].send_signal(SIGKILL);
+  EXPECT_THAT(nodes.finish(1).error, HasSubstr("its guarding process was killed"));
+  nodes[0].send_signal(SIGUSR1);
+  const auto other = nodes.finish(0);
+  EXPECT_EQ(other.exit_code, 0) << other.error;
+}
+
 TEST(Nodes, CanBeInterruptedWhileTheyWait) {
   Nodes nodes("2");
   nodes.start_ranks(kOneRank, {});
