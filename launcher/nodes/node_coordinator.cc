@@ -3,13 +3,11 @@
 #include <algorithm>
 
 #include "launcher/failure/report.h"
+#include "launcher/supervision/restart_policy.h"
 #include "runtime/base/exit_codes.h"
 
 namespace dlaunch {
 namespace {
-
-constexpr std::chrono::nanoseconds kLongestDelay = std::chrono::minutes(1);
-constexpr int kMostDoublings = 20;
 
 // A rank that failed because it lost a peer, see Supervisor.
 bool is_echo(const FailureRecord& failure) {
@@ -271,9 +269,7 @@ void NodeCoordinator::conclude(Time now) {
   // Nodes that come and go cost an elastic job no restart; failures do.
   const bool counts = !verdict.failure.empty() || (!newcomer_ && !elastic());
   if (verdict.action == Action::kAgain && counts) {
-    const int doublings = std::min(restarts_, kMostDoublings);
-    const auto delay = std::min(options_.restart_delay * (1 << doublings),
-                                std::max(kLongestDelay, options_.restart_delay));
+    const auto delay = restart_delay(options_.restart_delay, restarts_);
     verdict.delay_ms = std::chrono::duration_cast<std::chrono::milliseconds>(delay).count();
     ++restarts_;
   }

@@ -8,9 +8,15 @@ namespace dlaunch {
 namespace {
 
 constexpr std::chrono::nanoseconds kLongestDelay = std::chrono::minutes(1);
-constexpr int kMostDoublings = 20;
 
 }  // namespace
+
+std::chrono::nanoseconds restart_delay(std::chrono::nanoseconds first, int before) {
+  if (first >= kLongestDelay || first.count() == 0) return first;
+  std::chrono::nanoseconds delay = first;
+  for (int i = 0; i < before && delay < kLongestDelay; ++i) delay *= 2;
+  return std::min(delay, kLongestDelay);
+}
 
 RestartPolicy::Decision RestartPolicy::after(const AttemptOutcome& attempt) {
   ever_ready_ = ever_ready_ || attempt.got_ready;
@@ -22,10 +28,7 @@ RestartPolicy::Decision RestartPolicy::after(const AttemptOutcome& attempt) {
   if (!ever_ready_) {
     return {.line = "dlaunch: no restart: the job never got ready (" + used + " restarts used)"};
   }
-  const int doublings = std::min(attempt.number, kMostDoublings);
-  // A delay that the user has chosen longer than the longest stays.
-  const auto delay =
-      std::min(options_.delay * (1 << doublings), std::max(kLongestDelay, options_.delay));
+  const auto delay = restart_delay(options_.delay, attempt.number);
   return {.restart = true,
           .delay = delay,
           .line = "dlaunch: restart " + std::to_string(attempt.number + 1) + " of " +

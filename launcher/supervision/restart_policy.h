@@ -10,6 +10,10 @@
 
 namespace dlaunch {
 
+/// Before the restart that `before` others came before: twice as long each time, at most a minute,
+/// or always `first` if that is longer.
+std::chrono::nanoseconds restart_delay(std::chrono::nanoseconds first, int before);
+
 class RestartPolicy {
  public:
   struct Options {

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "launcher/supervision/restart_policy.h"
 #include "tests/launcher/launcher_runs.h"
 
 namespace dlaunch::testing {
@@ -30,6 +31,24 @@ std::vector<std::string> lines_with(const std::string& text, const std::string& 
     if (line.find(part) != std::string::npos) found.push_back(line);
   }
   return found;
+}
+
+TEST(RestartDelay, DoublesUpToAMinute) {
+  using namespace std::chrono_literals;
+  EXPECT_EQ(restart_delay(1s, 0), 1s);
+  EXPECT_EQ(restart_delay(1s, 1), 2s);
+  EXPECT_EQ(restart_delay(1s, 5), 32s);
+  EXPECT_EQ(restart_delay(1s, 6), 60s);
+  EXPECT_EQ(restart_delay(1s, 1'000'000), 60s);
+  EXPECT_EQ(restart_delay(0s, 1'000'000), 0s);
+  EXPECT_EQ(restart_delay(1ns, 1'000'000), 60s);
+}
+
+TEST(RestartDelay, StaysWhereTheUserWantsLongerThanAMinute) {
+  constexpr std::chrono::hours kYear{366 * 24};
+  for (const int before : {0, 1, 20, 1'000'000}) {
+    EXPECT_EQ(restart_delay(kYear, before), kYear) << before;
+  }
 }
 
 TEST(Restart, OfAllRanksLetsAJobSucceedInItsSecondAttempt) {
