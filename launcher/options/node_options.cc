@@ -16,25 +16,25 @@ void check_backend(const std::string& name) {
 
 void add_node_options(CLI::App& app, NodeOptions& options) {
   const OptionGroup group(app, "Nodes");
-  const auto text_into = [](std::string& into) {
-    return [&into](const std::string& text) { into = text; };
+  const auto text_into = [](std::string& into, const char* what) {
+    return [&into, what](const std::string& text) { into = parse_text(text, what); };
   };
   group.add("--nnodes", "N", "Number of nodes; MIN:MAX: nodes may be lost and join",
-            text_into(options.nodes));
+            text_into(options.nodes, "number of nodes"));
   group.add("--node-rank", "R", "Number of this node (default: as they come)",
-            text_into(options.node_rank));
+            text_into(options.node_rank, "node rank"));
   group.add("--rdzv-endpoint", "HOST:PORT", "Where the nodes meet: an address of one of them",
-            text_into(options.endpoint));
+            text_into(options.endpoint, "endpoint"));
   group.add("--rdzv-backend", "NAME", "c10d or static, as for torchrun: here the same",
             check_backend);
   group.add("--rdzv-id", "ID", "The ranks' TORCHELASTIC_RUN_ID (default: made up)",
-            text_into(options.run_id), "PET_RDZV_ID");
+            text_into(options.run_id, "id"), "PET_RDZV_ID");
   group.add("--master-addr", "HOST", "The ranks' MASTER_ADDR, and where the nodes meet",
-            text_into(options.master_address));
+            text_into(options.master_address, "host"));
   group.add("--master-port", "PORT", "The ranks' MASTER_PORT, or that of the place to meet",
             [&](const std::string& text) { options.master_port = parse_port(text); });
   group.add("--token-file", "FILE", "Secret that all nodes have, 64 hexadecimal digits",
-            text_into(options.token_file));
+            text_into(options.token_file, "file"));
   group.add(
       "--rdzv-timeout", "SECONDS", "For all nodes to come (default 300)",
       [&](const std::string& text) { options.join_timeout = parse_seconds(text, Zero::kRefused); });

@@ -29,11 +29,6 @@ int parse_reader(const std::string& text) {
   return *rank;
 }
 
-std::string parse_folder(const std::string& text) {
-  if (text.empty()) throw BadValue("'' is no folder");
-  return text;
-}
-
 }  // namespace
 
 std::string unknown_rank(const OutputOptions& options, int world) {
@@ -51,7 +46,7 @@ void add_output_options(CLI::App& app, OutputOptions& options) {
   group.add("--output", "plain|prefix", "stdout untouched (default), or with [rank N] in front",
             [&](const std::string& text) { options.mode = parse_mode(text); });
   group.add("--log-dir", "DIR", "Keep DIR/attempt-K/rank-N/stdout and stderr",
-            [&](const std::string& text) { options.log_dir = parse_folder(text); });
+            [&](const std::string& text) { options.log_dir = parse_text(text, "folder"); });
   group.add("--only", "RANKS", "Show these ranks only, 0,2,4-7, and one that fails",
             [&](const std::string& text) { options.only = parse_ranks_shown(text); });
   group.add("--stdin", "RANK|none|all", "Who reads stdin (default: rank 0)",

@@ -38,7 +38,7 @@ void add_supervision_options(CLI::App& app, SupervisionOptions& options) {
       "--stall-after", "SECONDS", "Say who waits for whom after no progress (300)",
       [&](const std::string& text) { options.stall_after = parse_seconds(text, Zero::kAllowed); });
   group.add("--report", "FILE", "Write what became of every rank there, as JSON",
-            [&](const std::string& text) { options.report = text; });
+            [&](const std::string& text) { options.report = parse_text(text, "file"); });
 }
 
 }  // namespace dlaunch

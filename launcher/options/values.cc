@@ -18,6 +18,11 @@ std::optional<int> parse_integer(const std::string& text, int least, int most) {
   return number;
 }
 
+std::string parse_text(const std::string& text, const std::string& what) {
+  if (text.empty()) throw BadValue("'' is no " + what);
+  return text;
+}
+
 std::uint16_t parse_port(const std::string& text) {
   const auto port = parse_integer(text, 1, UINT16_MAX);
   if (!port) throw BadValue("'" + text + "' is not a port from 1 to 65535");

@@ -18,6 +18,9 @@ class BadValue : public std::runtime_error {
 /// Nothing if `text` is not a whole number from `least` to `most`.
 std::optional<int> parse_integer(const std::string& text, int least, int most);
 
+/// As it is, unless it is empty: "'' is no WHAT".
+std::string parse_text(const std::string& text, const std::string& what);
+
 std::uint16_t parse_port(const std::string& text);
 
 enum class Zero { kAllowed, kRefused };

@@ -140,8 +140,18 @@ TEST_F(RefusedCommandLine, WithAnImpossibleNumber) {
   expect({"--nproc", "1", "--stdin", "me", "echo"}, 125, "'me' is not a rank, 'none' or 'all'");
   expect({"--nproc", "1", "--output", "loud", "echo"}, 125, "'loud' is neither plain nor prefix");
   expect({"--nproc", "1", "--gpus-per-rank", "0", "echo"}, 125, "'0' is not a number of GPUs");
-  expect({"--nproc", "1", "--log-dir", "", "echo"}, 125, "--log-dir");
   expect({"--nproc"}, 125, "--nproc");
+}
+
+// As from a variable of a script that is not set.
+TEST_F(RefusedCommandLine, WithAnEmptyValue) {
+  const std::vector<std::pair<std::string, std::string>> options{
+      {"--log-dir", "folder"},         {"--report", "file"},      {"--token-file", "file"},
+      {"--rdzv-endpoint", "endpoint"}, {"--master-addr", "host"}, {"--nnodes", "number of nodes"},
+      {"--node-rank", "node rank"},    {"--rdzv-id", "id"}};
+  for (const auto& [option, what] : options) {
+    expect({"--nproc", "1", option, "", "echo"}, 125, option + ": '' is no " + what);
+  }
 }
 
 TEST_F(RefusedCommandLine, WithARankThatThereIsNot) {
