@@ -8,6 +8,7 @@
 
 #include "launcher/failure/json_report.h"
 #include "launcher/failure/report.h"
+#include "launcher/nodes/addresses.h"
 #include "launcher/nodes/node_report.h"
 #include "launcher/ranks/free_port.h"
 #include "launcher/supervision/signals.h"
@@ -15,14 +16,6 @@
 #include "runtime/rendezvous/store_protocol.h"
 
 namespace dlaunch {
-namespace {
-
-// "[::1]" -> "::1": a host for a resolver, not the beginning of "host:port".
-std::string without_brackets(const std::string& host) {
-  return host.starts_with('[') ? host.substr(1, host.size() - 2) : host;
-}
-
-}  // namespace
 
 SeveralNodes::SeveralNodes(AttemptRunner& runner, const LaunchContext& context,
                            std::uint16_t master_port)

@@ -1,9 +1,9 @@
 // The NodeCoordinator between two rounds: who may take part, for whom it waits, and with which
 // numbers the nodes begin.
 #include <algorithm>
-#include <string_view>
 #include <utility>
 
+#include "launcher/nodes/addresses.h"
 #include "launcher/nodes/node_coordinator.h"
 
 namespace dlaunch {
@@ -11,10 +11,6 @@ namespace {
 
 // Beyond the time for all nodes to end their ranks.
 constexpr std::chrono::seconds kVerdictSlack{30};
-
-bool is_loopback(std::string_view address) {
-  return address.starts_with("127.") || address == "[::1]";
-}
 
 }  // namespace
 

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <memory>
 #include <optional>
-#include <string_view>
 #include <vector>
 
 #include <ifaddrs.h>
@@ -12,6 +11,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include "launcher/nodes/addresses.h"
 #include "launcher/nodes/node_records.h"
 
 namespace dlaunch {
@@ -19,10 +19,6 @@ namespace {
 
 // For one attempt to connect; a host that is down does not answer at all.
 constexpr std::chrono::seconds kAttempt{3};
-
-bool is_loopback(std::string_view address) {
-  return address.starts_with("127.") || address == "::1";
-}
 
 // Numeric, without brackets; empty for an address of another kind.
 std::string text_of(const sockaddr* address) {
@@ -38,8 +34,7 @@ std::string text_of(const sockaddr* address) {
 
 // The host name's addresses.
 Result<std::vector<std::string>> resolve(const std::string& host) {
-  std::string bare = host;
-  if (bare.size() > 2 && bare.front() == '[') bare = bare.substr(1, bare.size() - 2);
+  const std::string bare(without_brackets(host));
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
@@ -57,10 +52,11 @@ Result<std::vector<std::string>> resolve(const std::string& host) {
   return addresses;
 }
 
-// Whether the address is one of this host's. That a socket can be bound to it would not tell: where
+// Whether the address is one of this host's, or stands for all of them, which only the node that is
+// to host the store is given. That a socket can be bound to an address would not tell: where
 // addresses move between hosts, any can be (ip_nonlocal_bind).
 bool is_own(const std::string& address) {
-  if (is_loopback(address)) return true;
+  if (is_loopback(address) || is_unspecified(address)) return true;
   ifaddrs* interfaces = nullptr;
   if (getifaddrs(&interfaces) != 0) return false;
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(interfaces, &freeifaddrs);
@@ -77,16 +73,16 @@ std::optional<std::string> address_to_host(const NodeSettings& settings,
                                            const std::vector<std::string>& addresses) {
   for (const std::string& address : addresses) {
     if (!is_own(address)) continue;
-    const bool by_name = settings.host != address && settings.host != "localhost" &&
-                         settings.host != "[" + address + "]";
+    const bool by_name = without_brackets(settings.host) != address && settings.host != "localhost";
     return is_loopback(address) && by_name ? "0.0.0.0" : address;
   }
   return std::nullopt;
 }
 
-std::string host_port(const std::string& host, std::uint16_t port) {
-  return (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" +
-         std::to_string(port);
+// Where a process on this host reaches what listens there.
+std::string from_here(const std::string& listening) {
+  if (!is_unspecified(listening)) return listening;
+  return listening == "::" ? "::1" : "127.0.0.1";
 }
 
 Result<NodeStore> try_once(const NodeSettings& settings, const Logger& logger, Deadline deadline) {
@@ -98,7 +94,7 @@ Result<NodeStore> try_once(const NodeSettings& settings, const Logger& logger, D
         {.bind_address = *own, .port = settings.port, .token = settings.token, .logger = logger});
     // The port is taken: most likely by another dlaunch of this job on this host.
     if (server.ok()) store.server = *std::move(server);
-    store.address = host_port(*own == "0.0.0.0" ? "127.0.0.1" : *own, settings.port);
+    store.address = host_port(from_here(*own), settings.port);
   }
   auto client = TcpStore::connect(store.address, settings.token,
                                   earliest(deadline, Deadline::after(kAttempt)));

@@ -66,6 +66,21 @@ TEST_F(NodesOnHosts, AreOneJobWhoseRanksReachEachOther) {
   }
 }
 
+// The node with the store only: elsewhere it would be another host's own store.
+TEST_F(NodesOnHosts, AreOneJobWhereTheOneWithTheStoreWasGivenAllOfItsAddresses) {
+  const Strings program{
+      "sh", "-c", "echo $RANK master $MASTER_ADDR; exec " + built_program("sequential_print")};
+  Nodes nodes("2", "0.0.0.0:29500");
+  start(nodes, 1, program, 0);
+  nodes.meet_at(endpoint());
+  start(nodes, 0, program, 1);
+  for (std::size_t node = 0; node < nodes.size(); ++node) {
+    const auto result = nodes.finish(node);
+    EXPECT_EQ(result.exit_code, 0) << result.error;
+    EXPECT_THAT(result.out, HasSubstr(std::to_string(2 * node) + " master 10.83.0.2\n"));
+  }
+}
+
 // As where addresses move between hosts: a node can bind a socket to one that is not its own. If it
 // took itself for the host of the store, its end would be the job's.
 TEST_F(NodesOnHosts, KnowWhichAddressIsTheirOwnWhereAnyCanBeBound) {

@@ -41,6 +41,8 @@ class Nodes {
   explicit Nodes(std::string nnodes, std::string endpoint = free_endpoint())
       : nnodes_(std::move(nnodes)), endpoint_(std::move(endpoint)) {}
 
+  /// The endpoint of those that are started from now on.
+  void meet_at(std::string endpoint) { endpoint_ = std::move(endpoint); }
   /// dlaunch --nnodes ... OPTIONS -- PROGRAM
   Command command(const Strings& options, const Strings& program) const;
   /// Starts it; returns its index.
@@ -58,7 +60,7 @@ class Nodes {
 
  private:
   const std::string nnodes_;
-  const std::string endpoint_;
+  std::string endpoint_;
   const TokenFile token_;
   std::vector<std::unique_ptr<Subprocess>> processes_;
 };

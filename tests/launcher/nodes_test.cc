@@ -72,6 +72,35 @@ TEST(Nodes, GiveRanksAnIPv6AddressWithoutBrackets) {
   }
 }
 
+// As it is usual with torchrun: the node that hosts the store is given all of its addresses.
+class NodesThatMeetAt : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(NodesThatMeetAt, AllAddressesAreOneJob) {
+  const std::string port = ":" + std::to_string(*find_free_port());
+  const bool ipv6 = std::string(GetParam()) == "[::]";
+  if (ipv6 && !has_ipv6_loopback()) GTEST_SKIP() << "this machine has no ::1";
+  Nodes nodes("3", GetParam() + port);
+  nodes.start_ranks(kOneRank, {});
+  ASSERT_TRUE(nodes[0].wait_for_error("waiting for 2 of 3 nodes", soon()));
+  nodes.start_ranks(kOneRank, {});  // on the same host the same leads there
+  nodes.meet_at((ipv6 ? "[::1]" : "127.0.0.1") + port);
+  nodes.start_ranks(kOneRank, {"env=MASTER_ADDR", "env=DLAUNCH_STORE"});
+  for (const std::size_t node : {0, 1}) {
+    const auto result = nodes.finish(node);
+    EXPECT_EQ(result.exit_code, 0) << result.error;
+  }
+  const auto result = nodes.finish(2);
+  EXPECT_EQ(result.exit_code, 0) << result.error;
+  EXPECT_THAT(result.out,
+              HasSubstr(std::string(" MASTER_ADDR=") + (ipv6 ? "::1\n" : "127.0.0.1\n")));
+  EXPECT_THAT(result.out, HasSubstr(" DLAUNCH_STORE=" + nodes.endpoint() + "\n"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Endpoints, NodesThatMeetAt, ::testing::Values("0.0.0.0", "[::]"),
+                         [](const auto& test) {
+                           return std::string(test.param) == "[::]" ? "IPv6" : "IPv4";
+                         });
+
 TEST(Nodes, SayWhatCountsWhereTheyWereToldDifferently) {
   Nodes nodes("2");
   nodes.start_ranks({"--nproc", "1", "--node-rank", "0", "--max-restarts", "2"},

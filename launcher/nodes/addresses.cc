@@ -1,0 +1,26 @@
+#include "launcher/nodes/addresses.h"
+
+namespace dlaunch {
+
+std::string_view without_brackets(std::string_view address) {
+  const bool has_them = address.starts_with('[') && address.ends_with(']');
+  return has_them ? address.substr(1, address.size() - 2) : address;
+}
+
+std::string host_port(std::string_view host, int port) {
+  const std::string bare(without_brackets(host));
+  return (bare.find(':') == std::string::npos ? bare : "[" + bare + "]") + ":" +
+         std::to_string(port);
+}
+
+bool is_loopback(std::string_view address) {
+  const std::string_view bare = without_brackets(address);
+  return bare.starts_with("127.") || bare == "::1";
+}
+
+bool is_unspecified(std::string_view address) {
+  const std::string_view bare = without_brackets(address);
+  return bare == "0.0.0.0" || bare == "::";
+}
+
+}  // namespace dlaunch

@@ -1,0 +1,33 @@
+// Addresses as text.
+#include <gtest/gtest.h>
+
+#include "launcher/nodes/addresses.h"
+
+namespace dlaunch {
+namespace {
+
+TEST(Addresses, OfIPv6AreTheSameWithBracketsAndWithout) {
+  EXPECT_EQ(without_brackets("[::1]"), "::1");
+  EXPECT_EQ(without_brackets("::1"), "::1");
+  EXPECT_EQ(without_brackets("host"), "host");
+  EXPECT_EQ(host_port("[::1]", 29500), "[::1]:29500");
+  EXPECT_EQ(host_port("::1", 29500), "[::1]:29500");
+  EXPECT_EQ(host_port("10.0.0.1", 29500), "10.0.0.1:29500");
+}
+
+TEST(Addresses, OfLoopbackAndOfNoneAreKnown) {
+  for (const char* address : {"127.0.0.1", "127.0.1.1", "::1", "[::1]"}) {
+    EXPECT_TRUE(is_loopback(address)) << address;
+    EXPECT_FALSE(is_unspecified(address)) << address;
+  }
+  for (const char* address : {"0.0.0.0", "::", "[::]"}) {
+    EXPECT_TRUE(is_unspecified(address)) << address;
+    EXPECT_FALSE(is_loopback(address)) << address;
+  }
+  for (const char* address : {"10.0.0.1", "fe80::1", "localhost", "", "["}) {
+    EXPECT_FALSE(is_unspecified(address) || is_loopback(address)) << address;
+  }
+}
+
+}  // namespace
+}  // namespace dlaunch
