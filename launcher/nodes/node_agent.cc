@@ -100,6 +100,10 @@ void NodeAgent::ask(const LookRecord& look, const RoundRecord& round,
     if (other.id != id() && is_asked(look, other)) keys[node] = seen_key(look, other.id);
   }
   if (asker_.joinable()) asker_.join();
+  {
+    const std::lock_guard lock(mutex_);
+    given_up_asking_ = false;
+  }
   NodeAnswers none{.question = look.question, .seen = {}};
   none.seen.resize(round.nodes.size());
   try {
@@ -119,8 +123,8 @@ void NodeAgent::gather(const LookRecord& look, const std::map<std::size_t, std::
   awaited.reserve(keys.size());
   for (const auto& [node, key] : keys) awaited.push_back(key);
   Status asked = store_.client->set(own, to_text(look));
-  // In short turns, because this node may be leaving.
-  while (asked.ok() && !deadline.expired() && !stopping()) {
+  // In short turns, because the round may end, and this node may be leaving.
+  while (asked.ok() && !deadline.expired() && !gives_up_asking()) {
     const Deadline turn = earliest(deadline, Deadline::after(kLookTurn));
     const auto come = store_.client->get_all(awaited, turn);
     if (come.status().code() != StatusCode::kTimeout) break;
@@ -137,6 +141,11 @@ void NodeAgent::gather(const LookRecord& look, const std::map<std::size_t, std::
     if (!store_.client->remove(key).ok()) return;
   }
   (void)store_.client->remove(own).ok();
+}
+
+void NodeAgent::give_up_asking() {
+  const std::lock_guard lock(mutex_);
+  given_up_asking_ = true;
 }
 
 void NodeAgent::answer(const LookRecord& look, const SeenRecord& seen) {
@@ -281,6 +290,11 @@ bool NodeAgent::wait_for_stop(std::chrono::nanoseconds time) {
 bool NodeAgent::stopping() {
   const std::lock_guard lock(mutex_);
   return stopping_;
+}
+
+bool NodeAgent::gives_up_asking() {
+  const std::lock_guard lock(mutex_);
+  return stopping_ || given_up_asking_;
 }
 
 }  // namespace dlaunch

@@ -72,6 +72,8 @@ class NodeAgent {
   /// Asks the other nodes of the round that are concerned; their answers come as an event, when
   /// `limit` has passed at the latest. One question at a time.
   void ask(const LookRecord& look, const RoundRecord& round, std::chrono::nanoseconds limit);
+  /// What has come so far is the answer to the question that is being asked, and comes soon.
+  void give_up_asking();
   /// Answers what another node asked.
   void answer(const LookRecord& look, const SeenRecord& seen);
   /// The same if this round has ended here, and the question concerns this node.
@@ -91,6 +93,7 @@ class NodeAgent {
   void fail(const Status& status, int exit_code);
   bool wait_for_stop(std::chrono::nanoseconds time);
   bool stopping();
+  bool gives_up_asking();
 
   Options options_;
   Descriptor event_descriptor_;
@@ -102,6 +105,7 @@ class NodeAgent {
   bool stopping_ = false;
   bool joined_ = false;
   bool failed_ = false;
+  bool given_up_asking_ = false;
   std::vector<NodeEvent> events_;
 
   std::thread worker_;

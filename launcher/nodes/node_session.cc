@@ -117,6 +117,8 @@ bool NodeSession::end_round(const EndedRecord& ended, const std::string& outcome
     loop_.run_once();
   }
   if (timer) loop_.cancel(*timer);
+  // A lost node would be waited for while the next round runs.
+  if (asking_) agent_.give_up_asking();
   if (late) error_ = NodeError{kLauncherNodeLost, "the node with the store does not decide"};
   return judged() && !error_;
 }
@@ -178,7 +180,8 @@ void NodeSession::ask(LookRecord look, std::chrono::nanoseconds limit, Take take
   ask_next();
 }
 
-// Unless one is being asked. What was to be asked about a round that is over is given up.
+// Unless one is being asked. What was to be asked about a round that is over is given up, as is
+// what is being asked (end_round).
 void NodeSession::ask_next() {
   while (!asking_ && !questions_.empty()) {
     if (current_ >= 0 && questions_.front().look.round == current_) {

@@ -258,8 +258,11 @@ TEST_F(NodeSessionTest, AnswersForRanksThatHaveEnded) {
 TEST_F(NodeSessionTest, GivesUpQuestionsAboutARoundThatIsOver) {
   begin_round();
   int answered = 0;
-  session_->ask({}, 50ms, [&](const auto&) { ++answered; });
-  session_->ask({}, 1h, [&](const auto& seen) {
+  session_->ask({}, 1h, [&](const auto& seen) {  // is being asked
+    EXPECT_EQ(seen.size(), 2U);
+    ++answered;
+  });
+  session_->ask({}, 1h, [&](const auto& seen) {  // and this one is not
     EXPECT_TRUE(seen.empty());
     ++answered;
   });
