@@ -21,14 +21,22 @@ constexpr std::size_t kImagesTogether = 512;
 constexpr std::size_t kLeastTogether = 8;
 constexpr std::size_t kBytesTogether = std::size_t{128} << 20;
 
+// Empty: it is one.
+std::string why_no_folder(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  if (std::filesystem::is_directory(status)) return "";
+  if (status.type() == std::filesystem::file_type::not_found) return "no such folder";
+  return error ? error.message() : "is no folder";
+}
+
 std::unique_ptr<nn::Dataset> open_folder(const DataConfig& config, nn::Split split) {
   const std::string directory =
       config.directory + (split == nn::Split::kTrain ? "/train" : "/test");
-  std::error_code error;
-  if (!std::filesystem::is_directory(directory, error))
+  const std::string why = why_no_folder(directory);
+  if (!why.empty())
     throw nn::DataError(fmt::format(
-        "{}: no such folder; data.directory must hold train/CLASS/... and test/CLASS/...",
-        directory));
+        "{}: {}; data.directory must hold train/CLASS/... and test/CLASS/...", directory, why));
   return nn::open_image_folder(directory, config.image_size);
 }
 
