@@ -34,13 +34,18 @@ CudnnDescriptor CudnnDescriptor::descriptor(cudnnBackendAttributeName_t name,
   return filled;
 }
 
+// It may fill fewer than it has announced; the others cannot be read.
 std::vector<CudnnDescriptor> CudnnDescriptor::descriptors(cudnnBackendAttributeName_t name,
-                                                          cudnnBackendDescriptorType_t type) const {
-  const std::int64_t count = get_elements(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, nullptr);
+                                                          cudnnBackendDescriptorType_t type,
+                                                          std::int64_t most) const {
+  most = std::min(most, get_elements(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, nullptr));
   std::vector<CudnnDescriptor> all;
-  std::vector<cudnnBackendDescriptor_t> filled;
-  for (std::int64_t i = 0; i < count; ++i) filled.push_back(all.emplace_back(type).descriptor_);
-  if (count > 0) get_elements(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, count, filled.data());
+  std::vector<cudnnBackendDescriptor_t> places;
+  for (std::int64_t i = 0; i < most; ++i) places.push_back(all.emplace_back(type).descriptor_);
+  if (all.empty()) return all;
+  const std::int64_t filled =
+      get_elements(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, most, places.data());
+  all.erase(all.begin() + std::min(filled, most), all.end());
   return all;
 }
 
@@ -51,7 +56,7 @@ void CudnnDescriptor::set_elements(cudnnBackendAttributeName_t name,
         "cudnnBackendSetAttribute");
 }
 
-/// Returns how many there are.
+/// Returns how many there are; of descriptors, with a place for some, how many were filled.
 std::int64_t CudnnDescriptor::get_elements(cudnnBackendAttributeName_t name,
                                            cudnnBackendAttributeType_t type, std::int64_t most,
                                            void* elements) const {

@@ -77,8 +77,10 @@ class CudnnDescriptor {
   std::int64_t number(cudnnBackendAttributeName_t name) const;
   CudnnDescriptor descriptor(cudnnBackendAttributeName_t name,
                              cudnnBackendDescriptorType_t type) const;
+  /// The first ones, at most `most`.
   std::vector<CudnnDescriptor> descriptors(cudnnBackendAttributeName_t name,
-                                           cudnnBackendDescriptorType_t type) const;
+                                           cudnnBackendDescriptorType_t type,
+                                           std::int64_t most) const;
 
  private:
   void set_elements(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -16,13 +17,20 @@ constexpr std::int64_t kVeryMuch = std::int64_t{1} << 30;
 // The second asks longer, the third knows what works at all.
 constexpr std::array kModes{CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B, CUDNN_HEUR_MODE_FALLBACK};
 
+// cuDNN takes 0.05 ms to hand out an engine's configuration, of which a mode may have 40. Of these
+// the first few have one that can be taken, but for f32 without TF32, where the first two dozen are
+// for tensor cores.
+constexpr std::int64_t kFew = 8;
+constexpr std::int64_t kAll = std::numeric_limits<std::int64_t>::max();
+
 std::vector<CudnnDescriptor> ask_heuristics(const CudnnDescriptor& graph,
-                                            cudnnBackendHeurMode_t mode) {
+                                            cudnnBackendHeurMode_t mode, std::int64_t most) {
   CudnnDescriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_MODE, mode);
   heuristics.finalize();
-  return heuristics.descriptors(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+  return heuristics.descriptors(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR,
+                                most);
 }
 
 template <typename Note>
@@ -53,28 +61,36 @@ class Search {
 
   /// Those of the first mode that has any.
   std::vector<EnginePlan> find(bool costly, std::size_t most) {
-    std::vector<EnginePlan> found;
     for (const cudnnBackendHeurMode_t mode : kModes) {
-      for (const CudnnDescriptor& config : ask(mode)) {
-        if (found.size() == most) break;
-        if (auto plan = try_engine(config, costly)) found.push_back(*std::move(plan));
+      for (const std::int64_t asked : {kFew, kAll}) {
+        auto found = take(ask(mode, asked), costly, most);
+        if (!found.empty()) return found;
       }
-      if (!found.empty()) break;
     }
-    return found;
+    return {};
   }
 
   /// What the last failure was; empty if there was none.
   const std::string& failure() const { return failure_; }
 
  private:
-  std::vector<CudnnDescriptor> ask(cudnnBackendHeurMode_t mode) {
+  std::vector<CudnnDescriptor> ask(cudnnBackendHeurMode_t mode, std::int64_t most) {
     try {
-      return ask_heuristics(graph_, mode);
+      return ask_heuristics(graph_, mode, most);
     } catch (const CudnnError& error) {
       failure_ = error.what();
       return {};
     }
+  }
+
+  std::vector<EnginePlan> take(const std::vector<CudnnDescriptor>& configs, bool costly,
+                               std::size_t most) {
+    std::vector<EnginePlan> found;
+    for (const CudnnDescriptor& config : configs) {
+      if (found.size() == most) break;
+      if (auto plan = try_engine(config, costly)) found.push_back(*std::move(plan));
+    }
+    return found;
   }
 
   std::optional<EnginePlan> try_engine(const CudnnDescriptor& config, bool costly) {

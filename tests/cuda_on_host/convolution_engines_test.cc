@@ -30,6 +30,7 @@ using ::testing::Contains;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::FloatNear;
+using ::testing::Gt;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::Pointwise;
@@ -116,6 +117,17 @@ TEST_F(ConvolutionEngines, AreThoseThatAreThereAtAllIfNoOtherIs) {
   x_.clear();
   run({.autotune = true}, DType::kF32, cuda_on_host::kHeightOfLarge);
   EXPECT_THAT(engine_control().executed, Each(EngineNumber::kLarge));
+}
+
+TEST_F(ConvolutionEngines, AreSoughtAmongTheFirstFewAtFirst) {
+  run({});
+  EXPECT_THAT(engine_control().asked, Each(8));
+  EXPECT_THAT(engine_control().asked, SizeIs(3));
+  engine_control() = {};
+  x_.clear();
+  run({}, DType::kF32, cuda_on_host::kHeightOfTensorCores);
+  EXPECT_THAT(engine_control().executed, Each(EngineNumber::kPlain));
+  EXPECT_THAT(engine_control().asked, ElementsAre(8, Gt(8), 8, Gt(8), 8, Gt(8)));
 }
 
 TEST_F(ConvolutionEngines, AreMeasuredOnceIfThatIsWanted) {

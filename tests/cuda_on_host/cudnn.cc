@@ -119,17 +119,20 @@ std::int64_t hand_out(const std::vector<T>& values, std::int64_t most, void* ele
 }
 
 /// Fills descriptors of the type `type` that are there already, with configured or bare engines.
+/// Returns how many; without a place for any, more than it would fill, as cuDNN may.
 std::int64_t hand_out_engines(const std::vector<const HostEngine*>& engines,
                               const std::shared_ptr<const CudnnObject>& graph,
                               cudnnBackendDescriptorType_t type, std::int64_t most,
                               void* elements) {
+  constexpr std::size_t kNeverFilled = 2;
+  if (most == 0) return static_cast<std::int64_t>(engines.size() + kNeverFilled);
   const auto count = std::min(static_cast<std::size_t>(most), engines.size());
   for (std::size_t i = 0; i < count; ++i) {
     auto& object = object_of(static_cast<cudnnBackendDescriptor_t*>(elements)[i]);
     require(object->type() == type && !object->finalised(), "a descriptor that cannot be filled");
     object = std::make_shared<CudnnObject>(type, *engines[i], graph);
   }
-  return static_cast<std::int64_t>(engines.size());
+  return static_cast<std::int64_t>(count);
 }
 
 /// Returns how many there are.
@@ -144,6 +147,7 @@ std::int64_t get(const CudnnObject& object, cudnnBackendAttributeName_t name,
   switch (name) {
     case CUDNN_ATTR_ENGINEHEUR_RESULTS: {
       require_type(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, CUDNN_TYPE_BACKEND_DESCRIPTOR);
+      if (most > 0) engine_control().asked.push_back(most);
       const auto& graph = object.object(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
       return hand_out_engines(
           engines_for(convolution_in(*graph),

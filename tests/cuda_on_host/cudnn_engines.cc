@@ -1,5 +1,7 @@
 #include "tests/cuda_on_host/cudnn_engines.h"
 
+#include <algorithm>
+
 namespace dlaunch::cuda_on_host {
 namespace {
 
@@ -46,11 +48,17 @@ std::vector<const HostEngine*> engines_for(const HostConvolution& convolution,
   require(!falls_back || mode != CUDNN_HEUR_MODE_A, "mode A does not know this stride",
           CUDNN_STATUS_NOT_SUPPORTED_SHAPE);
   std::vector<const HostEngine*> engines;
-  for (const HostEngine& engine : all_engines()) {
-    const bool known = mode == CUDNN_HEUR_MODE_FALLBACK
-                           ? falls_back && engine.number == kFallback
-                           : !falls_back && does(engine, convolution.geometry);
-    if (known) engines.push_back(&engine);
+  for (int setting = 0; setting < kSettings; ++setting) {
+    for (const HostEngine& engine : all_engines()) {
+      const bool known = mode == CUDNN_HEUR_MODE_FALLBACK
+                             ? falls_back && engine.number == kFallback
+                             : !falls_back && does(engine, convolution.geometry);
+      if (known) engines.push_back(&engine);
+    }
+  }
+  if (convolution.geometry.kernel_h == kHeightOfTensorCores) {
+    std::stable_partition(engines.begin(), engines.end(),
+                          [](const HostEngine* engine) { return engine->number <= kTensorCores; });
   }
   return engines;
 }

@@ -25,10 +25,13 @@ enum EngineNumber : std::int64_t {
   kFallback,  // only by the mode of this name, and only where the others have nothing
 };
 
-// Most geometries have all engines but the last. These strides and heights of kernels do not.
+// Most geometries have all engines but the last, each with some settings: the heuristics name all
+// engines, then all again. These strides and heights of kernels are others.
+constexpr int kSettings = 3;
 constexpr std::int64_t kStrideOfFallback = 3;
-constexpr std::int64_t kHeightOfCompiled = 5;  // of what may be taken, only that
-constexpr std::int64_t kHeightOfLarge = 6;     // likewise in f32
+constexpr std::int64_t kHeightOfTensorCores = 7;  // whose settings all come before other engines
+constexpr std::int64_t kHeightOfCompiled = 5;     // of what may be taken, only that
+constexpr std::int64_t kHeightOfLarge = 6;        // likewise in f32
 constexpr std::int64_t kHeightOfNone = 8;
 
 struct HostEngine {
@@ -40,7 +43,7 @@ struct HostEngine {
   bool may_be_taken() const { return number >= kCompiled; }
 };
 
-/// Throws Refusal if there is none in this mode.
+/// In the order of the heuristics. Throws Refusal if there is none in this mode.
 std::vector<const HostEngine*> engines_for(const HostConvolution& convolution,
                                            cudnnBackendHeurMode_t mode);
 
@@ -48,6 +51,7 @@ std::vector<const HostEngine*> engines_for(const HostConvolution& convolution,
 struct EngineControl {
   std::vector<EngineNumber> planned;   // in order; compiled, if they have to be
   std::vector<EngineNumber> executed;  // in order
+  std::vector<std::int64_t> asked;     // how many configurations, at most, in order
   std::int64_t slow = -1;              // the engine that takes a second of the device's time
 };
 EngineControl& engine_control();
