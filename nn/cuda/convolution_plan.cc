@@ -17,7 +17,7 @@
 namespace dlaunch::nn::cuda {
 namespace {
 
-constexpr std::size_t kMostMeasured = 4;  // the heuristics are seldom wrong by more
+constexpr std::size_t kMostMeasured = 10;  // at least five engines, if there are so many
 constexpr std::size_t kRuns = 3;
 constexpr double kMiB = 1 << 20;
 

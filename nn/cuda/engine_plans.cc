@@ -12,6 +12,7 @@
 namespace dlaunch::nn::cuda {
 namespace {
 
+constexpr std::ptrdiff_t kSettings = 2;  // of one engine
 constexpr std::int64_t kVeryMuch = std::int64_t{1} << 30;
 
 // The second asks longer, the third knows what works at all.
@@ -63,6 +64,7 @@ class Search {
   std::vector<EnginePlan> find(bool costly, std::size_t most) {
     for (const cudnnBackendHeurMode_t mode : kModes) {
       for (const std::int64_t asked : {kFew, kAll}) {
+        if (asked == kFew && most > 1) continue;  // those are mostly settings of one engine
         auto found = take(ask(mode, asked), costly, most);
         if (!found.empty()) return found;
       }
@@ -88,23 +90,27 @@ class Search {
     std::vector<EnginePlan> found;
     for (const CudnnDescriptor& config : configs) {
       if (found.size() == most) break;
-      if (auto plan = try_engine(config, costly)) found.push_back(*std::move(plan));
+      if (auto plan = try_engine(config, costly, found)) found.push_back(*std::move(plan));
     }
     return found;
   }
 
-  std::optional<EnginePlan> try_engine(const CudnnDescriptor& config, bool costly) {
+  std::optional<EnginePlan> try_engine(const CudnnDescriptor& config, bool costly,
+                                       const std::vector<EnginePlan>& found) {
     try {
-      return make_plan(config, costly);
+      return make_plan(config, costly, found);
     } catch (const CudnnError& error) {
       failure_ = error.what();
       return {};
     }
   }
 
-  std::optional<EnginePlan> make_plan(const CudnnDescriptor& config, bool costly) const {
+  std::optional<EnginePlan> make_plan(const CudnnDescriptor& config, bool costly,
+                                      const std::vector<EnginePlan>& found) const {
     const CudnnDescriptor engine =
         config.descriptor(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+    const std::int64_t number = engine.number(CUDNN_ATTR_ENGINE_GLOBAL_INDEX);
+    if (std::ranges::count(found, number, &EnginePlan::engine) == kSettings) return {};
     if (!keeps_promises(engine, tensor_cores_)) return {};
     const bool compiled_first = is_compiled_first(engine);
     if (compiled_first && !costly) return {};
@@ -114,7 +120,7 @@ class Search {
     plan.finalize();
     const std::int64_t workspace = plan.number(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE);
     if ((compiled_first || workspace > kVeryMuch) != costly) return {};
-    return EnginePlan{std::move(plan), engine.number(CUDNN_ATTR_ENGINE_GLOBAL_INDEX), workspace};
+    return EnginePlan{std::move(plan), number, workspace};
   }
 
   cudnnHandle_t handle_;

@@ -24,9 +24,10 @@ struct EnginePlan {
 };
 
 /// One to `most` of them, those first that are expected to be fastest. An engine that has to be
-/// compiled first, which takes long, or that needs very much memory is there only if no other is.
-/// Tensor cores multiply f32 in TF32, so they have to be allowed. Throws CudnnError, which is
-/// not_supported() if there is no engine.
+/// compiled first, which takes long, or that needs very much memory is there only if no other is;
+/// one that is there more than once, with other settings, twice at most, for the first dozen may
+/// all be one engine's. Tensor cores multiply f32 in TF32, so they have to be allowed. Throws
+/// CudnnError, which is not_supported() if there is no engine.
 std::vector<EnginePlan> find_engines(cudnnHandle_t handle, const CudnnDescriptor& graph,
                                      bool tensor_cores, std::size_t most);
 

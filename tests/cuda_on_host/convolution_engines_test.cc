@@ -131,7 +131,7 @@ TEST_F(ConvolutionEngines, AreSoughtAmongTheFirstFewAtFirst) {
 }
 
 TEST_F(ConvolutionEngines, AreMeasuredOnceIfThatIsWanted) {
-  constexpr int kMeasured = 3 * 2 * (1 + 3);  // passes, engines, runs
+  constexpr int kMeasured = 3 * 2 * 2 * (1 + 3);  // passes, engines, settings, runs
   const Passes expected = run({});
   for (const auto& [slow, fast] : {std::pair(EngineNumber::kPlain, EngineNumber::kOtherPlain),
                                    std::pair(EngineNumber::kOtherPlain, EngineNumber::kPlain)}) {
@@ -179,7 +179,7 @@ TEST_F(ConvolutionEngines, AreToldToTheLogOncePerPass) {
                                 HasSubstr("conv2d backward of the weights of input")));
   text.str("");
   run({.autotune = true, .logger = logger});
-  EXPECT_THAT(text.str(), HasSubstr(" ms; the fastest of 2\n"));
+  EXPECT_THAT(text.str(), HasSubstr(" ms; the fastest of 4\n"));
 }
 
 TEST_F(ConvolutionEngines, ThatAreMissingAreNamedInOneLine) {
