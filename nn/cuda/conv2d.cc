@@ -91,8 +91,7 @@ std::optional<ConvolutionPlan> Convolutions::choose(const Convolution& convoluti
                                                     const ConvolutionArrays& arrays) {
   const bool f32 = convolution.dtype == DType::kF32;
   try {
-    auto plan =
-        ConvolutionPlan::choose(handle_, device_, convolution, !f32 || tf32_, autotune_, arrays);
+    auto plan = ConvolutionPlan::choose(handle_, device_, convolution, tf32_, autotune_, arrays);
     logger_->debug("{}: {}", convolution.describe(), plan.description());
     return plan;
   } catch (const CudnnError& error) {

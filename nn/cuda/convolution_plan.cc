@@ -91,6 +91,17 @@ Fastest find_fastest(cudnnHandle_t handle, Device& device, const Convolution& co
   return best;
 }
 
+/// The heuristics' first choice for halves may be an engine without tensor cores (1x1 windows of
+/// stride 2). It may also be right: they multiply 8 channels at a time. Measurements tell.
+TensorCores tensor_cores_for(const Convolution& convolution, bool tf32, bool measured) {
+  constexpr std::int64_t kChannels = 8;
+  const Conv2dGeometry& g = convolution.geometry;
+  if (convolution.dtype == DType::kF32)
+    return tf32 ? TensorCores::kAllowed : TensorCores::kForbidden;
+  return measured || std::min(g.in, g.out) < kChannels ? TensorCores::kAllowed
+                                                       : TensorCores::kPreferred;
+}
+
 std::string describe(const EnginePlan& engine) {
   return fmt::format("engine {}, {:.1f} MiB of workspace", engine.engine,
                      static_cast<double>(engine.workspace) / kMiB);
@@ -99,12 +110,12 @@ std::string describe(const EnginePlan& engine) {
 }  // namespace
 
 ConvolutionPlan ConvolutionPlan::choose(cudnnHandle_t handle, Device& device,
-                                        const Convolution& convolution, bool tensor_cores,
-                                        bool autotune, const ConvolutionArrays& arrays) {
+                                        const Convolution& convolution, bool tf32, bool autotune,
+                                        const ConvolutionArrays& arrays) {
   const bool measured = autotune && !device.pools().recording();
   const CudnnDescriptor graph = make_operation_graph(handle, convolution);
-  std::vector<EnginePlan> engines =
-      find_engines(handle, graph, tensor_cores, measured ? kMostMeasured : 1);
+  std::vector<EnginePlan> engines = find_engines(
+      handle, graph, tensor_cores_for(convolution, tf32, measured), measured ? kMostMeasured : 1);
   if (!measured) {
     std::string text = describe(engines.front());
     return ConvolutionPlan(std::move(engines.front()), std::move(text));

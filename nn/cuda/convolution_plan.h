@@ -21,13 +21,13 @@ struct ConvolutionArrays {
 
 class ConvolutionPlan {
  public:
-  /// Of the engines that find_engines() has for it, the first; if `autotune`, the fastest of the
-  /// first few, measured on these arrays, whose result is overwritten if the pass does not add to
-  /// it; while kernels are recorded, when nothing can be measured, the first too. Throws
-  /// CudnnError, which is not_supported() if there is no engine; Error if there is no memory to
-  /// measure in.
+  /// Of the engines that find_engines() has for it, the first, on tensor cores (for f32: if `tf32`)
+  /// where these suit; if `autotune`, the fastest of the first few, measured on these arrays, whose
+  /// result is overwritten if the pass does not add to it; while kernels are recorded, when nothing
+  /// can be measured, the first too. Throws CudnnError, which is not_supported() if there is no
+  /// engine; Error if there is no memory to measure in.
   static ConvolutionPlan choose(cudnnHandle_t handle, Device& device,
-                                const Convolution& convolution, bool tensor_cores, bool autotune,
+                                const Convolution& convolution, bool tf32, bool autotune,
                                 const ConvolutionArrays& arrays);
 
   /// Queues it. Throws CudnnError; Error if there is no memory for the workspace.

@@ -39,13 +39,15 @@ bool has_note(const std::vector<Note>& notes, Note note) {
   return std::find(notes.begin(), notes.end(), note) != notes.end();
 }
 
-bool keeps_promises(const CudnnDescriptor& engine, bool tensor_cores) {
+bool suits(const CudnnDescriptor& engine, TensorCores tensor_cores) {
   const auto notes = engine.values<cudnnBackendNumericalNote_t>(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
                                                                 CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
   return !has_note(notes, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) &&
          !has_note(notes, CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION) &&
          !has_note(notes, CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS) &&
-         (tensor_cores || !has_note(notes, CUDNN_NUMERICAL_NOTE_TENSOR_CORE));
+         (tensor_cores == TensorCores::kAllowed ||
+          has_note(notes, CUDNN_NUMERICAL_NOTE_TENSOR_CORE) ==
+              (tensor_cores == TensorCores::kPreferred));
 }
 
 bool is_compiled_first(const CudnnDescriptor& engine) {
@@ -57,7 +59,7 @@ bool is_compiled_first(const CudnnDescriptor& engine) {
 // A mode or an engine that fails, for whatever reason, is passed over: another may do.
 class Search {
  public:
-  Search(cudnnHandle_t handle, const CudnnDescriptor& graph, bool tensor_cores)
+  Search(cudnnHandle_t handle, const CudnnDescriptor& graph, TensorCores tensor_cores)
       : handle_(handle), graph_(graph), tensor_cores_(tensor_cores) {}
 
   /// Those of the first mode that has any.
@@ -111,7 +113,7 @@ class Search {
         config.descriptor(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
     const std::int64_t number = engine.number(CUDNN_ATTR_ENGINE_GLOBAL_INDEX);
     if (std::ranges::count(found, number, &EnginePlan::engine) == kSettings) return {};
-    if (!keeps_promises(engine, tensor_cores_)) return {};
+    if (!suits(engine, tensor_cores_)) return {};
     const bool compiled_first = is_compiled_first(engine);
     if (compiled_first && !costly) return {};
     CudnnDescriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
@@ -125,14 +127,19 @@ class Search {
 
   cudnnHandle_t handle_;
   const CudnnDescriptor& graph_;
-  const bool tensor_cores_;
+  const TensorCores tensor_cores_;
   std::string failure_;
 };
 
 }  // namespace
 
 std::vector<EnginePlan> find_engines(cudnnHandle_t handle, const CudnnDescriptor& graph,
-                                     bool tensor_cores, std::size_t most) {
+                                     TensorCores tensor_cores, std::size_t most) {
+  if (tensor_cores == TensorCores::kPreferred) {
+    std::vector<EnginePlan> found = Search(handle, graph, tensor_cores).find(false, most);
+    if (!found.empty()) return found;
+    tensor_cores = TensorCores::kAllowed;
+  }
   Search search(handle, graph, tensor_cores);
   std::vector<EnginePlan> found = search.find(false, most);
   if (found.empty()) found = search.find(true, 1);

@@ -16,6 +16,13 @@
 
 namespace dlaunch::nn::cuda {
 
+/// What engines may do with tensor cores, which multiply f32 in TF32.
+enum class TensorCores : std::uint8_t {
+  kForbidden,
+  kAllowed,
+  kPreferred,  // others only if there is none on them that is ready at once
+};
+
 /// An engine that is ready to run.
 struct EnginePlan {
   CudnnDescriptor plan;
@@ -26,9 +33,8 @@ struct EnginePlan {
 /// One to `most` of them, those first that are expected to be fastest. An engine that has to be
 /// compiled first, which takes long, or that needs very much memory is there only if no other is;
 /// one that is there more than once, with other settings, twice at most, for the first dozen may
-/// all be one engine's. Tensor cores multiply f32 in TF32, so they have to be allowed. Throws
-/// CudnnError, which is not_supported() if there is no engine.
+/// all be one engine's. Throws CudnnError, which is not_supported() if there is no engine.
 std::vector<EnginePlan> find_engines(cudnnHandle_t handle, const CudnnDescriptor& graph,
-                                     bool tensor_cores, std::size_t most);
+                                     TensorCores tensor_cores, std::size_t most);
 
 }  // namespace dlaunch::nn::cuda

@@ -58,14 +58,16 @@ class ConvolutionEngines : public ::testing::Test {
              std::int64_t stride = 1) {
     const auto backend = make_cuda_backend(options);
     const Conv2dOptions windows{.stride = stride, .padding = 1};
-    const Shape weight_shape{4, kernel, 3, 6};
-    const Shape output = conv2d_geometry(images_, weight_shape, windows).output();
+    const auto [in, out] = channels_;
+    const Shape images{images_[0], images_[1], images_[2], in};
+    const Shape weight_shape{out, kernel, 3, in};
+    const Shape output = conv2d_geometry(images, weight_shape, windows).output();
     if (x_.empty()) {
-      x_ = random_values(images_);
+      x_ = random_values(images);
       weights_ = random_values(weight_shape);
       dy_ = random_values(output);
     }
-    Tensor x = Tensor::from<float>(*backend, images_, x_);
+    Tensor x = Tensor::from<float>(*backend, images, x_);
     Tensor weights = Tensor::from<float>(*backend, weight_shape, weights_);
     x.set_requires_grad(true);
     weights.set_requires_grad(true);
@@ -77,6 +79,7 @@ class ConvolutionEngines : public ::testing::Test {
 
   const Shape images_{2, 9, 7, 6};
   Generator generator_{std::random_device{}()};
+  std::pair<std::int64_t, std::int64_t> channels_{6, 4};  // in, out
   std::vector<float> x_, weights_, dy_;
 };
 
@@ -104,6 +107,21 @@ TEST_F(ConvolutionEngines, MultiplyHalvesOnTensorCores) {
   for (const DType dtype : {DType::kBF16, DType::kF16}) run({}, dtype);
   EXPECT_THAT(engine_control().executed, Each(EngineNumber::kTensorCores));
   EXPECT_THAT(engine_control().executed, SizeIs(6));
+}
+
+TEST_F(ConvolutionEngines, OfHalvesAreOnTensorCoresIfTheseMultiplySoManyChannelsAtATime) {
+  run({}, DType::kBF16, 3, cuda_on_host::kStrideOfPlain);
+  EXPECT_THAT(engine_control().executed, Each(EngineNumber::kOtherPlain)) << "6 and 4 channels";
+  for (const std::int64_t stride :
+       {cuda_on_host::kStrideOfPlain, cuda_on_host::kStrideOfFallback}) {
+    engine_control() = {};
+    x_.clear();
+    channels_ = {8, 16};
+    run({}, DType::kBF16, 3, stride);
+    EXPECT_THAT(engine_control().executed,
+                Each(stride == cuda_on_host::kStrideOfPlain ? EngineNumber::kTensorCores
+                                                            : EngineNumber::kFallback));
+  }
 }
 
 TEST_F(ConvolutionEngines, AreThoseThatAreThereAtAllIfNoOtherIs) {

@@ -60,6 +60,10 @@ std::vector<const HostEngine*> engines_for(const HostConvolution& convolution,
     std::stable_partition(engines.begin(), engines.end(),
                           [](const HostEngine* engine) { return engine->number <= kTensorCores; });
   }
+  if (convolution.geometry.stride_h == kStrideOfPlain) {
+    std::stable_partition(engines.begin(), engines.end(),
+                          [](const HostEngine* engine) { return engine->number == kOtherPlain; });
+  }
   return engines;
 }
 

@@ -28,6 +28,7 @@ enum EngineNumber : std::int64_t {
 // Most geometries have all engines but the last, each with some settings: the heuristics name all
 // engines, then all again. These strides and heights of kernels are others.
 constexpr int kSettings = 3;
+constexpr std::int64_t kStrideOfPlain = 2;  // where one without tensor cores comes first
 constexpr std::int64_t kStrideOfFallback = 3;
 constexpr std::int64_t kHeightOfTensorCores = 7;  // whose settings all come before other engines
 constexpr std::int64_t kHeightOfCompiled = 5;     // of what may be taken, only that
