@@ -83,33 +83,48 @@ __global__ void mean_of_images_backward(std::int64_t n, std::int64_t pixels, std
     store(dx[row * channels + channel], dy[row / pixels * channels + channel] * scale);
 }
 
-template <typename T>
+template <int kWidth, typename T>
 __global__ void window_of_images(WindowGeometry g, const T* x, T* y) {
-  const std::int64_t channel = first_channel<1>();
+  const std::int64_t channel = first_channel<kWidth>();
   if (channel >= g.channels) return;
-  const std::int64_t pixels = g.n * g.out_height * g.out_width;
-  for (std::int64_t index = first_row(); index < pixels; index += row_step()) {
-    const Pixel at = pixel_at(index, g.out_height, g.out_width);
-    const std::int64_t row = at.row + g.top;
-    const std::int64_t column = at.column + g.left;
-    const bool inside = row >= 0 && row < g.height && column >= 0 && column < g.width;
-    T& to = y[index * g.channels + channel];
-    if (inside) {
-      to = x[((at.image * g.height + row) * g.width + column) * g.channels + channel];
-    } else {
-      store(to, 0.0F);
-    }
-  }
+  using Channels = Pack<T, kWidth>;
+  Channels zeros;
+#pragma unroll
+  for (int k = 0; k < kWidth; ++k) store(zeros.values[k], 0.0F);
+  for_rows<4, Channels>(
+      first_row(), g.n * g.out_height * g.out_width,
+      [&](std::int64_t index, Channels& loaded) {
+        const Pixel at = pixel_at(index, g.out_height, g.out_width);
+        const std::int64_t row = at.row + g.top;
+        const std::int64_t column = at.column + g.left;
+        const bool inside = row >= 0 && row < g.height && column >= 0 && column < g.width;
+        const std::int64_t from = (at.image * g.height + row) * g.width + column;
+        loaded = inside ? read_pack<kWidth>(x + from * g.channels + channel) : zeros;
+      },
+      [&](std::int64_t index, const Channels& loaded) {
+        *reinterpret_cast<Channels*>(y + index * g.channels + channel) = loaded;
+      });
+}
+
+template <int kWidth, typename T>
+void start_window(Device& device, const WindowGeometry& g, const T* x, T* y) {
+  const auto [grid, block] =
+      row_tiles(g.n * g.out_height * g.out_width, divide_up(g.channels, kWidth));
+  launch(device, "pad2d", window_of_images<kWidth, T>, grid, block, g, x, y);
 }
 
 }  // namespace
 
 void window(Device& device, const WindowGeometry& geometry, ConstArrayRef x, ArrayRef y) {
-  const std::int64_t pixels = geometry.n * geometry.out_height * geometry.out_width;
-  if (pixels * geometry.channels == 0) return;
-  const auto [grid, block] = row_tiles(pixels, geometry.channels);
-  visit_activation(y.dtype, [&, grid = grid, block = block]<typename T>() {
-    launch(device, "pad2d", window_of_images<T>, grid, block, geometry, as<T>(x), as<T>(y));
+  if (geometry.output().size() == 0) return;
+  visit_activation(y.dtype, [&]<typename T>() {
+    const T* from = as<T>(x);
+    T* to = as<T>(y);
+    if (packs_fit<T>(geometry.channels, from, to)) {
+      start_window<kPackOf<T>>(device, geometry, from, to);
+    } else {
+      start_window<1>(device, geometry, from, to);
+    }
   });
 }
 

@@ -194,6 +194,44 @@ TEST_P(SixteenBits, MaxPoolGivesWhatItGivesInF32) {
   }
 }
 
+TEST_P(SixteenBits, PaddingKeepsTheValuesAndPutsZerosAround) {
+  // Up to more rows than a kernel has threads for.
+  for (const std::int64_t channels : {5, 24, 256}) {
+    const std::int64_t side = channels == 256 ? 69 : 4;
+    const Array x = random_bf16({1, side, side, channels});
+    const Tensor padded = as_f32(
+        pad2d(narrow(reference::to_tensor(*backend_, x)), {.top = 1, .bottom = -1, .left = 2}));
+    EXPECT_EQ(padded.shape(), Shape({1, side, side + 2, channels}));
+    const auto kept = as_f32(narrow(reference::to_tensor(*backend_, x))).host_values<float>();
+    const auto values = padded.host_values<float>();
+    std::size_t wrong = 0;
+    for (std::int64_t i = 0; i < padded.size(); ++i) {
+      const std::int64_t row = i / channels / (side + 2) - 1;
+      const std::int64_t column = i / channels % (side + 2) - 2;
+      const std::int64_t from = (row * side + column) * channels + i % channels;
+      const float expected = row < 0 || column < 0 ? 0.0F : kept[static_cast<std::size_t>(from)];
+      if (values[static_cast<std::size_t>(i)] != expected) ++wrong;
+    }
+    EXPECT_EQ(wrong, 0U) << channels << " channels";
+  }
+}
+
+TEST_P(SixteenBits, ABiasIsAddedToEveryPixel) {
+  for (const std::int64_t channels : {6, 24, 256}) {
+    const std::int64_t side = channels == 256 ? 70 : 5;
+    const Tensor x = narrow(reference::to_tensor(*backend_, random_bf16({1, side, side, 8})));
+    const Tensor weights = reference::to_tensor(*backend_, random_bf16({channels, 1, 1, 8}));
+    const Array bias = random_array({channels});
+    const Tensor without = as_f32(conv2d(x, weights, Tensor()));
+    Array expected(without.shape());
+    const auto values = without.host_values<float>();
+    for (std::size_t i = 0; i < values.size(); ++i)
+      expected.values[i] = values[i] + bias.values[i % static_cast<std::size_t>(channels)];
+    reference::expect_close(as_f32(conv2d(x, weights, reference::to_tensor(*backend_, bias))),
+                            expected, kTolerance, "convolution with a bias");
+  }
+}
+
 TEST_P(SixteenBits, ExtremeValuesFareAsInF32) {
   // With a quiet NaN of either sign, and the least number that is not zero.
   const float least = type() == DType::kF16 ? 0x1p-24F : 0x1p-133F;

@@ -1,6 +1,7 @@
 // What the networks of the speedruns are made of, and these networks.
 #include <cmath>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -92,11 +93,11 @@ Array plain_pad(const Array& x, const Padding& padding) {
 TEST_F(Speedrun, PaddingAddsZerosAndCutsOff) {
   for (const Padding& padding : {Padding{0, 1, 0, 1}, Padding{2, 0, 3, 1}, Padding{-1, 0, 0, -2},
                                  Padding{1, -1, -2, 2}, Padding{-1, -1, 5, -3}})
-    for (const std::int64_t n : {2, 0})
+    for (const auto& [n, channels] : {std::pair(2, 5), {2, 8}, {0, 5}})
       reference::check_operation(
           *backend_, [&](const std::vector<Tensor>& in) { return pad2d(in[0], padding); },
           [&](const std::vector<Array>& in) { return plain_pad(in[0], padding); },
-          {random_array({n, 3, 4, 5})}, random_);
+          {random_array({n, 3, 4, channels})}, random_);
   EXPECT_THROW(pad2d(Tensor::zeros(*backend_, {1, 3, 3, 2}), {.top = -2, .bottom = -1}), Error);
 }
 
