@@ -12,15 +12,33 @@ __global__ void broadcast_row(std::int64_t rows, std::int64_t columns, const flo
   for (std::int64_t r = first_row(); r < rows; r += row_step()) y[r * columns + column] = value;
 }
 
-template <typename T>
+template <int kWidth, typename T>
 __global__ void add_row(std::int64_t rows, std::int64_t columns, const float* row, T* y) {
-  const std::int64_t column = first_channel<1>();
+  const std::int64_t column = first_channel<kWidth>();
   if (column >= columns) return;
-  const float value = row[column];
-  for (std::int64_t r = first_row(); r < rows; r += row_step()) {
-    T& element = y[r * columns + column];
-    store(element, load(element) + value);
-  }
+  float added[kWidth];
+#pragma unroll
+  for (int k = 0; k < kWidth; ++k) added[k] = row[column + k];
+  using Columns = Pack<T, kWidth>;
+  for_rows<4, Columns>(
+      first_row(), rows,
+      [&](std::int64_t r, Columns& loaded) {
+        loaded = read_pack<kWidth>(y + r * columns + column);
+      },
+      [&](std::int64_t r, const Columns& loaded) {
+        float values[kWidth];
+        to_floats(loaded, values);
+#pragma unroll
+        for (int k = 0; k < kWidth; ++k) values[k] += added[k];
+        store_pack(y + r * columns + column, values);
+      });
+}
+
+template <int kWidth, typename T>
+void start_add_row(Device& device, std::int64_t rows, std::int64_t columns, const float* row,
+                   T* y) {
+  const auto [grid, block] = row_tiles(rows, divide_up(columns, kWidth));
+  launch(device, "add_to_rows", add_row<kWidth, T>, grid, block, rows, columns, row, y);
 }
 
 template <typename T>
@@ -61,9 +79,13 @@ void broadcast_rows(Device& device, std::int64_t rows, std::int64_t columns, con
 void add_to_rows(Device& device, std::int64_t rows, std::int64_t columns, const float* row,
                  ArrayRef y) {
   if (rows == 0 || columns == 0) return;
-  const auto [grid, block] = row_tiles(rows, columns);
-  visit_activation(y.dtype, [&, grid = grid, block = block]<typename T>() {
-    launch(device, "add_to_rows", add_row<T>, grid, block, rows, columns, row, as<T>(y));
+  visit_activation(y.dtype, [&]<typename T>() {
+    T* const to = as<T>(y);
+    if (packs_fit<T>(columns, to)) {
+      start_add_row<kPackOf<T>>(device, rows, columns, row, to);
+    } else {
+      start_add_row<1>(device, rows, columns, row, to);
+    }
   });
 }
 
