@@ -54,7 +54,10 @@ StepTotals Trainer::train_step_on_device(std::size_t micro_batches, double progr
   (void)parameters_.values.data<float>();
   const bool repeated = graphs_->run({static_cast<std::size_t>(totals.samples), pixels_of(batches)},
                                      [&] { work_on_device(batches); });
-  if (repeated) throw_if_error(reducer_->finish_repeated());
+  if (repeated) {
+    ++reporter_.summary().repeated_steps;
+    throw_if_error(reducer_->finish_repeated());
+  }
   losses_.end_step();
   if (measures_gradients_ && !clipper_)
     for (const FlatSpan span : reducer_->updated_here())

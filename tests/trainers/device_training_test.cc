@@ -41,6 +41,7 @@ TEST_F(DeviceTraining, GivesTheSameParametersWhenStepsAreRecordedAndRepeated) {
     EXPECT_EQ(directly.summary.validation.loss, repeated.summary.validation.loss);
     EXPECT_EQ(directly.repeats, 0);
     EXPECT_EQ(repeated.repeats, 6) << "all full steps but two";
+    EXPECT_EQ(repeated.summary.repeated_steps, 5U) << "the first of them was recorded before";
   }
 }
 

@@ -89,7 +89,7 @@ StepTimes read_steps(const std::string& path, std::size_t warmup, double images_
   return times;
 }
 
-/// Bytes that a rank sends for the reductions of all steps, if they are rings.
+/// Bytes that a rank sends for the reductions of all steps that called for them, if they are rings.
 double ring_bytes(const CountingCommunicator& world) {
   const auto ranks = static_cast<double>(world.size());
   const auto bytes = [&](CollectiveKind kind) { return static_cast<double>(world.bytes(kind)); };
@@ -166,7 +166,7 @@ void measure_training(Communicator& world, const TrainingOptions& options) {
                    .remark = place.remark},
                   {.out = std::cout}, machine);
   const dlaunch::Summary summary = trainer.run();
-  const auto steps = static_cast<double>(config.max_steps);
+  const auto steps = static_cast<double>(summary.steps - summary.repeated_steps);
   std::array<double, 2> most{peak_mib(), ring_bytes(counted) / kMiB / steps};
   throw_if_error(world.all_reduce(most, ReduceOp::kMax));
   if (world.rank() != 0) return;
