@@ -12,7 +12,8 @@ std::uint64_t next_block(const nn::Generator& generator) {
 
 }  // namespace
 
-bool StepGraphs::run(const StepKind& step, const std::function<void()>& work) {
+bool StepGraphs::run(const StepKind& step, const std::function<void()>& work,
+                     const GiveUp& give_up) {
   const bool known = kinds_.contains(step);
   if (!enabled_ || (!known && kinds_.size() == kMostKinds)) {
     work();
@@ -24,9 +25,29 @@ bool StepGraphs::run(const StepKind& step, const std::function<void()>& work) {
     return false;
   }
   const bool repeats = kind.recording != nullptr;
-  if (!repeats) record(kind, work);
+  if (!repeats && !try_to_record(kind, work, give_up)) {
+    work();
+    return false;
+  }
   replay(kind);
   return repeats;
+}
+
+/// False if steps are recorded no more, also not `kind`.
+bool StepGraphs::try_to_record(Kind& kind, const std::function<void()>& work,
+                               const GiveUp& give_up) {
+  const nn::RandomState before = generator_.state();
+  try {
+    record(kind, work);
+    return true;
+  } catch (const nn::Error& error) {
+    if (world_ != nullptr) throw;
+    generator_.restore(before);
+    enabled_ = false;
+    kinds_.clear();
+    give_up(error.what());
+    return false;
+  }
 }
 
 void StepGraphs::record(Kind& kind, const std::function<void()>& work) {

@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <tuple>
 
 #include "nn/core/backend.h"
@@ -35,6 +36,10 @@ class StepGraphs {
   StepGraphs(nn::Backend& backend, nn::Generator& generator, DeviceWorld* world, bool enabled)
       : backend_(backend), generator_(generator), world_(world), enabled_(enabled) {}
 
+  /// Is told why steps are recorded no more, before `work` is called once again: makes what it
+  /// changes on the host as it was before.
+  using GiveUp = std::function<void(const std::string& why)>;
+
   ~StepGraphs() {
     kinds_.clear();
     if (world_ != nullptr) world_->forget_recordings();
@@ -45,8 +50,10 @@ class StepGraphs {
   bool enabled() const { return enabled_; }
   /// Does a step: the first ones of its kind by calling `work`, then by recording that and
   /// repeating it. True if it was not called. Throws what it throws; if that happens while it is
-  /// recorded, nothing has been done.
-  bool run(const StepKind& kind, const std::function<void()>& work);
+  /// recorded, nothing has been done. Without a world an nn::Error then makes an end of recording:
+  /// this step and all others are done by calling `work`. (Ranks would have to agree on that, in
+  /// the middle of a step in which some have queued collectives.)
+  bool run(const StepKind& kind, const std::function<void()>& work, const GiveUp& give_up);
 
  private:
   /// Steps that are done before one is recorded: backends choose algorithms and make what they keep
@@ -62,13 +69,14 @@ class StepGraphs {
     std::uint64_t random_words = 0;  // that it takes, from there on
   };
 
+  bool try_to_record(Kind& kind, const std::function<void()>& work, const GiveUp& give_up);
   void record(Kind& kind, const std::function<void()>& work);
   void replay(Kind& kind);
 
   nn::Backend& backend_;
   nn::Generator& generator_;
   DeviceWorld* const world_;
-  const bool enabled_;
+  bool enabled_;
   std::map<StepKind, Kind> kinds_;
 };
 

@@ -52,8 +52,13 @@ StepTotals Trainer::train_step_on_device(std::size_t micro_batches, double progr
   // As if written to already: repeated kernels tell nobody who has kept something of the values,
   // and those that are recorded must not rely on it.
   (void)parameters_.values.data<float>();
-  const bool repeated = graphs_->run({static_cast<std::size_t>(totals.samples), pixels_of(batches)},
-                                     [&] { work_on_device(batches); });
+  const auto give_up = [&](const std::string& why) {
+    reporter_.warn("steps are not recorded as CUDA graphs: " + why);
+    (void)reducer_->exchange_totals(totals).value_or_throw();  // one rank's, which it may have used
+  };
+  const bool repeated = graphs_->run(
+      {static_cast<std::size_t>(totals.samples), pixels_of(batches)},
+      [&] { work_on_device(batches); }, give_up);
   if (repeated) {
     ++reporter_.summary().repeated_steps;
     throw_if_error(reducer_->finish_repeated());

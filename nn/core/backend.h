@@ -158,8 +158,10 @@ class Backend {
   /// Calls `work` and records the kernels that it starts, and the collectives on this backend's
   /// memory, instead of running them; null if the backend cannot, and nothing has happened. What
   /// kernels read besides memory is recorded as it is now. In `work` nothing may wait for the
-  /// device or copy from or to the host (Error). The backend must outlive the recording, as must
-  /// all memory that `work` uses but does not allocate itself.
+  /// device or copy from or to the host (Error). If that or a kernel that cannot be recorded makes
+  /// it fail, nothing has been done, and the backend relies on nothing that would have been. The
+  /// backend must outlive the recording, as must all memory that `work` uses but does not allocate
+  /// itself.
   virtual std::unique_ptr<Recording> record(const std::function<void()>& /*work*/) {
     return nullptr;
   }

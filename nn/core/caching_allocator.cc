@@ -69,6 +69,11 @@ void CachingAllocator::give_back_unused() noexcept {
   if (!make_room_) release_unused();
 }
 
+void CachingAllocator::give_back_kept() noexcept {
+  const std::lock_guard lock(mutex_);
+  release_unused();
+}
+
 MemoryStats CachingAllocator::stats() const {
   const std::lock_guard lock(mutex_);
   return stats_;

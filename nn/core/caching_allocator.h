@@ -42,6 +42,8 @@ class CachingAllocator {
   bool owns(const void* memory) const;
   /// Gives segments without a used block back to the source, if it does not keep them all.
   void give_back_unused() noexcept;
+  /// If it does, too: when nobody uses any more what was deallocated.
+  void give_back_kept() noexcept;
   MemoryStats stats() const;
   void reset_peak();
 

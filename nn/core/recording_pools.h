@@ -3,8 +3,8 @@
 // when it is freed only the next recording gets it: to repeat the kernels is to use it again, and
 // nobody else may have put something there meanwhile. Recordings share that pool, because they are
 // repeated one after the other and leave nothing in it that is needed later. Its segments stay
-// until the end, for recorded kernels name what lies in them; when memory is scarce, the ordinary
-// pool's unused ones go.
+// until the end, for recorded kernels name what lies in them, unless the first recording fails;
+// when memory is scarce, the ordinary pool's unused ones go.
 //
 // Allocates on any thread; recording is begun and ended by one.
 #pragma once
@@ -41,6 +41,15 @@ class RecordingPools {
   }
   void end_recording() { recording_ = false; }
   bool recording() const { return recording_; }
+  /// There is one recording more.
+  void add_recording() { ++recordings_; }
+  /// There is one less. Gives nothing back, which may wait for the device: recordings also go when
+  /// something has failed there.
+  void remove_recording() noexcept { --recordings_; }
+  /// One has failed. If there is no other, gives back what it has taken.
+  void give_up_recording() noexcept {
+    if (recordings_ == 0) recorded_.give_back_kept();
+  }
 
   /// The peak counts what a recording needs as in use whenever it might be repeated.
   MemoryStats stats() const {
@@ -57,6 +66,7 @@ class RecordingPools {
   CachingAllocator ordinary_;
   CachingAllocator recorded_;
   std::atomic<bool> recording_{false};
+  int recordings_ = 0;  // of the one thread
 };
 
 }  // namespace dlaunch::nn

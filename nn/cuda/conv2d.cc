@@ -19,12 +19,14 @@ std::int64_t weight_count(const Conv2dGeometry& g) {
   return g.out * g.kernel_h * g.kernel_w * g.in;
 }
 
-// Weights in a type of 16 bits, as they were at `version`.
+// Weights in a type of 16 bits, as they were at `version`, unless a recording has failed since that
+// may have been about to convert them.
 struct ConvertedWeights final : DerivedData {
   ConvertedWeights(CachingAllocator& memory, std::size_t bytes) : values(memory, bytes) {}
   ScratchMemory values;
   DType dtype = DType::kF32;  // none yet
   std::uint64_t version = 0;
+  std::uint64_t failed_recordings = 0;  // until then
 };
 
 std::int64_t input_count(const Conv2dGeometry& g) {
@@ -126,10 +128,12 @@ const void* Convolutions::weights_in(DType dtype, const Conv2dGeometry& geometry
     *weights.derived = std::make_unique<ConvertedWeights>(
         device_.memory(), static_cast<std::size_t>(count) * size_of(dtype));
   auto& converted = static_cast<ConvertedWeights&>(**weights.derived);
-  if (converted.version != weights.version || converted.dtype != dtype) {
+  if (converted.version != weights.version || converted.dtype != dtype ||
+      converted.failed_recordings != device_.failed_recordings()) {
     convert(device_, count, {weights.data, DType::kF32}, {converted.values.get(), dtype});
     converted.version = weights.version;
     converted.dtype = dtype;
+    converted.failed_recordings = device_.failed_recordings();
   }
   return converted.values.get();
 }

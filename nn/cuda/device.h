@@ -41,6 +41,9 @@ class Device {
   /// What is there, or on its way.
   std::uint64_t random_blocks() const { return random_blocks_; }
   void note_random_blocks(std::uint64_t blocks) { random_blocks_ = blocks; }
+  /// Recordings that have failed. What their kernels were to write is not there.
+  std::uint64_t failed_recordings() const { return failed_recordings_; }
+  void note_failed_recording() { ++failed_recordings_; }
   /// Where kernels write a Fault, in memory that both sides see.
   int* fault() const { return fault_; }
 
@@ -58,6 +61,7 @@ class Device {
   RecordingPools pools_;
   std::uint64_t* random_blocks_memory_ = nullptr;
   std::uint64_t random_blocks_ = 0;
+  std::uint64_t failed_recordings_ = 0;
 };
 
 }  // namespace dlaunch::nn::cuda

@@ -8,10 +8,13 @@ namespace {
 class Graph final : public Recording {
  public:
   Graph(Device& device, Staging& staging, cudaGraphExec_t graph)
-      : device_(device), staging_(staging), graph_(graph) {}
+      : device_(device), staging_(staging), graph_(graph) {
+    device_.pools().add_recording();
+  }
   ~Graph() override {
     // One that is being run is destroyed when it has ended.
     ignore(cudaGraphExecDestroy(graph_));
+    device_.pools().remove_recording();
   }
 
   void replay(std::uint64_t random_blocks) override {
@@ -61,16 +64,26 @@ cudaGraph_t capture(Device& device, const std::function<void()>& work) {
   return graph;
 }
 
-}  // namespace
-
-std::unique_ptr<Recording> record_graph(Device& device, Staging& staging,
-                                        const std::function<void()>& work) {
+cudaGraphExec_t make_executable(Device& device, const std::function<void()>& work) {
   cudaGraph_t const graph = capture(device, work);
   cudaGraphExec_t executable = nullptr;
   const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
   ignore(cudaGraphDestroy(graph));
   check(status, "recorded kernels");
-  return std::make_unique<Graph>(device, staging, executable);
+  return executable;
+}
+
+}  // namespace
+
+std::unique_ptr<Recording> record_graph(Device& device, Staging& staging,
+                                        const std::function<void()>& work) {
+  try {
+    return std::make_unique<Graph>(device, staging, make_executable(device, work));
+  } catch (...) {
+    device.note_failed_recording();
+    device.pools().give_up_recording();
+    throw;
+  }
 }
 
 }  // namespace dlaunch::nn::cuda

@@ -14,7 +14,8 @@
 
 namespace dlaunch::nn::cuda {
 
-/// As Backend::record. The device must outlive the recording. Throws Error.
+/// As Backend::record; if it fails, nobody may go on with what `work` was to write. The device must
+/// outlive the recording. Throws Error.
 std::unique_ptr<Recording> record_graph(Device& device, Staging& staging,
                                         const std::function<void()>& work);
 

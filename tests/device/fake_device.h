@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "runtime/device/device.h"
@@ -32,6 +33,8 @@ struct FakeDeviceOptions {
   bool opens_memory = true;
   bool passes_flags = true;  // else streams wait for flags for ever
   bool records_flags = true;
+  /// This kernel of a recording, counted from 1, fails; if there are not so many, its end does.
+  std::optional<int> unrecordable = {};
   /// Device memory in bytes; allocations beyond fail.
   std::size_t memory = std::size_t{1} << 30;
 };
@@ -72,6 +75,7 @@ class FakeDevice final : public Device {
   std::shared_ptr<FakeRecording> end_capture();
   void replay(const FakeRecording& recording);
   int replays() const { return replays_; }
+  std::optional<int> unrecordable() const { return options_.unrecordable; }
   /// Allocations that were freed while another rank had them open, which CUDA does not allow.
   int freed_while_open() const {
     const std::scoped_lock lock(mutex_);

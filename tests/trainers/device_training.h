@@ -50,7 +50,8 @@ class DeviceTraining : public ::testing::Test {
 
   /// Trains on `ranks` threads.
   Outcome train(int ranks, On where, const nlohmann::json& changes = nlohmann::json::object(),
-                DevicePathKind path = DevicePathKind::kIpc) const {
+                DevicePathKind path = DevicePathKind::kIpc,
+                const FakeDeviceOptions& options = {}) const {
     nlohmann::json json = config(changes);
     json["train"]["cuda_graphs"] = where == On::kDeviceWithGraphs;
     const TrainConfig wanted = read_train_config(json, "test");
@@ -65,7 +66,7 @@ class DeviceTraining : public ::testing::Test {
       if (where == On::kCpu) {
         backend = nn::make_cpu_backend();
       } else {
-        device = std::make_shared<FakeDevice>();
+        device = std::make_shared<FakeDevice>(options);
         backend = make_fake_gpu(device);
         on_device = make_device_communicator(world.split(0, world.rank()).value_or_throw(), device,
                                              {.path = path, .memory = {.slot_bytes = 1 << 16}})

@@ -107,6 +107,34 @@ TEST_F(DeviceTraining, OfOneRankIsRecordedAndRepeated) {
   EXPECT_EQ(train(1, On::kCpu).parameters, train(1, On::kDeviceWithGraphs).parameters);
 }
 
+TEST_F(DeviceTraining, OfOneRankGoesOnUnrecordedIfARecordingFails) {
+  // Two steps in an epoch: the third, whose recording fails, comes right behind a validation.
+  const nlohmann::json how = {{"data", {{"synthetic", {{"train_size", 32}}}}},
+                              {"train", {{"epochs", 3}, {"loss_scaling", "dynamic"}}},
+                              {"ema", {{"decay", 0}}},
+                              {"output", {{"progress", "lines"}}}};
+  const Outcome directly = train(1, On::kDevice, how);
+  // At its beginning, in its first micro-batch, where nothing is left to do, and at its end.
+  constexpr int kAfterAll = 100'000;
+  for (const int most : {1, 2, 20, kAfterAll}) {
+    const Outcome outcome =
+        train(1, On::kDeviceWithGraphs, how, DevicePathKind::kIpc, {.unrecordable = most});
+    EXPECT_EQ(directly.parameters, outcome.parameters) << most;
+    EXPECT_EQ(directly.summary.validation.loss, outcome.summary.validation.loss) << most;
+    EXPECT_EQ(outcome.repeats, 0);
+    const std::string line = "warning: steps are not recorded as CUDA graphs: a ";
+    EXPECT_THAT(outcome.screen,
+                HasSubstr(line + (most == kAfterAll ? "recording that cannot be ended"
+                                                    : "kernel that cannot be recorded")));
+    EXPECT_EQ(outcome.screen.find(line), outcome.screen.rfind(line)) << "one line";
+  }
+}
+
+TEST_F(DeviceTraining, OfSeveralRanksEndsIfARecordingFails) {
+  EXPECT_THROW(train(2, On::kDeviceWithGraphs, {}, DevicePathKind::kIpc, {.unrecordable = 1}),
+               std::exception);
+}
+
 TEST_F(DeviceTraining, GoesThroughTheHostWhereMemoryIsNotShared) {
   EXPECT_EQ(train(2, On::kCpu).parameters,
             train(2, On::kDevice, nlohmann::json::object(), DevicePathKind::kStaging).parameters);

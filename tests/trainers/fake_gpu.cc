@@ -52,9 +52,31 @@ class FakeQueue {
   FakeDevice& device() { return *device_; }
   RecordingPools& pools() { return pools_; }
   const RecordingPools& pools() const { return pools_; }
-  void operator()(std::function<void()> kernel) const {
+  void operator()(std::function<void()> kernel) {
+    if (pools_.recording() && ++recorded_ == device_->unrecordable())
+      throw Error("a kernel that cannot be recorded");
     throw_if_error(device_->compute().call(std::move(kernel)));
   }
+  /// What is recorded from now on is what `work` starts. Throws what it throws.
+  std::shared_ptr<FakeRecording> record(const std::function<void()>& work) {
+    pools_.begin_recording();  // waits, which cannot be recorded
+    recorded_ = 0;
+    device_->begin_capture();
+    try {
+      work();
+      if (device_->unrecordable() && recorded_ < *device_->unrecordable())
+        throw Error("a recording that cannot be ended");
+    } catch (...) {
+      pools_.end_recording();
+      (void)device_->end_capture();
+      ++failed_recordings_;
+      pools_.give_up_recording();
+      throw;
+    }
+    pools_.end_recording();
+    return device_->end_capture();
+  }
+  int failed_recordings() const { return failed_recordings_; }
   void refuse_while_recording() const {
     if (pools_.recording()) throw Error("the host waits, or copies, while a step is recorded");
   }
@@ -67,6 +89,8 @@ class FakeQueue {
  private:
   std::shared_ptr<FakeDevice> device_;
   RecordingPools pools_;
+  int recorded_ = 0;  // kernels
+  int failed_recordings_ = 0;
 };
 
 class FakeNorm final : public NormKernels {
@@ -175,7 +199,10 @@ class FakeGraph final : public Recording {
  public:
   FakeGraph(FakeQueue& queue, std::shared_ptr<FakeRecording> recording,
             std::shared_ptr<std::uint64_t> shift)
-      : queue_(queue), recording_(std::move(recording)), shift_(std::move(shift)) {}
+      : queue_(queue), recording_(std::move(recording)), shift_(std::move(shift)) {
+    queue_.pools().add_recording();
+  }
+  ~FakeGraph() override { queue_.pools().remove_recording(); }
   void replay(std::uint64_t random_blocks) override {
     queue_([random_blocks, shift = shift_] { *shift = random_blocks; });
     queue_.device().replay(*recording_);
@@ -191,6 +218,7 @@ class FakeGraph final : public Recording {
 struct KeptWeights final : DerivedData {
   std::shared_ptr<std::vector<float>> values = std::make_shared<std::vector<float>>();
   std::uint64_t version = ~std::uint64_t{0};
+  int failed_recordings = 0;
 };
 
 class FakeGpu final : public Backend {
@@ -228,17 +256,7 @@ class FakeGpu final : public Backend {
   }
 
   std::unique_ptr<Recording> record(const std::function<void()>& work) override {
-    queue_.pools().begin_recording();  // waits, which cannot be recorded
-    queue_.device().begin_capture();
-    try {
-      work();
-    } catch (...) {
-      queue_.pools().end_recording();
-      (void)queue_.device().end_capture();
-      throw;
-    }
-    queue_.pools().end_recording();
-    return std::make_unique<FakeGraph>(queue_, queue_.device().end_capture(), shift_);
+    return std::make_unique<FakeGraph>(queue_, queue_.record(work), shift_);
   }
 
   void fill(std::int64_t count, float value, float* y) override {
@@ -354,8 +372,9 @@ class FakeGpu final : public Backend {
                                                    const WeightsRef& weights) {
     if (!*weights.derived) *weights.derived = std::make_unique<KeptWeights>();
     auto& kept = dynamic_cast<KeptWeights&>(**weights.derived);
-    if (kept.version != weights.version) {
+    if (kept.version != weights.version || kept.failed_recordings != queue_.failed_recordings()) {
       kept.version = weights.version;
+      kept.failed_recordings = queue_.failed_recordings();
       const auto count = static_cast<std::size_t>(geometry.out * geometry.kernel_h *
                                                   geometry.kernel_w * geometry.in);
       queue_([to = kept.values, from = weights.data, count] { to->assign(from, from + count); });
