@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <thread>
 #include <utility>
 
@@ -29,14 +30,25 @@ DeviceUuid uuid_of(const cudaDeviceProp& properties) {
   return uuid;
 }
 
-using Flags = std::array<FlagAction, 2>;
+/// What a collective queues: waits until *flag is 1, copies from memory that was opened into
+/// `scratch`, adds up both there, and writes 2.
+Status queue_a_call(DeviceStream& stream, std::uint32_t* flag, void* scratch, const void* opened) {
+  using Kind = FlagAction::Kind;
+  const FlagAction wait{Kind::kWaitUntilEqual, flag, 1};
+  const FlagAction write{Kind::kWrite, flag, 2};
+  const std::array<const void*, 2> operands{scratch, opened};
+  DLAUNCH_RETURN_IF_ERROR(stream.flags({&wait, 1}));
+  DLAUNCH_RETURN_IF_ERROR(stream.copy(scratch, opened, kProbedBytes));
+  DLAUNCH_RETURN_IF_ERROR(stream.reduce(ReduceOp::kSum, DType::kF32, scratch, operands,
+                                        kProbedBytes / sizeof(float), 1));
+  return stream.flags({&write, 1});
+}
 
-/// What `flags` become when `stream` is captured, ready to be launched; null: they do not become
-/// part of a graph.
-cudaGraphExec_t recorded(DeviceStream& stream, const Flags& flags) {
+/// What `queue` queues on `stream`, ready to be launched; null: it does not become a graph.
+cudaGraphExec_t recorded(DeviceStream& stream, const std::function<Status()>& queue) {
   auto* const native = static_cast<cudaStream_t>(stream.native());
   if (cudaStreamBeginCapture(native, cudaStreamCaptureModeRelaxed) != cudaSuccess) return nullptr;
-  const bool taken = stream.flags(flags).ok();
+  const bool taken = queue().ok();
   cudaGraph_t graph = nullptr;
   const bool ended = cudaStreamEndCapture(native, &graph) == cudaSuccess && graph != nullptr;
   std::size_t nodes = 0;
@@ -92,19 +104,20 @@ bool CudaDevice::shares_memory() const {
 }
 
 // Tries it, twice like a step that is repeated: the documentation of cuStreamBatchMemOp says
-// nothing of graphs, only that they have nodes for it. The graph must wait for the host's word.
-bool CudaDevice::records_flags() {
-  if (batch_mem_op_ == nullptr) return false;
+// nothing of graphs, only that they have nodes for it, nor that of graphs anything of memory that
+// was opened. The graph must wait for the host's word.
+bool CudaDevice::records_calls(const void* opened) {
+  if (batch_mem_op_ == nullptr || opened == nullptr) return false;
   const CurrentDevice current(number_);
   const auto word = allocate_pinned(sizeof(std::uint32_t));
+  const auto scratch = allocate(kProbedBytes);
   const auto stream = make_stream(false);
-  if (!word.ok() || !stream.ok()) return false;
+  if (!word.ok() || !scratch.ok() || !stream.ok()) return false;
   auto* const flag = static_cast<std::uint32_t*>(word->get());
   const std::atomic_ref<std::uint32_t> value(*flag);
   value = 0;
-  using Kind = FlagAction::Kind;
   cudaGraphExec_t const graph =
-      recorded(**stream, {{{Kind::kWaitUntilEqual, flag, 1}, {Kind::kWrite, flag, 2}}});
+      recorded(**stream, [&] { return queue_a_call(**stream, flag, scratch->get(), opened); });
   bool works = graph != nullptr;
   for (int i = 0; works && i < 2; ++i) {
     value = 0;

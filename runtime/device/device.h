@@ -85,6 +85,8 @@ class DeviceStream {
   virtual void* native() const = 0;
 };
 
+/// Of another rank's memory, to try out what can be done with it.
+inline constexpr std::size_t kProbedBytes = 256;
 /// Ranks whose memory one reduction can read.
 inline constexpr std::size_t kMostOperands = 64;
 
@@ -102,8 +104,9 @@ class Device {
   virtual bool reaches(const DeviceUuid& other) const = 0;
   /// Whether streams can wait for flags and memory can be shared between processes.
   virtual bool shares_memory() const = 0;
-  /// Whether streams record flags() like other work. May try it, which takes a moment.
-  virtual bool records_flags() = 0;
+  /// Whether streams record flags() like other work, and copies and reductions of what open() has
+  /// given, of which `opened` are kProbedBytes. May try it, which takes a moment.
+  virtual bool records_calls(const void* opened) = 0;
   virtual MemoryPlace place_of(const void* memory) const = 0;
 
   /// The stream of the computation, on which collectives take their place.

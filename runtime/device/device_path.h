@@ -33,6 +33,10 @@ class DevicePath {
   /// Queues the call. All ranks make the calls of a lane in the same order; one thread at a time.
   virtual Status enqueue(const CollectiveCall& call, DeviceLane lane, DeviceStream& stream) = 0;
 
+  /// Memory of another rank's device that this one's streams read, at least kProbedBytes; null if
+  /// there is none.
+  virtual const void* others_memory() const { return nullptr; }
+
   // Of the watching thread:
 
   /// A failure that the path has noticed by itself.

@@ -50,6 +50,11 @@ class MemoryPath final : public DevicePath {
   }
 
   Status enqueue(const CollectiveCall& call, DeviceLane lane, DeviceStream& stream) override;
+  const void* others_memory() const override {
+    if (world_ == 1 || options_.slot_bytes < kProbedBytes) return nullptr;
+    return slots_[index(DeviceLane::kBlocking)][static_cast<std::size_t>((rank_ + 1) % world_)]
+        .get();
+  }
 
   Status check() override { return Status(); }
   void release() override;

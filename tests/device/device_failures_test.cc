@@ -270,7 +270,8 @@ TEST(DeviceCommunicator, SaysWhyCallsAreNotRecordedIfOneDeviceCannot) {
   run_fake_ranks(
       network, 3, over(DevicePathKind::kIpc),
       [&](FakeRank rank) {
-        EXPECT_THAT(rank.communicator->why_not_recorded(), HasSubstr("does not record the flags"));
+        EXPECT_THAT(rank.communicator->why_not_recorded(),
+                    HasSubstr("does not record the flags, "));
       },
       [](int rank) { return FakeDeviceOptions{.records_flags = rank != 1}; });
 }

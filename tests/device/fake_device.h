@@ -50,7 +50,9 @@ class FakeDevice final : public Device {
     return other == uuid() || options_.reaches_others;
   }
   bool shares_memory() const override { return options_.shares_memory; }
-  bool records_flags() override { return options_.records_flags; }
+  bool records_calls(const void* opened) override {
+    return options_.records_flags && opened != nullptr;
+  }
   MemoryPlace place_of(const void* memory) const override;
   DeviceStream& compute() override;
   Result<std::unique_ptr<DeviceStream>> make_stream(bool high_priority) override;
