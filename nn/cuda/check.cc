@@ -24,6 +24,7 @@ std::string last_error_of_cudnn() {
 
 void check(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
+  ignore(cudaGetLastError());  // it is told here, once
   throw Error(
       describe(what, "CUDA",
                std::string(cudaGetErrorString(status)) + " (" + cudaGetErrorName(status) + ")"));
