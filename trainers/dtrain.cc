@@ -21,6 +21,7 @@
 #include "runtime/base/json_reader.h"
 #include "runtime/base/standard_descriptors.h"
 #include "runtime/cuda/hardware_queues.h"
+#include "runtime/cuda/nccl_order.h"
 #include "trainers/config.h"
 #include "trainers/config_agreement.h"
 #include "trainers/datasets.h"
@@ -179,6 +180,7 @@ int main(int argc, char** argv) {
   using namespace dlaunch;
   open_standard_descriptors();
   ask_for_hardware_queues();
+  ask_for_nccl_in_order();
   Arguments arguments;
   CLI::App app(
       "Trains a network on images, as a JSON configuration says. Start it with dlaunch to "

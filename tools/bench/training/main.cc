@@ -15,6 +15,7 @@
 #include "runtime/base/status.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/cuda/hardware_queues.h"
+#include "runtime/cuda/nccl_order.h"
 #include "tools/bench/relaunch.h"
 #include "tools/bench/training/bench_device.h"
 #include "tools/bench/training/device_limits.h"
@@ -61,6 +62,7 @@ int run(const TrainingOptions& options, int argc, char** argv) {
 int main(int argc, char** argv) {
   using namespace dlaunch;  // NOLINT(google-build-using-namespace)
   ask_for_hardware_queues();
+  ask_for_nccl_in_order();
   std::string help;
   try {
     return bench::run(bench::parse_training_options(argc, argv, help), argc, argv);
