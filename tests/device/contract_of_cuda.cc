@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/base/job_environment.h"
+#include "runtime/base/logging.h"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/device/device_communicator.h"
 #include "tests/comm/contract/contract.h"
@@ -61,8 +62,10 @@ void run_ranks(int world, const std::function<void(Communicator&)>& body) {
     ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
     {
       const auto of_cuda = CudaDevice::make(device, stream).value_or_throw();
-      auto made = make_device_communicator(
-          copy_of(host), of_cuda, {.path = path_under_test(), .timeout = std::chrono::seconds(20)});
+      auto made = make_device_communicator(copy_of(host), of_cuda,
+                                           {.path = path_under_test(),
+                                            .timeout = std::chrono::seconds(20),
+                                            .logger = make_logger("gpu")});
       body(*on_device(std::move(made).value_or_throw(), of_cuda));
     }
     EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);

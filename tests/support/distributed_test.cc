@@ -240,7 +240,10 @@ void report_job(const LauncherProcess& launcher, const std::vector<RankEvent>& e
     show_output(launcher.output());
     std::cout << "Repeat with the same random inputs: " << kSeedVariable << "=" << run_seed()
               << std::endl;
-  } else if (all_skipped(events, workers)) {
+    return;
+  }
+  if (!variable("DLAUNCH_LOG").empty()) show_output(launcher.output());
+  if (all_skipped(events, workers)) {
     const auto& first = *std::find_if(events.begin(), events.end(), [](const RankEvent& event) {
       return event.kind == RankEvent::Kind::kSkip;
     });
