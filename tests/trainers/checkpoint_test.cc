@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/base/exit_codes.h"
+#include "tests/support/sanitized.h"
 #include "tests/trainers/checkpoints.h"
 
 namespace dlaunch {
@@ -309,7 +310,7 @@ TEST_F(Checkpoints, AJobKilledAtAnyMomentEndsAsOneThatWasNot) {
   const auto seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
-  constexpr int kKills = 6;
+  constexpr int kKills = testing::kSanitized ? 2 : 6;  // runs take many times as long then
   const Deadline deadline = Deadline::after(std::chrono::seconds(200));
   KilledJob job(directory_, kKills);
   // What fails before it ever worked is not restarted, so the first kill waits for a checkpoint.
