@@ -20,8 +20,7 @@
 #include "runtime/base/job_environment.h"
 #include "runtime/base/json_reader.h"
 #include "runtime/base/standard_descriptors.h"
-#include "runtime/cuda/hardware_queues.h"
-#include "runtime/cuda/nccl_order.h"
+#include "runtime/cuda/environment.h"
 #include "trainers/config.h"
 #include "trainers/config_agreement.h"
 #include "trainers/datasets.h"
@@ -179,8 +178,7 @@ int work(const Arguments& arguments) {
 int main(int argc, char** argv) {
   using namespace dlaunch;
   open_standard_descriptors();
-  ask_for_hardware_queues();
-  ask_for_nccl_in_order();
+  set_gpu_environment();
   Arguments arguments;
   CLI::App app(
       "Trains a network on images, as a JSON configuration says. Start it with dlaunch to "

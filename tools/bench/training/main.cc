@@ -14,8 +14,7 @@
 #include "runtime/base/json_reader.h"
 #include "runtime/base/status.h"
 #include "runtime/comm/communicator.h"
-#include "runtime/cuda/hardware_queues.h"
-#include "runtime/cuda/nccl_order.h"
+#include "runtime/cuda/environment.h"
 #include "tools/bench/relaunch.h"
 #include "tools/bench/training/bench_device.h"
 #include "tools/bench/training/device_limits.h"
@@ -61,8 +60,7 @@ int run(const TrainingOptions& options, int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace dlaunch;  // NOLINT(google-build-using-namespace)
-  ask_for_hardware_queues();
-  ask_for_nccl_in_order();
+  set_gpu_environment();
   std::string help;
   try {
     return bench::run(bench::parse_training_options(argc, argv, help), argc, argv);
