@@ -1,9 +1,10 @@
 #include "transport/inbox.h"
 
-#include <cstring>
 #include <new>
 #include <string>
 #include <utility>
+
+#include "runtime/base/copy_memory.h"
 
 namespace dlaunch {
 namespace {
@@ -31,9 +32,7 @@ Status Inbox::post(Transfer& receive) {
     return Status();
   }
   Status matched = check(receive, message->signature, message->bytes);
-  if (matched.ok() && message->bytes > 0) {
-    std::memcpy(receive.data, message->data.get(), message->bytes);
-  }
+  if (matched.ok()) copy_memory(receive.data, message->data.get(), message->bytes);
   remove_message(message);
   context_.complete(receive, matched);
   return matched;
@@ -43,7 +42,7 @@ Status Inbox::deliver(const MessageTag& tag, const MessageSignature& signature,
                       const std::byte* data, std::size_t bytes) {
   if (Transfer* receive = take_receive(tag); receive != nullptr) {
     Status matched = check(*receive, signature, bytes);
-    if (matched.ok() && bytes > 0) std::memcpy(receive->data, data, bytes);
+    if (matched.ok()) copy_memory(receive->data, data, bytes);
     context_.complete(*receive, matched);
     return matched;
   }
@@ -52,7 +51,7 @@ Status Inbox::deliver(const MessageTag& tag, const MessageSignature& signature,
     return Status(StatusCode::kIo, "no memory to keep a message of " + std::to_string(bytes) +
                                        " bytes until it is received");
   }
-  if (bytes > 0) std::memcpy(message->data.get(), data, bytes);
+  copy_memory(message->data.get(), data, bytes);
   return Status();
 }
 

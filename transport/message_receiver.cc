@@ -1,8 +1,9 @@
 #include "transport/message_receiver.h"
 
-#include <cstring>
 #include <string>
 #include <utility>
+
+#include "runtime/base/copy_memory.h"
 
 namespace dlaunch {
 
@@ -49,7 +50,7 @@ Status MessageReceiver::post(Transfer& receive) {
     return matched;
   }
   const std::size_t arrived = message->bytes - remaining_;
-  std::memcpy(receive.data, message->data.get(), arrived);
+  copy_memory(receive.data, message->data.get(), arrived);
   destination_ = receive.data + arrived;
   receive_ = &receive;
   message_ = nullptr;

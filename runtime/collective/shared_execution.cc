@@ -3,10 +3,10 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 #include <utility>
 
+#include "runtime/base/copy_memory.h"
 #include "runtime/base/pause.h"
 #include "runtime/collective/scratch.h"
 
@@ -336,7 +336,7 @@ Status SharedExecution::read(int member, const Source& source, Position from, st
   const std::uintptr_t place = address(source, from);
   if (!source.mapped) return group_->read_member(member, place, into, bytes(count));
   const auto* data = reinterpret_cast<const std::byte*>(place);
-  if (data != into) std::memmove(into, data, bytes(count));
+  if (data != into) copy_memory(into, data, bytes(count));
   return Status();
 }
 
@@ -370,7 +370,7 @@ Status SharedExecution::reduce_exposed(std::size_t into, Position from, std::siz
 
 void SharedExecution::finish() {
   if (assignment_.output_last && assignment_.output_count > 0) {
-    std::memcpy(assignment_.output, output_, bytes(assignment_.output_count));
+    copy_memory(assignment_.output, output_, bytes(assignment_.output_count));
   }
   end(Status());
 }

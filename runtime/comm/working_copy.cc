@@ -1,8 +1,8 @@
 #include "runtime/comm/working_copy.h"
 
 #include <cstdint>
-#include <cstring>
 
+#include "runtime/base/copy_memory.h"
 #include "runtime/collective/reduction.h"
 
 namespace dlaunch {
@@ -13,7 +13,7 @@ constexpr std::size_t kAlignment = 64;
 void copy_in(const ConstBuffer& from, DType working, std::byte* into) {
   if (from.count == 0) return;
   if (working == from.dtype) {
-    std::memcpy(into, from.data, from.bytes());
+    copy_memory(into, from.data, from.bytes());
   } else if (working == DType::kI64) {
     widen(from.dtype, from.data, reinterpret_cast<std::int64_t*>(into), from.count);
   } else {
@@ -24,7 +24,7 @@ void copy_in(const ConstBuffer& from, DType working, std::byte* into) {
 void copy_out(const std::byte* from, DType working, const Buffer& into) {
   if (into.count == 0) return;
   if (working == into.dtype) {
-    std::memcpy(into.data, from, into.bytes());
+    copy_memory(into.data, from, into.bytes());
   } else if (working == DType::kI64) {
     narrow(into.dtype, reinterpret_cast<const std::int64_t*>(from), into.data, into.count);
   } else {

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <string>
 
+#include "runtime/base/copy_memory.h"
+
 namespace dlaunch {
 namespace {
 
@@ -205,7 +207,7 @@ Status ShmLink::fetch() {
   const std::span<std::byte> rest = receiver_.destination();
   const std::size_t bytes = std::min(rest.size(), kFetchedPerTurn);
   if (from_heap_) {
-    std::memcpy(rest.data(), group_.heap(member_).data() + source_, bytes);
+    copy_memory(rest.data(), group_.heap(member_).data() + source_, bytes);
   } else {
     DLAUNCH_RETURN_IF_ERROR(group_.read_member(member_, source_, rest.data(), bytes));
   }

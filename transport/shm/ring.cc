@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/base/copy_memory.h"
+
 namespace dlaunch {
 namespace {
 
@@ -61,8 +63,8 @@ void RingReader::take_bulk(std::byte* into, std::size_t bytes) {
   const std::size_t size = memory_.shape.bulk_bytes;
   const std::size_t at = read_bytes_ & (size - 1);
   const std::size_t first = std::min(bytes, size - at);
-  std::memcpy(into, memory_.bulk + at, first);
-  std::memcpy(into + first, memory_.bulk, bytes - first);
+  copy_memory(into, memory_.bulk + at, first);
+  copy_memory(into + first, memory_.bulk, bytes - first);
   read_bytes_ += bytes;
 }
 

@@ -8,6 +8,8 @@
 #include <emmintrin.h>
 #endif
 
+#include "runtime/base/copy_memory.h"
+
 namespace dlaunch {
 namespace {
 
@@ -63,7 +65,7 @@ void SlotWriter::copy(std::byte* into, const std::byte* from, std::size_t bytes,
   } else if (far_) {
     stream(into, from, bytes);
   } else {
-    std::memcpy(into, from, bytes);
+    copy_memory(into, from, bytes);
   }
 }
 
@@ -77,7 +79,7 @@ bool SlotWriter::measures(std::size_t bytes) {
 void SlotWriter::copy_and_measure(std::byte* into, const std::byte* from, std::size_t bytes,
                                   std::size_t of) {
   const auto begin = std::chrono::steady_clock::now();
-  std::memcpy(into, from, bytes);
+  copy_memory(into, from, bytes);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   const double limit = of >= kLong ? kFarRate : kFarRateShort;
   const bool looks_far = static_cast<double>(bytes) < limit * took.count();
