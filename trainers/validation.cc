@@ -47,7 +47,7 @@ std::vector<View> views_of(ValidationViews views) {
   };
   std::vector<View> all;
   const auto append = [&](const std::array<View, 2>& pair) {
-    all.insert(all.end(), pair.begin(), pair.end());
+    for (const View& view : pair) all.push_back(view);
   };
   switch (views) {
     case ValidationViews::kSingle:
