@@ -125,6 +125,7 @@ void NodeCoordinator::time_passed(Time now) {
   if (phase_ == Phase::kForming && now - std::max(since_, not_before_) > options_.join_timeout) {
     std::string why = "only " + std::to_string(members_.size()) + " of " + options_.nodes +
                       " nodes came within " + seconds(options_.join_timeout) + missing();
+    if (!options_.advice.empty()) why += "; " + options_.advice;
     return announce({.number = round_,
                      .action = VerdictRecord::Action::kFailed,
                      .exit_code = kLauncherRendezvous,

@@ -32,6 +32,7 @@ class NodeCoordinator {
     std::string run_id;   // what the user calls the job
     std::string job_id;
     std::string host_id;  // the member that hosts the store
+    std::string advice;   // if nodes do not come; empty: none
     int max_restarts = 0;
     std::chrono::nanoseconds restart_delay = std::chrono::seconds(1);
     std::chrono::nanoseconds join_timeout = std::chrono::minutes(5);

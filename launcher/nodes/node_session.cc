@@ -6,6 +6,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "launcher/nodes/addresses.h"
 #include "launcher/nodes/node_report.h"
 #include "runtime/base/exit_codes.h"
 #include "runtime/base/token.h"
@@ -17,6 +18,13 @@ using namespace std::chrono_literals;
 
 // Nodes that come together within this time do so silently.
 constexpr auto kPatience = 1s;
+
+// Where every machine that is told the same endpoint meets itself alone.
+std::string advice_on(const NodeSettings& settings) {
+  if (settings.host != "localhost" && !is_loopback(settings.host) && !is_unspecified(settings.host))
+    return "";
+  return settings.host + " is every machine's own: others need this one's name in --rdzv-endpoint";
+}
 
 }  // namespace
 
@@ -45,6 +53,7 @@ NodeAgent::Options describe_node(const NodeSettings& settings, const JobOptions&
                                        .run_id = options.nodes.run_id,
                                        .job_id = job_id,
                                        .host_id = self.id,
+                                       .advice = advice_on(settings),
                                        .max_restarts = options.supervision.max_restarts,
                                        .restart_delay = options.supervision.restart_delay,
                                        .join_timeout = settings.join_timeout};

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "launcher/nodes/addresses.h"
 #include "runtime/base/token.h"
 #include "runtime/base/token_file.h"
 
@@ -112,7 +113,7 @@ Status find_token(const NodeOptions& options, const Variables& variables, NodeSe
 }  // namespace
 
 std::string NodeSettings::endpoint() const {
-  return host + ":" + std::to_string(port);
+  return host_port(host, port);
 }
 
 Result<NodeSettings> resolve_nodes(const NodeOptions& options, const ClusterEnvironment& cluster,
