@@ -1,6 +1,7 @@
 #include "trainers/record_file.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,11 +13,22 @@
 #include <spdlog/fmt/fmt.h>
 
 namespace dlaunch {
+namespace {
+
+// How long a reader of a FIFO may take to make room. Training waits for it only once.
+constexpr int kReaderMs = 1000;
+
+bool has_room(int file) {
+  pollfd room{.fd = file, .events = POLLOUT, .revents = 0};
+  return ::poll(&room, 1, kReaderMs) > 0;
+}
+
+}  // namespace
 
 RecordFile::RecordFile(std::string path, Words words)
     : path_(std::move(path)), words_(std::move(words)) {
   constexpr mode_t kLikeAnyFile = 0666;
-  constexpr int kHow = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC;
+  constexpr int kHow = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK;  // for a FIFO
   file_ = Descriptor(::open(path_.c_str(), kHow | O_EXCL, kLikeAnyFile));
   made_here_ = file_.is_open();
   if (!made_here_) file_ = Descriptor(::open(path_.c_str(), kHow, kLikeAnyFile));
@@ -36,41 +48,44 @@ void RecordFile::clear() {
 
 void RecordFile::append(std::string_view record) {
   missing_.emplace_back(record);
-  const int error = write_missing();
+  const int error = write_missing(!warned_);
   if (error == 0 || std::exchange(warned_, true)) return;
   logger_->warn("{}; the run goes on, what is missing is tried again", complaint(error));
 }
 
 void RecordFile::finish() {
-  if (const int error = write_missing(); error != 0) throw std::runtime_error(complaint(error));
+  if (const int error = write_missing(true); error != 0) throw std::runtime_error(complaint(error));
 }
 
 /// The system's number of the error; 0 if nothing is missing now.
-int RecordFile::write_missing() {
+int RecordFile::write_missing(bool patient) {
   for (; !missing_.empty(); missing_.pop_front())
-    if (const int error = write_whole(missing_.front()); error != 0) return error;
+    if (const int error = write_whole(missing_.front(), patient); error != 0) return error;
   return 0;
 }
 
-int RecordFile::write_whole(std::string& record) {
+int RecordFile::write_whole(std::string& record, bool patient) {
   const off_t before = ::lseek(file_.get(), 0, SEEK_END);
   std::size_t written = 0;
   while (written < record.size()) {
     const ssize_t count = ::write(file_.get(), record.data() + written, record.size() - written);
     if (count >= 0) {
       written += static_cast<std::size_t>(count);
-    } else if (const int error = errno; error != EINTR) {
-      if (before < 0 || ::ftruncate(file_.get(), before) != 0)  // no file: what is out is out
-        record.erase(0, written);
-      return error;
+      continue;
     }
+    const int error = errno;
+    if (error == EINTR || (error == EAGAIN && patient && has_room(file_.get()))) continue;
+    if (before < 0 || ::ftruncate(file_.get(), before) != 0)  // no file: what is out is out
+      record.erase(0, written);
+    return error;
   }
   return 0;
 }
 
 std::string RecordFile::complaint(int error_number) const {
+  const bool no_reader = error_number == ENXIO || error_number == EAGAIN;
   return fmt::format("{}: cannot write {}: {}{}{}", path_, words_.content,
-                     std::generic_category().message(error_number),
+                     no_reader ? "nobody reads it" : std::generic_category().message(error_number),
                      words_.advice.empty() ? "" : "; ", words_.advice);
 }
 

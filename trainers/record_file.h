@@ -3,7 +3,8 @@
 // To open it changes nothing: what an earlier run wrote stays until clear(), and a file that was
 // made here is removed again if nothing came into it. A record that cannot be written (the disk is
 // full) ends no training: a line says so, the file is cut back to its last whole record, and what
-// is missing is tried again with the next one. One thread.
+// is missing is tried again with the next one. A FIFO must have a reader when it is opened; one
+// that reads nothing is a full disk. One thread.
 #pragma once
 
 #include <deque>
@@ -37,8 +38,8 @@ class RecordFile {
   const std::string& path() const { return path_; }
 
  private:
-  int write_missing();
-  int write_whole(std::string& record);
+  int write_missing(bool patient);
+  int write_whole(std::string& record, bool patient);
   std::string complaint(int error_number) const;
 
   std::string path_;

@@ -2,11 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <filesystem>
-#include <fstream>
-#include <stdexcept>
-#include <system_error>
 #include <vector>
 
 #include <spdlog/fmt/fmt.h>
@@ -140,20 +136,8 @@ class Writer {
   Lines high_{kHighLines};
 };
 
-/// Opens the file, or throws.
-std::ofstream open(const std::string& path) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
-  return file;
-}
-
-void close(std::ofstream file, const std::string& path) {
-  file << "\n]}\n" << std::flush;
-  if (!file)
-    throw std::runtime_error(
-        fmt::format("{}: cannot write the trace: {}", path,
-                    std::error_code(errno, std::generic_category()).message()));
-}
+constexpr const char* kHead = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
+constexpr const char* kTail = "\n]}\n";
 
 }  // namespace
 
@@ -161,7 +145,7 @@ std::string trace_events(const Tracer& tracer, const TraceTimes& times, int rank
   return Writer(tracer, times, rank).text();
 }
 
-void write_trace(Communicator& world, const std::string& path, const std::string& events) {
+void write_trace(Communicator& world, RecordFile* file, const std::string& events) {
   std::array<std::int64_t, 1> size{static_cast<std::int64_t>(events.size())};
   if (world.rank() > 0) {
     throw_if_error(world.send(size, 0, kTraceTag).within("trace"));
@@ -169,23 +153,24 @@ void write_trace(Communicator& world, const std::string& path, const std::string
                        .within("trace"));
     return;
   }
-  std::ofstream file = open(path);
-  file << events;
+  file->clear();
+  file->append(kHead + events);
   std::string others;
   for (int rank = 1; rank < world.size(); ++rank) {
     throw_if_error(world.recv(size, rank, kTraceTag).within("trace"));
     others.resize(static_cast<std::size_t>(size[0]));
     throw_if_error(world.recv(Buffer(others.data(), others.size(), DType::kU8), rank, kTraceTag)
                        .within("trace"));
-    file << ",\n" << others;
+    file->append(",\n" + others);
   }
-  close(std::move(file), path);
+  file->append(kTail);
+  file->finish();
 }
 
-void write_trace(const std::string& path, const std::string& events) {
-  std::ofstream file = open(path);
-  file << events;
-  close(std::move(file), path);
+void write_trace(RecordFile& file, const std::string& events) {
+  file.clear();
+  file.append(kHead + events + kTail);
+  file.finish();
 }
 
 std::string path_of_rank(const std::string& path, int rank) {

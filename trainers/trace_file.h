@@ -8,6 +8,7 @@
 
 #include "runtime/comm/communicator.h"
 #include "trainers/clock_offset.h"
+#include "trainers/record_file.h"
 #include "trainers/tracer.h"
 
 namespace dlaunch {
@@ -21,11 +22,11 @@ struct TraceTimes {
 /// The events of a rank, separated by commas: the inside of a JSON array.
 std::string trace_events(const Tracer& tracer, const TraceTimes& times, int rank);
 
-/// Collective: writes the events of all ranks, on rank 0, one rank after the other. Throws
-/// StatusError, std::runtime_error (on rank 0: the file cannot be written).
-void write_trace(Communicator& world, const std::string& path, const std::string& events);
+/// Collective: writes the events of all ranks, one rank after the other, into the file of rank 0
+/// (null on the others). Throws StatusError, std::runtime_error (the file cannot be written).
+void write_trace(Communicator& world, RecordFile* file, const std::string& events);
 /// Only this rank's. Throws std::runtime_error.
-void write_trace(const std::string& path, const std::string& events);
+void write_trace(RecordFile& file, const std::string& events);
 
 /// Where a rank writes if the others are lost: "trace.json" becomes "trace.rank3.json"; rank 0's is
 /// the file itself.

@@ -4,8 +4,6 @@
 #include <exception>
 #include <utility>
 
-#include "trainers/record_file.h"
-
 namespace dlaunch {
 namespace {
 
@@ -15,15 +13,19 @@ std::int64_t steady_nanoseconds() {
       .count();
 }
 
+std::unique_ptr<RecordFile> open_file(const std::string& path) {
+  return std::make_unique<RecordFile>(path, RecordFile::Words{"the trace", ""});
+}
+
 }  // namespace
 
 TraceRecorder::TraceRecorder(TraceOptions options, bool writes)
-    : options_(std::move(options)), writes_(writes), tracer_(options_.most_events) {
-  if (writes_) (void)RecordFile(options_.file, {"the trace", ""});
-}
+    : options_(std::move(options)),
+      file_(writes ? open_file(options_.file) : nullptr),
+      tracer_(options_.most_events) {}
 
 void TraceRecorder::start(Communicator& world, nn::Module& network) {
-  if (writes_) write_trace(options_.file, "");  // an earlier run's is void
+  if (file_) file_->clear();  // an earlier run's is void
   network_ = &network;
   layers_ = std::make_unique<LayerTracer>(network, tracer_);
   clock_ = offset_to_rank_zero(world, steady_nanoseconds);
@@ -55,7 +57,7 @@ std::string TraceRecorder::events(const Communicator& world,
 void TraceRecorder::finish(Communicator& world) {
   activate(false);
   const ClockOffset now = offset_to_rank_zero(world, steady_nanoseconds);
-  write_trace(world, options_.file, events(world, ClockAlignment(*clock_, now)));
+  write_trace(world, file_.get(), events(world, ClockAlignment(*clock_, now)));
 }
 
 void TraceRecorder::give_up(Communicator& world, bool together) noexcept {
@@ -63,10 +65,9 @@ void TraceRecorder::give_up(Communicator& world, bool together) noexcept {
   try {
     activate(false);
     const std::string own = events(world, ClockAlignment(*clock_));
-    if (together)
-      write_trace(world, options_.file, own);
-    else
-      write_trace(path_of_rank(options_.file, world.rank()), own);
+    if (together) return write_trace(world, file_.get(), own);
+    if (!file_) file_ = open_file(path_of_rank(options_.file, world.rank()));
+    write_trace(*file_, own);
   } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the failure before counts
   }
 }

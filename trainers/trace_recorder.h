@@ -14,6 +14,7 @@
 #include "runtime/comm/communicator.h"
 #include "trainers/clock_offset.h"
 #include "trainers/layer_tracer.h"
+#include "trainers/record_file.h"
 #include "trainers/trace_file.h"
 #include "trainers/trace_options.h"
 #include "trainers/tracer.h"
@@ -48,7 +49,7 @@ class TraceRecorder {
   void activate(bool on);
 
   const TraceOptions options_;
-  const bool writes_;
+  std::unique_ptr<RecordFile> file_;  // rank 0's
   Tracer tracer_;
   nn::Module* network_ = nullptr;
   std::unique_ptr<LayerTracer> layers_;

@@ -16,13 +16,27 @@
 namespace dlaunch {
 namespace {
 
+/// The images that are trained on, of data whose images have this shape: of every size there is.
+std::vector<nn::Shape> trained_images(const TrainConfig& config, const nn::Shape& image) {
+  std::vector<nn::Shape> sizes;
+  for (const nn::ResizeStage& stage : config.data.resize) {
+    const auto side = static_cast<std::int64_t>(stage.side);
+    sizes.push_back({image[0], side, side, image[3]});
+  }
+  const std::vector<nn::ResizeStage>& stages = config.data.resize;
+  if (stages.empty() || stages.back().until_epochs < static_cast<double>(config.epochs))
+    sizes.push_back(image);
+  return sizes;
+}
+
 /// The name of a batch norm that sees one value per channel of one image; empty: there is none.
-std::string find_single_value(const nn::Module& network, const nn::Shape& image) {
+std::string find_single_value(const nn::Module& network, const std::vector<nn::Shape>& images) {
   std::set<std::string> norms;
   for (const nn::NamedModule& module : named_modules(network))
     if (dynamic_cast<const nn::BatchNorm*>(module.module) != nullptr) norms.insert(module.name);
-  for (const nn::LayerRow& row : layer_table(network, image))
-    if (norms.contains(row.name) && row.output.size() == row.output[-1]) return row.name;
+  for (const nn::Shape& image : images)
+    for (const nn::LayerRow& row : layer_table(network, image))
+      if (norms.contains(row.name) && row.output.size() == row.output[-1]) return row.name;
   return "";
 }
 
@@ -42,7 +56,7 @@ bool has_single_image(const nn::StepPlan& plan, std::size_t step, std::size_t ra
 /// to train on in that, and it would end the run at the last step of an epoch.
 void refuse_single_values(const TrainConfig& config, const nn::StepPlan& plan, std::size_t ranks,
                           const nn::Module& network, const nn::Shape& image) {
-  const std::string layer = find_single_value(network, image);
+  const std::string layer = find_single_value(network, trained_images(config, image));
   if (layer.empty()) return;
   const std::string why = fmt::format(
       "has a single image{}, of which the batch norm {} sees one value per channel and needs more",
@@ -75,14 +89,8 @@ void check_stages(const TrainConfig& config, const nn::Module& network,
   }
 }
 
-/// The largest images that are trained on, of data whose images have this shape.
 nn::Shape largest_trained(const TrainConfig& config, const nn::Shape& image) {
-  const std::vector<nn::ResizeStage>& stages = config.data.resize;
-  const auto epochs = static_cast<double>(config.epochs);
-  if (stages.empty() || stages.back().until_epochs < epochs) return image;
-  const auto side =
-      static_cast<std::int64_t>(std::ranges::max(stages, {}, &nn::ResizeStage::side).side);
-  return {image[0], side, side, image[3]};
+  return std::ranges::max(trained_images(config, image), {}, &nn::Shape::size);
 }
 
 }  // namespace

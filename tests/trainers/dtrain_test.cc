@@ -196,6 +196,12 @@ TEST_F(Dtrain, RefusesStepsWithTooFewImagesForABatchNorm) {
               HasSubstr("train.drop_last: the last step of an epoch has a single image, of which"));
   EXPECT_THAT(refusal({"train.global_batch_size=4", apart}),
               HasSubstr("train.global_batch_size: a micro-batch has a single image on a rank, of"));
+  const std::vector<std::string> convolutional{"train.global_batch_size=43", "model.name=resnet20"};
+  EXPECT_EQ(refusal(convolutional), "accepted");
+  std::vector<std::string> small = convolutional;  // 1 x 1 where it ends
+  small.insert(small.end(), {"data.resize_sides=[4]", "data.resize_until=[1]"});
+  EXPECT_THAT(refusal(small),
+              HasSubstr("train.drop_last: the last step of an epoch has a single "));
 }
 
 TEST_F(Dtrain, TakesNoMoreImagesInAStepThanThereAre) {

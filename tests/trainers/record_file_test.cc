@@ -1,7 +1,11 @@
 #include "trainers/record_file.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +16,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "runtime/base/descriptor.h"
 #include "runtime/base/temporary_folder.h"
 #include "trainers/metrics_file.h"
 
@@ -95,6 +100,49 @@ TEST_F(RecordFileTest, TriesAgainWhatAFullDiskHadNoRoomFor) {
   file->append("fourth\n");
   file->finish();
   EXPECT_EQ(contents(), "first\nsecond\nthird\nfourth\n");
+}
+
+class RecordsInAFifo : public RecordFileTest {
+ protected:
+  RecordsInAFifo() { EXPECT_EQ(::mkfifo(path_.c_str(), 0600), 0); }
+  Descriptor reader() const {
+    return Descriptor(::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  }
+  static std::string read_all(const Descriptor& reader) {
+    std::string text(1 << 20, ' ');
+    const ssize_t count = ::read(reader.get(), text.data(), text.size());
+    text.resize(static_cast<std::size_t>(std::max<ssize_t>(0, count)));
+    return text;
+  }
+};
+
+TEST_F(RecordsInAFifo, NeedAReader) {
+  try {
+    open();
+    ADD_FAILURE() << "no exception";
+  } catch (const std::runtime_error& error) {
+    EXPECT_EQ(error.what(), path_ + ": cannot write records: nobody reads it; do something");
+  }
+  const Descriptor reading = reader();
+  const auto file = open();
+  file->clear();
+  file->append("first\n");
+  file->append("second\n");
+  file->finish();
+  EXPECT_EQ(read_all(reading), "first\nsecond\n");
+}
+
+TEST_F(RecordsInAFifo, AreKeptForAReaderThatIsSlow) {
+  const Descriptor reading = reader();
+  const auto file = open();
+  const std::string longest(100'000, 'x');  // more than a pipe holds
+  file->append(longest);
+  file->append("last");
+  EXPECT_THROW(file->finish(), std::runtime_error);
+  std::string all = read_all(reading);
+  file->finish();
+  all += read_all(reading);
+  EXPECT_EQ(all, longest + "last");
 }
 
 TEST_F(RecordFileTest, MetricsGoOnOnALineOfTheirOwn) {
