@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "nn/core/error.h"
+#include "nn/core/widened.h"
 #include "nn/cpu/activation.h"
 #include "nn/cpu/kernels.h"
 #include "nn/cpu/onednn.h"
@@ -55,6 +56,10 @@ struct Prepared {
   typename Primitive::primitive_desc description;
   Primitive primitive;
 };
+
+std::int64_t input_count(const Conv2dGeometry& g) {
+  return g.n * g.height * g.width * g.in;
+}
 
 std::string describe(const Conv2dGeometry& g) {
   return "input " + Shape{g.n, g.height, g.width, g.in}.to_string() + ", weights " +
@@ -249,6 +254,12 @@ void Convolutions::add_bias_gradient(const Conv2dGeometry& geometry, ConstArrayR
 void Convolutions::forward(const Conv2dGeometry& geometry, ConstArrayRef x,
                            const WeightsRef& weights, const float* bias_or_null, ArrayRef y) {
   if (geometry.n == 0) return;
+  if (!computes_in(x.dtype)) {
+    const Widened result(allocator_, convert, geometry.output().size());
+    forward(geometry, Widened(allocator_, convert, input_count(geometry), x).array(), weights,
+            bias_or_null, result.array());
+    return result.narrow(y);
+  }
   guarded("conv2d", geometry, [&] {
     Plan& made = plan(geometry, x.dtype, bias_or_null != nullptr);
     if (made.own_winograd) {
@@ -279,6 +290,12 @@ void Convolutions::forward(const Conv2dGeometry& geometry, ConstArrayRef x,
 void Convolutions::backward_data(const Conv2dGeometry& geometry, ConstArrayRef dy,
                                  const WeightsRef& weights, ArrayRef dx) {
   if (geometry.n == 0) return;
+  if (!computes_in(dy.dtype)) {
+    const Widened result(allocator_, convert, input_count(geometry));
+    backward_data(geometry, Widened(allocator_, convert, geometry.output().size(), dy).array(),
+                  weights, result.array());
+    return result.narrow(dx);
+  }
   guarded("conv2d backward", geometry, [&] {
     Plan& made = plan(geometry, dy.dtype, false);
     if (made.own_winograd) {
@@ -307,6 +324,10 @@ void Convolutions::backward_data(const Conv2dGeometry& geometry, ConstArrayRef d
 void Convolutions::backward_weights(const Conv2dGeometry& geometry, ConstArrayRef x,
                                     ConstArrayRef dy, float* dw, float* db_or_null) {
   if (geometry.n == 0) return;
+  if (!computes_in(x.dtype))
+    return backward_weights(
+        geometry, Widened(allocator_, convert, input_count(geometry), x).array(),
+        Widened(allocator_, convert, geometry.output().size(), dy).array(), dw, db_or_null);
   guarded("conv2d backward of the weights", geometry, [&] {
     Plan& made = plan(geometry, x.dtype, db_or_null != nullptr);
     if (made.own_winograd) {

@@ -1,4 +1,6 @@
-// Convolutions through oneDNN, in f32 or, with activations in bf16, in bf16 with f32 accumulation.
+// Convolutions through oneDNN, in f32 or, with activations in bf16, in bf16 with f32 accumulation;
+// on CPUs that do not multiply in bf16 in f32, on converted copies.
+//
 // Images stay in plain NHWC, in which oneDNN's direct kernels are as fast as in its blocked layouts
 // on AVX-512, and which it asks for itself with AMX; weights are reordered into whatever layout
 // oneDNN asks for, once per change of the weights. Primitives are made once per geometry and kept.

@@ -4,6 +4,8 @@
 #include <string>
 
 #include "nn/core/error.h"
+#include "nn/core/widened.h"
+#include "nn/cpu/kernels.h"
 #include "nn/cpu/onednn.h"
 
 namespace dlaunch::nn::cpu {
@@ -49,6 +51,9 @@ void Products::run(const MatmulArguments& arg) {
     if (!arg.accumulate) std::memset(arg.c.data, 0, bytes);
     return;
   }
+  if (!computes_in(arg.a.dtype))
+    return matmul_widened(allocator_, convert, arg,
+                          [this](const MatmulArguments& widened) { run(widened); });
   try {
     const auto& [description, primitive] =
         plan({arg.m, arg.n, arg.k, arg.transpose_a, arg.transpose_b, arg.accumulate, arg.a.dtype,

@@ -32,7 +32,7 @@ void check(cudaError_t status, const char* what) {
 
 void check(cublasStatus_t status, const char* what) {
   if (status != CUBLAS_STATUS_SUCCESS)
-    throw Error(describe(what, "cuBLAS", cublasGetStatusString(status)));
+    throw Error(describe(what, "cuBLASLt", cublasLtGetStatusString(status)));
 }
 
 void check(cudnnStatus_t status, const char* what) {

@@ -1,7 +1,7 @@
 // The one place where a status of CUDA's libraries becomes an Error.
 #pragma once
 
-#include <cublas_v2.h>
+#include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <cudnn.h>
 

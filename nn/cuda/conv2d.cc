@@ -5,6 +5,7 @@
 #include <spdlog/logger.h>
 
 #include "nn/core/error.h"
+#include "nn/core/widened.h"
 #include "nn/cuda/check.h"
 #include "nn/cuda/kernels.h"
 
@@ -32,26 +33,6 @@ struct ConvertedWeights final : DerivedData {
 std::int64_t input_count(const Conv2dGeometry& g) {
   return g.n * g.height * g.width * g.in;
 }
-
-// Activations as f32, in memory of their own.
-class Widened {
- public:
-  Widened(Device& device, std::int64_t count)
-      : device_(device),
-        count_(count),
-        values_(device.memory(), static_cast<std::size_t>(count) * sizeof(float)) {}
-  Widened(Device& device, std::int64_t count, ConstArrayRef from) : Widened(device, count) {
-    convert(device, count, from, array());
-  }
-
-  ArrayRef array() const { return {values_.get(), DType::kF32}; }
-  void narrow(ArrayRef to) const { convert(device_, count_, array(), to); }
-
- private:
-  Device& device_;
-  std::int64_t count_;
-  ScratchMemory values_;
-};
 
 }  // namespace
 
@@ -98,7 +79,7 @@ std::optional<ConvolutionPlan> Convolutions::choose(const Convolution& convoluti
     return plan;
   } catch (const CudnnError& error) {
     if (f32 || !error.not_supported()) throw;
-    logger_->debug("{}: {}; computed in f32", convolution.describe(), error.what());
+    logger_->warn("{}: {}; computed in f32, which is slower", convolution.describe(), error.what());
     return {};
   }
 }
@@ -143,9 +124,10 @@ void Convolutions::forward(const Conv2dGeometry& geometry, ConstArrayRef x,
   if (geometry.n == 0) return;
   if (!run({geometry, x.dtype, ConvolutionPass::kForward},
            {x.data, weights_in(x.dtype, geometry, weights), y.data})) {
-    const Widened result(device_, geometry.output().size());
-    forward(geometry, Widened(device_, input_count(geometry), x).array(), weights, bias_or_null,
-            result.array());
+    const Widened result(device_.memory(), Conversion{device_}, geometry.output().size());
+    forward(geometry,
+            Widened(device_.memory(), Conversion{device_}, input_count(geometry), x).array(),
+            weights, bias_or_null, result.array());
     return result.narrow(y);
   }
   if (bias_or_null != nullptr)
@@ -158,9 +140,11 @@ void Convolutions::backward_data(const Conv2dGeometry& geometry, ConstArrayRef d
   if (geometry.n == 0) return;
   if (!run({geometry, dy.dtype, ConvolutionPass::kBackwardData},
            {dy.data, weights_in(dy.dtype, geometry, weights), dx.data})) {
-    const Widened result(device_, input_count(geometry));
-    backward_data(geometry, Widened(device_, geometry.output().size(), dy).array(), weights,
-                  result.array());
+    const Widened result(device_.memory(), Conversion{device_}, input_count(geometry));
+    backward_data(
+        geometry,
+        Widened(device_.memory(), Conversion{device_}, geometry.output().size(), dy).array(),
+        weights, result.array());
     result.narrow(dx);
   }
 }
@@ -176,9 +160,11 @@ void Convolutions::backward_weights(const Conv2dGeometry& geometry, ConstArrayRe
     const ScratchMemory gradient(device_.memory(),
                                  static_cast<std::size_t>(count) * size_of(x.dtype));
     if (!run(convolution, {x.data, dy.data, gradient.get()}))
-      return backward_weights(geometry, Widened(device_, input_count(geometry), x).array(),
-                              Widened(device_, geometry.output().size(), dy).array(), dw,
-                              db_or_null);
+      return backward_weights(
+          geometry,
+          Widened(device_.memory(), Conversion{device_}, input_count(geometry), x).array(),
+          Widened(device_.memory(), Conversion{device_}, geometry.output().size(), dy).array(), dw,
+          db_or_null);
     accumulate(device_, count, {gradient.get(), x.dtype}, dw);
   }
   if (db_or_null != nullptr)

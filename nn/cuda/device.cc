@@ -24,7 +24,9 @@ const char* describe(int fault) {
 }  // namespace
 
 Device::Device(int number)
-    : number_(number), pools_(make_device_memory(number), make_device_memory(number)) {
+    : number_(number),
+      pools_(make_device_memory(number, [this] { wait_for_all_streams(); }),
+             make_device_memory(number, [this] { wait_for_all_streams(); })) {
   check(cudaSetDevice(number_), "device");
   int minor = 0;
   check(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, number_),
@@ -49,10 +51,17 @@ Device::Device(int number)
 }
 
 Device::~Device() {
+  ending_ = true;
   ignore(cudaSetDevice(number_));
   ignore(cudaStreamSynchronize(stream_));
   ignore(cudaStreamDestroy(stream_));
   ignore(cudaFreeHost(fault_));
+}
+
+// cudaFree waits too, but while it does other threads' calls wait for it. So a peer's flag that
+// never comes, for which a stream of collectives waits, would go unnoticed.
+void Device::wait_for_all_streams() const {
+  if (!ending_ && !pools_.recording()) ignore(cudaDeviceSynchronize());
 }
 
 void Device::refuse_while_recording(const char* what) const {

@@ -53,11 +53,14 @@ class Device {
   void synchronize();
 
  private:
+  void wait_for_all_streams() const;
+
   int number_;
   int multiprocessors_ = 0;
   int capability_ = 0;
   cudaStream_t stream_ = nullptr;
   int* fault_ = nullptr;
+  bool ending_ = false;
   RecordingPools pools_;
   std::uint64_t* random_blocks_memory_ = nullptr;
   std::uint64_t random_blocks_ = 0;

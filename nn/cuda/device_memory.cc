@@ -2,6 +2,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <utility>
+
 #include "nn/cuda/check.h"
 
 namespace dlaunch::nn::cuda {
@@ -9,7 +11,8 @@ namespace {
 
 class DeviceMemory final : public MemorySource {
  public:
-  explicit DeviceMemory(int device) : device_(device) {}
+  DeviceMemory(int device, std::function<void()> before_giving_back)
+      : device_(device), before_giving_back_(std::move(before_giving_back)) {}
 
   std::size_t alignment() const override { return 256; }  // as cudaMalloc
   std::size_t granularity() const override { return std::size_t{2} << 20; }
@@ -30,6 +33,7 @@ class DeviceMemory final : public MemorySource {
   // Waits for the device, so kernels still at work are done.
   void give_back(void* segment, std::size_t /*bytes*/) noexcept override {
     ignore(cudaSetDevice(device_));
+    before_giving_back_();
     ignore(cudaFree(segment));
   }
 
@@ -44,12 +48,14 @@ class DeviceMemory final : public MemorySource {
 
  private:
   int device_;
+  std::function<void()> before_giving_back_;
 };
 
 }  // namespace
 
-std::unique_ptr<MemorySource> make_device_memory(int device) {
-  return std::make_unique<DeviceMemory>(device);
+std::unique_ptr<MemorySource> make_device_memory(int device,
+                                                 std::function<void()> before_giving_back) {
+  return std::make_unique<DeviceMemory>(device, std::move(before_giving_back));
 }
 
 }  // namespace dlaunch::nn::cuda

@@ -42,8 +42,6 @@ void give_up(cudaStream_t stream) {
 class WhileRecording {
  public:
   explicit WhileRecording(Device& device) : device_(device) {
-    // Before memory is given back: cudaFree waits too, for all of the device, and while it does
-    // other threads' calls wait for it. So a peer's flag that never comes would go unnoticed.
     check(cudaStreamSynchronize(device_.stream()), "recording");
     device_.pools().begin_recording();
   }

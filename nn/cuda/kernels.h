@@ -13,6 +13,12 @@ namespace dlaunch::nn::cuda {
 // elementwise.cu
 void fill(Device& device, std::int64_t count, float value, float* y);
 void convert(Device& device, std::int64_t count, ConstArrayRef from, ArrayRef to);
+struct Conversion {
+  Device& device;
+  void operator()(std::int64_t count, ConstArrayRef from, ArrayRef to) const {
+    convert(device, count, from, to);
+  }
+};
 void add(Device& device, std::int64_t count, ConstArrayRef a, ConstArrayRef b, ArrayRef y);
 void axpy(Device& device, std::int64_t count, float alpha, const float* x, float* y);
 void scale(Device& device, std::int64_t count, float factor, const float* scale_or_null,

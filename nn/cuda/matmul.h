@@ -1,9 +1,13 @@
-// Matrix products through cuBLAS, in f32 (or TF32 where that is asked for), bf16 or f16.
+// Matrix products through cuBLASLt, in f32 (or TF32 where that is asked for), bf16 or f16.
 #pragma once
 
-#include <cublas_v2.h>
+#include <cublasLt.h>
 
+#include <compare>
+#include <cstdint>
+#include <map>
 #include <optional>
+#include <string>
 
 #include "nn/core/backend.h"
 #include "nn/cuda/device.h"
@@ -19,16 +23,34 @@ class Matmul {
   Matmul(const Matmul&) = delete;
   Matmul& operator=(const Matmul&) = delete;
 
+  /// Queues it, by the kernel that cuBLASLt's heuristics name first, which is chosen once for each
+  /// kind of product; if it has none in 16 bits in f32, on converted copies. Throws Error.
   void run(const MatmulArguments& arguments);
 
  private:
-  void prepare();
+  /// What the choice of a kernel depends on.
+  struct Kind {
+    bool transpose_a, transpose_b;
+    std::int64_t m, n, k;
+    DType operands, result;
+    std::uint32_t alignment_a, alignment_b, alignment_c;  // bytes
+    auto operator<=>(const Kind&) const = default;
+    std::string describe() const;
+  };
+  struct Plan {
+    cublasLtMatmulDescOpaque_t operation;
+    cublasLtMatrixLayoutOpaque_t a, b, c;
+    cublasLtMatmulAlgo_t algorithm;
+  };
+
+  std::optional<Plan> choose(const Kind& kind) const;
 
   Device& device_;
-  cublasComputeType_t compute_type_;
-  // Given once, so that cuBLAS allocates none and the same products give the same bits.
-  std::optional<ScratchMemory> workspace_;
-  cublasHandle_t handle_ = nullptr;
+  const bool tf32_;
+  // Given once, so that the same products give the same bits.
+  const ScratchMemory workspace_;
+  cublasLtHandle_t handle_ = nullptr;
+  std::map<Kind, std::optional<Plan>> plans_;
 };
 
 }  // namespace dlaunch::nn::cuda

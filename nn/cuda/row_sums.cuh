@@ -84,7 +84,8 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 /// Adds [shares][width] up and hands each column's sum to `write(column, sum)`.
 template <typename Write>
-__global__ void sum_shares(int shares, std::int64_t width, const double* sums, Write write) {
+__global__ void __launch_bounds__(32 * kShareThreads)
+    sum_shares(int shares, std::int64_t width, const double* sums, Write write) {
   __shared__ double shared[kShareThreads][32];
   const std::int64_t column = std::int64_t{blockIdx.x} * 32 + threadIdx.x;
   double sum = 0;

@@ -13,7 +13,8 @@
 
 namespace dlaunch::nn::cuda {
 
-std::unique_ptr<MemorySource> make_plain_device_memory(int device);  // that one
+std::unique_ptr<MemorySource> make_plain_device_memory(
+    int device, std::function<void()> before_giving_back);  // that one
 
 namespace {
 
@@ -67,8 +68,10 @@ class MarkedMemory final : public MemorySource {
 
 }  // namespace
 
-std::unique_ptr<MemorySource> make_device_memory(int device) {
-  return std::make_unique<MarkedMemory>(make_plain_device_memory(device));
+std::unique_ptr<MemorySource> make_device_memory(int device,
+                                                 std::function<void()> before_giving_back) {
+  return std::make_unique<MarkedMemory>(
+      make_plain_device_memory(device, std::move(before_giving_back)));
 }
 
 }  // namespace dlaunch::nn::cuda

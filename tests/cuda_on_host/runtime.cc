@@ -145,6 +145,10 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) 
   return cudaSuccess;
 }
 
+cudaError_t cudaDeviceSynchronize() {
+  return queue().capturing() ? cudaErrorStreamCaptureUnsupported : queue().drain();
+}
+
 cudaError_t cudaStreamSynchronize(cudaStream_t /*stream*/) {
   return queue().capturing() ? cudaErrorStreamCaptureUnsupported : queue().drain();
 }

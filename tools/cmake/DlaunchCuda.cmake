@@ -14,13 +14,17 @@ if(NOT DLAUNCH_NVCC OR NOT CUDAToolkit_FOUND)
   string(APPEND missing "\n  CUDA Toolkit 12.5 or newer (nvcc in PATH or /usr/local/cuda/bin, or -DCUDAToolkit_ROOT=DIR)")
 endif()
 
-# Packages for Python have libraries without the links that are looked for, such as libcublas.so.
+# Packages for Python have libraries without the links that are looked for, such as libcublasLt.so.
 if(CUDAToolkit_FOUND)
-  foreach(library cudart cublas)
+  foreach(library cudart cublasLt)
     if(NOT TARGET CUDA::${library})
       string(APPEND missing "\n  lib${library}.so (-DCUDA_${library}_LIBRARY=)")
     endif()
   endforeach()
+  find_path(cuBLASLt_INCLUDE_DIR cublasLt.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  if(NOT cuBLASLt_INCLUDE_DIR)
+    string(APPEND missing "\n  cublasLt.h (-DcuBLASLt_INCLUDE_DIR=)")
+  endif()
 endif()
 
 # find_cuda_library(NAME HEADER LIBRARY) -> NAME::NAME, or a line in `missing`
@@ -52,7 +56,7 @@ if(NOT CMAKE_CUDA_ARCHITECTURES)
     list(APPEND CMAKE_CUDA_ARCHITECTURES 90-virtual)
   endif()
 endif()
-set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # as cuDNN and cuBLAS use it
+set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # as cuDNN and cuBLASLt use it
 if(DLAUNCH_CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER AND PROJECT_IS_TOP_LEVEL)
   set(CMAKE_CUDA_COMPILER_LAUNCHER "${DLAUNCH_CCACHE}")
 endif()
