@@ -12,8 +12,7 @@ std::string Trainer::why_no_graphs(const TrainingPlace& place) const {
   if (!config_.trace.file.empty()) return "the trace would show no operations";
   if (config_.data.mix.kind != nn::MixKind::kNone)
     return "the share of mixed images is different in every step";
-  const bool alone = place.world.size() == 1;
-  return alone || place.device_world == nullptr ? "" : place.device_world->why_not_recorded();
+  return place.device_world == nullptr ? "" : place.device_world->why_not_recorded();
 }
 
 /// Whether the losses that are still on the device are wanted before the step after this one; the

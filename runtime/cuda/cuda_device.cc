@@ -23,6 +23,7 @@ namespace {
 // What cudaMalloc takes from the device at a time. Smaller allocations may share such a piece, and
 // a handle is one of the whole piece.
 constexpr std::size_t kDeviceGranule = std::size_t{2} << 20;
+
 DeviceUuid uuid_of(const cudaDeviceProp& properties) {
   DeviceUuid uuid{};
   static_assert(sizeof uuid == sizeof properties.uuid);
@@ -59,6 +60,17 @@ cudaGraphExec_t recorded(DeviceStream& stream, const std::function<Status()>& qu
   }
   if (graph != nullptr) (void)cudaGraphDestroy(graph);
   return executable;
+}
+
+/// What others would open by its handle begins where the allocation does.
+bool is_whole_allocation(void* memory) {
+  static const auto get_range =
+      reinterpret_cast<decltype(&cuMemGetAddressRange)>(find_in_driver("cuMemGetAddressRange"));
+  CUdeviceptr base = 0;
+  std::size_t bytes = 0;
+  const auto address = reinterpret_cast<CUdeviceptr>(memory);
+  return get_range != nullptr && get_range(&base, &bytes, address) == CUDA_SUCCESS &&
+         base == address;
 }
 
 int attribute_of(cudaDeviceAttr attribute, int device) {
@@ -196,6 +208,9 @@ Result<std::shared_ptr<void>> CudaDevice::pin(std::span<std::byte> memory) {
 
 Result<MemoryHandle> CudaDevice::share(void* memory) {
   const CurrentDevice current(number_);
+  if (!is_whole_allocation(memory)) {
+    return Status(StatusCode::kUnavailable, "cudaMalloc has given part of a larger piece");
+  }
   cudaIpcMemHandle_t of_cuda{};
   DLAUNCH_RETURN_IF_ERROR(
       cuda_status(cudaIpcGetMemHandle(&of_cuda, memory), "cudaIpcGetMemHandle"));

@@ -28,13 +28,15 @@ class DeviceCommunicator final : public DeviceWorld {
                      DeviceCommunicatorOptions options)
       : options_(std::move(options)),
         core_(std::make_shared<DeviceCore>(std::move(device), options_.timeout)),
-        host_(std::move(host)),
-        staging_(core_, host_->rank()) {}
+        staging_(core_, host->rank()),
+        host_(std::move(host)) {}
 
   ~DeviceCommunicator() override {
-    if (watch_ != nullptr) watch_->drain();
+    const bool drained = watch_ == nullptr || watch_->drain();
     staging_.close();
     watch_.reset();
+    // To free memory that a stream still waits in would wait with it, for ever.
+    if (!drained) static_cast<void>(path_.release());
   }
 
   /// Connects everything. A collective of the host communicator's ranks.
@@ -237,9 +239,9 @@ class DeviceCommunicator final : public DeviceWorld {
 
   const DeviceCommunicatorOptions options_;
   const std::shared_ptr<DeviceCore> core_;
+  Staging staging_;  // whose memory the calls of these two use:
   std::unique_ptr<Communicator> host_;
   std::unique_ptr<Communicator> staged_;  // for what is started on device memory
-  Staging staging_;
   DeviceWatch::LaneLocks mutexes_;
   std::array<std::uint64_t, kDeviceLanes> sequences_{};
   std::uint64_t repeats_ = 0;

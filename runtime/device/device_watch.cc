@@ -15,8 +15,9 @@ constexpr auto kReleaseLook = 1ms;
 constexpr auto kBetweenBeats = 100ms;
 // What a rank that leaves has queued it has also finished; its peers finish at about that time.
 constexpr auto kAfterGoodbye = 1s;
-// For a stream to do something more after a failure; one that has not by then never will.
-constexpr auto kLongestRelease = 5s;
+// For a stream to do something more after a failure, longer than any step that is repeated takes;
+// one that has not by then never will.
+constexpr auto kLongestRelease = 30s;
 constexpr std::chrono::nanoseconds kWatchTimeout = std::chrono::hours(24 * 365);
 
 std::string in_seconds(std::chrono::nanoseconds duration) {
@@ -59,7 +60,7 @@ void DeviceWatch::add(DeviceLane lane, WatchedOperation operation) {
   queues_[static_cast<std::size_t>(lane)].push_back({std::move(operation), std::nullopt});
 }
 
-void DeviceWatch::drain() {
+bool DeviceWatch::drain() {
   std::unique_lock lock(mutex_);
   // The thread empties the queues: operations end, or their time is over.
   const auto over = [this] { return idle() || core_->failure.failed(); };
@@ -69,6 +70,7 @@ void DeviceWatch::drain() {
     before = queued();
     (void)changed_.wait_for(lock, kLongestRelease, [&] { return queued() < before; });
   }
+  return queued() == 0;
 }
 
 std::size_t DeviceWatch::queued() const {

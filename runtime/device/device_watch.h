@@ -77,8 +77,9 @@ class DeviceWatch {
   void add(DeviceLane lane, WatchedOperation operation);
   /// Whether others' memory is needed though nothing is queued: something recorded may be repeated.
   void keep_memory(bool keep) { keeps_memory_ = keep; }
-  /// Waits until nothing is queued any more, which is as long as the operations' own time.
-  void drain();
+  /// Waits until nothing is queued any more, which is as long as the operations' own time. False if
+  /// the device does not come to an end even when it is let go.
+  bool drain();
 
  private:
   using Clock = std::chrono::steady_clock;

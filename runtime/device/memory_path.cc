@@ -32,6 +32,7 @@ class MemoryPath final : public DevicePath {
   ~MemoryPath() override {
     if (!shown_) return;
     const bool orderly = connected_ && !released_;
+    if (!orderly) release();  // to close memory may wait for this rank's streams
     close_others_memory(orderly ? Closed::kToLeave : Closed::kAfterFailure);
     const Deadline deadline =
         Deadline::after(orderly ? kLongestGoodbye : kLongestGoodbyeAfterFailure);

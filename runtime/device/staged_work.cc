@@ -101,6 +101,15 @@ void StagedWork::begin(Work host_work) {
   changed_.notify_all();
 }
 
+void StagedWork::give_up(Status why) {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (host_work_.has_value()) return;
+    host_work_ = Work::finished(std::move(why));
+  }
+  changed_.notify_all();
+}
+
 bool StagedWork::done() const {
   const std::scoped_lock lock(mutex_);
   return host_work_.has_value() && host_work_->done();

@@ -39,6 +39,8 @@ class StagedWork final : public Work::State {
 
   /// The host's part has begun.
   void begin(Work host_work);
+  /// It never will, unless it has.
+  void give_up(Status why);
 
   /// Whether the host's part has begun and ended.
   bool done() const override;

@@ -1,6 +1,7 @@
 #include "runtime/device/staging.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "runtime/device/staged_work.h"
@@ -37,17 +38,14 @@ Work Staging::start(Communicator& host, const CollectiveCall& call, DeviceStream
   auto made = StagedWork::of_call(core_, call, rank_);
   if (!made.ok()) return Work::finished(made.status());
   const std::shared_ptr<StagedWork> work = *made;
-  Status status = work->load(stream);
-  if (status.ok()) {
-    status = stream.call([work, gate = gate_, &host] {
-      const std::scoped_lock lock(gate->mutex);
-      work->begin(gate->closed ? Work::finished(
-                                     Status(StatusCode::kAborted, "the communicator was destroyed"))
-                               : host.start(work->host_call()));
-    });
-  }
-  if (!status.ok()) return Work::finished(std::move(status));
-  return keep(work);
+  if (Status loaded = work->load(stream); !loaded.ok()) return Work::finished(std::move(loaded));
+  keep(work);
+  Status queued = stream.call([work = work.get(), gate = gate_, &host] {
+    const std::scoped_lock lock(gate->mutex);
+    if (!gate->closed) work->begin(host.start(work->host_call()));
+  });
+  if (!queued.ok()) work->give_up(std::move(queued));
+  return Work(work);
 }
 
 Result<PinnedPool::Block> Staging::fetch(ConstBuffer data) {
@@ -86,7 +84,8 @@ Work Staging::start_send(Communicator& host, ConstBuffer data, int peer, std::ui
   const ConstBuffer staged(block->data(), data.count, data.dtype);
   auto work = std::make_shared<StagedWork>(core_, *std::move(block), Segments());
   work->begin(host.start_send(staged, peer, tag));
-  return keep(std::move(work));
+  keep(work);
+  return Work(std::move(work));
 }
 
 Work Staging::start_recv(Communicator& host, Buffer data, int peer, std::uint64_t tag) {
@@ -96,20 +95,27 @@ Work Staging::start_recv(Communicator& host, Buffer data, int peer, std::uint64_
   const Buffer staged(block->data(), data.count, data.dtype);
   auto work = std::make_shared<StagedWork>(core_, *std::move(block), one(data.data, data.bytes()));
   work->begin(host.start_recv(staged, peer, tag));
-  return keep(std::move(work));
+  keep(work);
+  return Work(std::move(work));
 }
 
 // The host communicator uses the memory of a call until it has ended, whether anyone waits or not.
-Work Staging::keep(std::shared_ptr<StagedWork> work) {
-  const std::scoped_lock lock(mutex_);
-  std::erase_if(in_flight_, [](const auto& earlier) { return earlier->done(); });
+void Staging::keep(const std::shared_ptr<StagedWork>& work) {
+  std::vector<std::shared_ptr<StagedWork>>
+      ended;  // go without the lock: they may wait for the device
+  const std::scoped_lock lock(gate_->mutex);
+  const auto first = std::stable_partition(in_flight_.begin(), in_flight_.end(),
+                                           [](const auto& earlier) { return !earlier->done(); });
+  std::move(first, in_flight_.end(), std::back_inserter(ended));
+  in_flight_.erase(first, in_flight_.end());
   in_flight_.push_back(work);
-  return Work(std::move(work));
 }
 
 void Staging::close() {
   const std::scoped_lock lock(gate_->mutex);
   gate_->closed = true;
+  for (const auto& work : in_flight_)
+    work->give_up(Status(StatusCode::kAborted, "the communicator was destroyed"));
 }
 
 }  // namespace dlaunch

@@ -41,25 +41,26 @@ class Staging {
   Work start_send(Communicator& host, ConstBuffer data, int peer, std::uint64_t tag);
   Work start_recv(Communicator& host, Buffer data, int peer, std::uint64_t tag);
 
-  /// No call of a host communicator is started any more: what the device comes to later ends with
+  /// No call of a host communicator is started any more: what the device has not come to ends with
   /// kAborted.
   void close();
 
  private:
-  // Between the device's thread, which starts calls, and the end of the host communicator.
+  // Between the device's thread, which starts calls and may do nothing else with the device, not
+  // even by destroying something, and the end of the host communicator. What is in flight goes
+  // while the thread is not within the gate, and by another thread.
   struct Gate {
     std::mutex mutex;
     bool closed = false;
   };
 
   Result<PinnedPool::Block> fetch(ConstBuffer data);
-  Work keep(std::shared_ptr<StagedWork> work);
+  void keep(const std::shared_ptr<StagedWork>& work);
 
   const std::shared_ptr<DeviceCore> core_;
   const int rank_;
   const std::shared_ptr<Gate> gate_;
-  std::mutex mutex_;
-  std::vector<std::shared_ptr<StagedWork>> in_flight_;  // their memory is in use
+  std::vector<std::shared_ptr<StagedWork>> in_flight_;  // their memory is in use; by gate_->mutex
 };
 
 }  // namespace dlaunch

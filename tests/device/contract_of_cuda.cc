@@ -12,6 +12,7 @@
 #include "runtime/base/job_environment.h"
 #include "runtime/base/logging.h"
 #include "runtime/cuda/cuda_device.h"
+#include "runtime/cuda/environment.h"
 #include "runtime/device/device_communicator.h"
 #include "tests/comm/contract/contract.h"
 #include "tests/device/on_device.h"
@@ -33,6 +34,7 @@ int visible_devices() {
 class GpuIsThere final : public ::testing::Environment {
  public:
   void SetUp() override {
+    set_gpu_environment();
     int devices = 0;
     const cudaError_t error = cudaGetDeviceCount(&devices);
     if (error != cudaSuccess) {

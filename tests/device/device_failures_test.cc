@@ -2,6 +2,7 @@
 // streams run on.
 #include <chrono>
 #include <latch>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -98,6 +99,20 @@ TEST_P(DeviceFailures, RankThatAbortsTellsTheOthersWhy) {
     EXPECT_EQ(status.code(), StatusCode::kIo) << status.to_string();
     EXPECT_THAT(status.to_string(), HasSubstr("the disk is full"));
     expect_the_streams_run_on(rank);
+  });
+}
+
+TEST_P(DeviceFailures, StagedCallThatTheDeviceHasNotComeToEndsWithTheCommunicator) {
+  run_fake_ranks(world(), over(DevicePathKind::kStaging), [&](FakeRank rank) {
+    Ones data(rank, 10);
+    const auto released = std::make_shared<std::latch>(1);
+    EXPECT_TRUE(rank.device->compute().call([released] { released->wait(); }).ok());
+    Work work = rank.communicator->start_all_reduce(data.buffer());
+    rank.communicator.reset();
+    const Status status = work.wait();
+    EXPECT_EQ(status.code(), StatusCode::kAborted) << status.to_string();
+    EXPECT_THAT(status.to_string(), HasSubstr("the communicator was destroyed"));
+    released->count_down();
   });
 }
 

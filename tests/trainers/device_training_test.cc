@@ -138,6 +138,10 @@ TEST_F(DeviceTraining, OfSeveralRanksEndsIfARecordingFails) {
 TEST_F(DeviceTraining, GoesThroughTheHostWhereMemoryIsNotShared) {
   EXPECT_EQ(train(2, On::kCpu).parameters,
             train(2, On::kDevice, nlohmann::json::object(), DevicePathKind::kStaging).parameters);
+  // Of one rank too, which asks for it.
+  EXPECT_EQ(train(1, On::kCpu).parameters,
+            train(1, On::kDeviceWithGraphs, nlohmann::json::object(), DevicePathKind::kStaging)
+                .parameters);
 }
 
 TEST_F(DeviceTraining, SaysWhyStepsAreNotRecorded) {

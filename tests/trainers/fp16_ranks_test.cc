@@ -21,6 +21,7 @@
 #include "runtime/base/job_environment.h"
 #include "runtime/base/temporary_folder.h"
 #include "runtime/cuda/cuda_communicator.h"
+#include "runtime/cuda/environment.h"
 #include "tests/support/distributed_test.h"
 #include "trainers/loss_scaler.h"
 #include "trainers/tensor_memory.h"
@@ -34,6 +35,7 @@ using nlohmann::json;
 constexpr std::size_t kSteps = 6;
 constexpr double kScale = 65536;  // fits gradients of images of usual size
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+[[maybe_unused]] const bool kAskedOfCuda = (set_gpu_environment(), true);
 
 /// A GPU, with the ranks that `world` has.
 struct Gpu {
