@@ -3,11 +3,11 @@
 
 #include <cublasLt.h>
 
-#include <compare>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <tuple>
 
 #include "nn/core/backend.h"
 #include "nn/cuda/device.h"
@@ -34,7 +34,11 @@ class Matmul {
     std::int64_t m, n, k;
     DType operands, result;
     std::uint32_t alignment_a, alignment_b, alignment_c;  // bytes
-    auto operator<=>(const Kind&) const = default;
+    auto key() const {
+      return std::tie(transpose_a, transpose_b, m, n, k, operands, result, alignment_a, alignment_b,
+                      alignment_c);
+    }
+    friend bool operator<(const Kind& a, const Kind& b) { return a.key() < b.key(); }
     std::string describe() const;
   };
   struct Plan {
