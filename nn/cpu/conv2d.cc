@@ -8,7 +8,6 @@
 #include "nn/core/widened.h"
 #include "nn/cpu/activation.h"
 #include "nn/cpu/kernels.h"
-#include "nn/cpu/onednn.h"
 #include "nn/cpu/weight_gradient_matmul.h"
 
 namespace dlaunch::nn::cpu {
@@ -48,14 +47,6 @@ std::optional<ConvolutionDescriptors> winograd_descriptors(const Conv2dGeometry&
   d.algorithm = dnnl::algorithm::convolution_winograd;
   return d;
 }
-
-// A primitive, with its descriptor.
-template <typename Primitive>
-struct Prepared {
-  explicit Prepared(const typename Primitive::primitive_desc& d) : description(d), primitive(d) {}
-  typename Primitive::primitive_desc description;
-  Primitive primitive;
-};
 
 std::int64_t input_count(const Conv2dGeometry& g) {
   return g.n * g.height * g.width * g.in;
@@ -265,24 +256,23 @@ void Convolutions::forward(const Conv2dGeometry& geometry, ConstArrayRef x,
     if (made.own_winograd) {
       auto& pass = made.winograd_forward;
       if (!pass) pass.emplace(engine_, geometry, WinogradConvolution::Pass::kForward);
-      pass->run(winograd_context(), as<BFloat16>(x), winograd_filters(geometry, weights),
-                bias_or_null, as<BFloat16>(y));
+      pass->run(context(), as<BFloat16>(x), winograd_filters(geometry, weights), bias_or_null,
+                as<BFloat16>(y));
       return;
     }
-    const auto& [pd, primitive] = made.prepared(made.forward, engine_, describe_forward);
+    const auto& convolution = made.prepared(made.forward, engine_, describe_forward);
+    const auto& pd = convolution.description;
     Staged input(*this, made.direct.x, pd.src_desc(), x.data);
     Staged output(*this, made.direct.y, pd.dst_desc(), y.data);
-    const ScratchMemory scratch(allocator_, pd.scratchpad_desc().get_size());
     std::unordered_map<int, dnnl::memory> arguments{
         {DNNL_ARG_SRC, input.filled()},
         {DNNL_ARG_WEIGHTS, reordered_weights(weights, derived_from<Packed>(weights).forward,
                                              made.plain_weights, pd.weights_desc())},
-        {DNNL_ARG_DST, output.to_fill()},
-        {DNNL_ARG_SCRATCHPAD, memory(pd.scratchpad_desc(), scratch.get())}};
+        {DNNL_ARG_DST, output.to_fill()}};
     if (bias_or_null != nullptr) {
       arguments[DNNL_ARG_BIAS] = memory(made.direct.bias, bias_or_null);
     }
-    primitive.execute(stream_, arguments);
+    convolution.execute(context(), arguments);
     output.drain();
   });
 }
@@ -301,22 +291,20 @@ void Convolutions::backward_data(const Conv2dGeometry& geometry, ConstArrayRef d
     if (made.own_winograd) {
       auto& pass = made.winograd_backward_data;
       if (!pass) pass.emplace(engine_, geometry, WinogradConvolution::Pass::kBackwardData);
-      pass->run(winograd_context(), as<BFloat16>(dy), winograd_filters(geometry, weights), nullptr,
+      pass->run(context(), as<BFloat16>(dy), winograd_filters(geometry, weights), nullptr,
                 as<BFloat16>(dx));
       return;
     }
-    const auto& [pd, primitive] =
-        made.prepared(made.backward_data, engine_, describe_backward_data);
+    const auto& convolution = made.prepared(made.backward_data, engine_, describe_backward_data);
+    const auto& pd = convolution.description;
     Staged gradient(*this, made.direct.y, pd.diff_dst_desc(), dy.data);
     Staged result(*this, made.direct.x, pd.diff_src_desc(), dx.data);
-    const ScratchMemory scratch(allocator_, pd.scratchpad_desc().get_size());
-    primitive.execute(
-        stream_,
+    convolution.execute(
+        context(),
         {{DNNL_ARG_DIFF_DST, gradient.filled()},
          {DNNL_ARG_WEIGHTS, reordered_weights(weights, derived_from<Packed>(weights).backward_data,
                                               made.plain_weights, pd.weights_desc())},
-         {DNNL_ARG_DIFF_SRC, result.to_fill()},
-         {DNNL_ARG_SCRATCHPAD, memory(pd.scratchpad_desc(), scratch.get())}});
+         {DNNL_ARG_DIFF_SRC, result.to_fill()}});
     result.drain();
   });
 }
@@ -333,34 +321,32 @@ void Convolutions::backward_weights(const Conv2dGeometry& geometry, ConstArrayRe
     if (made.own_winograd) {
       auto& pass = made.winograd_backward_weights;
       if (!pass) pass.emplace(engine_, geometry);
-      pass->run(winograd_context(), as<BFloat16>(x), as<BFloat16>(dy), dw);
+      pass->run(context(), as<BFloat16>(x), as<BFloat16>(dy), dw);
       if (db_or_null != nullptr) add_bias_gradient(geometry, dy, db_or_null);
       return;
     }
     if (db_or_null == nullptr && !made.winograd && WeightGradientMatmul::pays(geometry, x.dtype)) {
       if (!made.weights_by_matmul) made.weights_by_matmul.emplace(engine_, geometry, x.dtype);
-      made.weights_by_matmul->run(engine_, stream_, allocator_, x, dy, dw);
+      made.weights_by_matmul->run(context(), x, dy, dw);
       return;
     }
-    const auto& [pd, primitive] =
+    const auto& convolution =
         made.prepared(made.backward_weights, engine_, describe_backward_weights);
+    const auto& pd = convolution.description;
     Staged input(*this, made.direct.x, pd.src_desc(), x.data);
     Staged gradient(*this, made.direct.y, pd.diff_dst_desc(), dy.data);
-    const ScratchMemory scratch(allocator_, pd.scratchpad_desc().get_size());
     const ScratchMemory weights_scratch(allocator_, pd.diff_weights_desc().get_size());
     dnnl::memory packed = memory(pd.diff_weights_desc(), weights_scratch.get());
-    std::unordered_map<int, dnnl::memory> arguments{
-        {DNNL_ARG_SRC, input.filled()},
-        {DNNL_ARG_DIFF_DST, gradient.filled()},
-        {DNNL_ARG_DIFF_WEIGHTS, packed},
-        {DNNL_ARG_SCRATCHPAD, memory(pd.scratchpad_desc(), scratch.get())}};
+    std::unordered_map<int, dnnl::memory> arguments{{DNNL_ARG_SRC, input.filled()},
+                                                    {DNNL_ARG_DIFF_DST, gradient.filled()},
+                                                    {DNNL_ARG_DIFF_WEIGHTS, packed}};
     const std::size_t bias_bytes =
         db_or_null != nullptr ? static_cast<std::size_t>(geometry.out) * sizeof(float) : 0;
     const ScratchMemory bias(allocator_, bias_bytes);
     if (db_or_null != nullptr) {
       arguments[DNNL_ARG_DIFF_BIAS] = memory(made.direct.bias, bias.get());
     }
-    primitive.execute(stream_, arguments);
+    convolution.execute(context(), arguments);
     dnnl::memory sum = memory(made.plain_weights, dw);
     if (!made.add_weights) {
       dnnl::post_ops adding;

@@ -61,7 +61,7 @@ class Convolutions {
                                  const dnnl::memory::desc& plain, const dnnl::memory::desc& wanted);
   const BFloat16* winograd_filters(const Conv2dGeometry& geometry, const WeightsRef& weights);
   void add_bias_gradient(const Conv2dGeometry& geometry, ConstArrayRef dy, float* db);
-  WinogradContext winograd_context() { return {engine_, stream_, allocator_}; }
+  OneDnnContext context() { return {engine_, stream_, allocator_}; }
   dnnl::memory memory(const dnnl::memory::desc& layout, const void* data) const;
 
   CachingAllocator& allocator_;

@@ -6,7 +6,6 @@
 #include "nn/core/error.h"
 #include "nn/core/widened.h"
 #include "nn/cpu/kernels.h"
-#include "nn/cpu/onednn.h"
 
 namespace dlaunch::nn::cpu {
 namespace {
@@ -28,11 +27,10 @@ std::size_t Products::KeyHash::operator()(const Key& key) const {
   return hash ^ (hash >> 29);
 }
 
-const Products::Plan& Products::plan(const Key& key) {
+const Prepared<dnnl::matmul>& Products::plan(const Key& key) {
   if (const auto known = plans_.find(key); known != plans_.end()) return known->second;
   if (plans_.size() >= kMostPlans) plans_.clear();
-  const dnnl::matmul::primitive_desc description =
-      describe_products(engine_, {.count = 1,
+  const ProductDescriptor product{.count = 1,
                                   .m = key.m,
                                   .n = key.n,
                                   .k = key.k,
@@ -40,8 +38,8 @@ const Products::Plan& Products::plan(const Key& key) {
                                   .transposed_b = key.transpose_b,
                                   .adding = key.accumulate,
                                   .factors = key.factors,
-                                  .sums = key.sums});
-  return plans_.emplace(key, Plan{description, dnnl::matmul(description)}).first->second;
+                                  .sums = key.sums};
+  return plans_.emplace(key, describe_products(engine_, product)).first->second;
 }
 
 void Products::run(const MatmulArguments& arg) {
@@ -55,18 +53,16 @@ void Products::run(const MatmulArguments& arg) {
     return matmul_widened(allocator_, convert, arg,
                           [this](const MatmulArguments& widened) { run(widened); });
   try {
-    const auto& [description, primitive] =
-        plan({arg.m, arg.n, arg.k, arg.transpose_a, arg.transpose_b, arg.accumulate, arg.a.dtype,
-              arg.c.dtype});
-    const ScratchMemory scratch(allocator_, description.scratchpad_desc().get_size());
+    const auto& product = plan({arg.m, arg.n, arg.k, arg.transpose_a, arg.transpose_b,
+                                arg.accumulate, arg.a.dtype, arg.c.dtype});
+    const auto& description = product.description;
     const auto over = [&](const dnnl::memory::desc& layout, const void* data) {
       return memory_over(engine_, layout, data);
     };
-    primitive.execute(stream_,
-                      {{DNNL_ARG_SRC, over(description.src_desc(), arg.a.data)},
-                       {DNNL_ARG_WEIGHTS, over(description.weights_desc(), arg.b.data)},
-                       {DNNL_ARG_DST, over(description.dst_desc(), arg.c.data)},
-                       {DNNL_ARG_SCRATCHPAD, over(description.scratchpad_desc(), scratch.get())}});
+    product.execute({engine_, stream_, allocator_},
+                    {{DNNL_ARG_SRC, over(description.src_desc(), arg.a.data)},
+                     {DNNL_ARG_WEIGHTS, over(description.weights_desc(), arg.b.data)},
+                     {DNNL_ARG_DST, over(description.dst_desc(), arg.c.data)}});
     stream_.wait();
   } catch (const dnnl::error& error) {
     throw Error("matmul [" + std::to_string(arg.m) + ", " + std::to_string(arg.k) + "] x [" +

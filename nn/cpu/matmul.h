@@ -7,7 +7,7 @@
 #include <unordered_map>
 
 #include "nn/core/backend.h"
-#include "nn/core/caching_allocator.h"
+#include "nn/cpu/onednn.h"
 
 namespace dlaunch::nn::cpu {
 
@@ -29,17 +29,13 @@ class Products {
   struct KeyHash {
     std::size_t operator()(const Key& key) const;
   };
-  struct Plan {
-    dnnl::matmul::primitive_desc description;
-    dnnl::matmul primitive;
-  };
 
-  const Plan& plan(const Key& key);
+  const Prepared<dnnl::matmul>& plan(const Key& key);
 
   CachingAllocator& allocator_;
   dnnl::engine engine_;
   dnnl::stream stream_;
-  std::unordered_map<Key, Plan, KeyHash> plans_;
+  std::unordered_map<Key, Prepared<dnnl::matmul>, KeyHash> plans_;
 };
 
 }  // namespace dlaunch::nn::cpu

@@ -1,12 +1,22 @@
-// What differs between oneDNN 2.x and 3.x: the making of primitives. The scratchpad is
-// the caller's memory.
+// What differs between oneDNN 2.x and 3.x: the making of primitives; and how they are run, with
+// scratchpads out of the allocator.
 #pragma once
 
 #include <oneapi/dnnl/dnnl.hpp>
+#include <unordered_map>
+#include <utility>
 
+#include "nn/core/caching_allocator.h"
 #include "runtime/base/dtype.h"
 
 namespace dlaunch::nn::cpu {
+
+/// What a primitive needs to run, for the time of a call.
+struct OneDnnContext {
+  const dnnl::engine& engine;
+  dnnl::stream& stream;
+  CachingAllocator& allocator;
+};
 
 /// A convolution's arguments as oneDNN describes them. Dimensions are logical: images [N, C, H, W],
 /// weights [out, in, h, w]; the layouts are in the descriptors. `bias` is empty for none.
@@ -26,6 +36,26 @@ dnnl::memory::data_type onednn_type(DType dtype);  // of f32 or bf16
 /// oneDNN takes inputs through the same type as outputs; it does not write to them.
 dnnl::memory memory_over(const dnnl::engine& engine, const dnnl::memory::desc& layout,
                          const void* data);
+
+/// A primitive and its description.
+template <typename Primitive>
+struct Prepared {
+  using Description = typename Primitive::primitive_desc;
+
+  explicit Prepared(Description d) : description(std::move(d)), primitive(description) {}
+
+  /// Runs it, with a scratchpad of the size that this very primitive wants: those that differ in a
+  /// sum alone may want different ones.
+  void execute(OneDnnContext context, std::unordered_map<int, dnnl::memory> arguments) const {
+    const dnnl::memory::desc layout = description.scratchpad_desc();
+    const ScratchMemory scratch(context.allocator, layout.get_size());
+    arguments[DNNL_ARG_SCRATCHPAD] = memory_over(context.engine, layout, scratch.get());
+    primitive.execute(context.stream, arguments);
+  }
+
+  Description description;
+  Primitive primitive;
+};
 
 /// Whether this CPU multiplies in this type (bf16: AVX512-BF16 or AMX) with the oneDNN at hand.
 bool computes_in(DType dtype);

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "nn/cpu/activation.h"
-#include "nn/cpu/onednn.h"
 #include "nn/cpu/parallel.h"
 
 namespace dlaunch::nn::cpu {
@@ -60,28 +59,27 @@ bool WeightGradientMatmul::pays(const Conv2dGeometry& g, DType dtype) {
 WeightGradientMatmul::WeightGradientMatmul(const dnnl::engine& engine, const Conv2dGeometry& g,
                                            DType dtype)
     : geometry_(g),
-      description_(describe_products(engine, {.count = 1,
-                                              .m = g.out,
-                                              .n = patch_size(g),
-                                              .k = output_pixels(g),
-                                              .transposed_a = true,
-                                              .adding = true,
-                                              .factors = dtype})),
-      primitive_(description_) {}
+      product_(describe_products(engine, {.count = 1,
+                                          .m = g.out,
+                                          .n = patch_size(g),
+                                          .k = output_pixels(g),
+                                          .transposed_a = true,
+                                          .adding = true,
+                                          .factors = dtype})) {}
 
-void WeightGradientMatmul::run(const dnnl::engine& engine, dnnl::stream& stream,
-                               CachingAllocator& allocator, ConstArrayRef x, ConstArrayRef dy,
+void WeightGradientMatmul::run(OneDnnContext context, ConstArrayRef x, ConstArrayRef dy,
                                float* dw) const {
-  const ScratchMemory patches(allocator, description_.weights_desc().get_size());
-  const ScratchMemory scratch(allocator, description_.scratchpad_desc().get_size());
+  const auto& description = product_.description;
+  const ScratchMemory patches(context.allocator, description.weights_desc().get_size());
   visit_activation(x.dtype, [&]<typename T>() {
     copy_patches(geometry_, as<T>(x), static_cast<T*>(patches.get()));
   });
-  primitive_.execute(
-      stream, {{DNNL_ARG_SRC, memory_over(engine, description_.src_desc(), dy.data)},
-               {DNNL_ARG_WEIGHTS, {description_.weights_desc(), engine, patches.get()}},
-               {DNNL_ARG_DST, {description_.dst_desc(), engine, dw}},
-               {DNNL_ARG_SCRATCHPAD, {description_.scratchpad_desc(), engine, scratch.get()}}});
+  const auto over = [&](const dnnl::memory::desc& layout, const void* data) {
+    return memory_over(context.engine, layout, data);
+  };
+  product_.execute(context, {{DNNL_ARG_SRC, over(description.src_desc(), dy.data)},
+                             {DNNL_ARG_WEIGHTS, over(description.weights_desc(), patches.get())},
+                             {DNNL_ARG_DST, over(description.dst_desc(), dw)}});
 }
 
 }  // namespace dlaunch::nn::cpu

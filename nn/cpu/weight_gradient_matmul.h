@@ -3,10 +3,8 @@
 // oneDNN's own convolution, for outputs of a few pixels much faster.
 #pragma once
 
-#include <oneapi/dnnl/dnnl.hpp>
-
 #include "nn/core/backend.h"
-#include "nn/core/caching_allocator.h"
+#include "nn/cpu/onednn.h"
 
 namespace dlaunch::nn::cpu {
 
@@ -19,13 +17,11 @@ class WeightGradientMatmul {
   WeightGradientMatmul(const dnnl::engine& engine, const Conv2dGeometry& geometry, DType dtype);
 
   /// dw += ... Throws dnnl::error.
-  void run(const dnnl::engine& engine, dnnl::stream& stream, CachingAllocator& allocator,
-           ConstArrayRef x, ConstArrayRef dy, float* dw) const;
+  void run(OneDnnContext context, ConstArrayRef x, ConstArrayRef dy, float* dw) const;
 
  private:
   Conv2dGeometry geometry_;
-  dnnl::matmul::primitive_desc description_;
-  dnnl::matmul primitive_;
+  Prepared<dnnl::matmul> product_;
 };
 
 }  // namespace dlaunch::nn::cpu

@@ -4,7 +4,6 @@
 #include <array>
 #include <vector>
 
-#include "nn/cpu/onednn.h"
 #include "nn/cpu/parallel.h"
 #include "nn/cpu/winograd_tiles.h"
 
@@ -29,7 +28,7 @@ std::int64_t tiles_in_block(std::int64_t bytes_per_tile, std::int64_t filter_byt
   return std::max(kBlockBytes, filter_bytes) / bytes_per_tile;
 }
 
-dnnl::memory over(WinogradContext context, const dnnl::memory::desc& layout, const void* data) {
+dnnl::memory over(OneDnnContext context, const dnnl::memory::desc& layout, const void* data) {
   return memory_over(context.engine, layout, data);
 }
 
@@ -147,6 +146,17 @@ WinogradTiling gradient_tiling_of(const Conv2dGeometry& g) {
   return {g.n, g.height, g.width, g.pad_h, tiles_in_block(bytes, sums)};
 }
 
+/// Gradients of transformed filters, of a block's tiles; added to those of other blocks.
+dnnl::matmul::primitive_desc describe_sums(const dnnl::engine& engine, const Conv2dGeometry& g,
+                                           std::int64_t block, bool adding) {
+  return describe_products(engine, {.count = kPoints,
+                                    .m = g.out,
+                                    .n = g.in,
+                                    .k = block,
+                                    .transposed_a = true,
+                                    .adding = adding});
+}
+
 }  // namespace
 
 bool winograd_applies(const Conv2dGeometry& g, DType dtype) {
@@ -190,62 +200,56 @@ WinogradConvolution::WinogradConvolution(const dnnl::engine& engine, const Conv2
       in_(input_channels(geometry, pass)),
       out_(geometry.in + geometry.out - in_),
       tiling_(tiling_of(geometry, pass)),
-      description_(describe_products(engine, {.count = kPoints,
-                                              .m = tiling_.block,
-                                              .n = out_,
-                                              .k = in_,
-                                              .transposed_b = pass == Pass::kForward})),
-      product_(description_) {}
+      product_(describe_products(engine, {.count = kPoints,
+                                          .m = tiling_.block,
+                                          .n = out_,
+                                          .k = in_,
+                                          .transposed_b = pass == Pass::kForward})) {}
 
-void WinogradConvolution::run(WinogradContext context, const BFloat16* x, const BFloat16* filters,
+void WinogradConvolution::run(OneDnnContext context, const BFloat16* x, const BFloat16* filters,
                               const float* bias_or_null, BFloat16* y) const {
-  const ScratchMemory inputs(context.allocator, description_.src_desc().get_size());
-  const ScratchMemory outputs(context.allocator, description_.dst_desc().get_size());
-  const ScratchMemory scratch(context.allocator, description_.scratchpad_desc().get_size());
+  const auto& description = product_.description;
+  const ScratchMemory inputs(context.allocator, description.src_desc().get_size());
+  const ScratchMemory outputs(context.allocator, description.dst_desc().get_size());
   const Zeros zeros(context.allocator, in_);
   const std::unordered_map<int, dnnl::memory> arguments{
-      {DNNL_ARG_SRC, over(context, description_.src_desc(), inputs.get())},
-      {DNNL_ARG_WEIGHTS, over(context, description_.weights_desc(), filters)},
-      {DNNL_ARG_DST, over(context, description_.dst_desc(), outputs.get())},
-      {DNNL_ARG_SCRATCHPAD, over(context, description_.scratchpad_desc(), scratch.get())}};
+      {DNNL_ARG_SRC, over(context, description.src_desc(), inputs.get())},
+      {DNNL_ARG_WEIGHTS, over(context, description.weights_desc(), filters)},
+      {DNNL_ARG_DST, over(context, description.dst_desc(), outputs.get())}};
   const bool turned = pass_ == Pass::kBackwardData;
   for (std::int64_t block = 0; block < tiling_.block_count; ++block) {
     transform_inputs(tiling_, block, in_, x, zeros.get(), turned,
                      static_cast<BFloat16*>(inputs.get()));
-    product_.execute(context.stream, arguments);
+    product_.execute(context, arguments);
     transform_outputs(tiling_, block, out_, static_cast<const float*>(outputs.get()), bias_or_null,
                       turned, y);
   }
 }
 
 WinogradWeightGradient::WinogradWeightGradient(const dnnl::engine& engine, const Conv2dGeometry& g)
-    : in_(g.in), out_(g.out), tiling_(gradient_tiling_of(g)) {
-  ProductDescriptor product{
-      .count = kPoints, .m = out_, .n = in_, .k = tiling_.block, .transposed_a = true};
-  description_ = describe_products(engine, product);
-  first_ = dnnl::matmul(description_);
-  product.adding = true;
-  further_ = dnnl::matmul(describe_products(engine, product));
-}
+    : in_(g.in),
+      out_(g.out),
+      tiling_(gradient_tiling_of(g)),
+      first_(describe_sums(engine, g, tiling_.block, false)),
+      further_(describe_sums(engine, g, tiling_.block, true)) {}
 
-void WinogradWeightGradient::run(WinogradContext context, const BFloat16* x, const BFloat16* dy,
+void WinogradWeightGradient::run(OneDnnContext context, const BFloat16* x, const BFloat16* dy,
                                  float* dw) const {
-  const ScratchMemory inputs(context.allocator, description_.weights_desc().get_size());
-  const ScratchMemory gradients(context.allocator, description_.src_desc().get_size());
-  const ScratchMemory sums(context.allocator, description_.dst_desc().get_size());
-  const ScratchMemory scratch(context.allocator, description_.scratchpad_desc().get_size());
+  const auto& description = first_.description;
+  const ScratchMemory inputs(context.allocator, description.weights_desc().get_size());
+  const ScratchMemory gradients(context.allocator, description.src_desc().get_size());
+  const ScratchMemory sums(context.allocator, description.dst_desc().get_size());
   const Zeros zeros(context.allocator, std::max(in_, out_));
   const std::unordered_map<int, dnnl::memory> arguments{
-      {DNNL_ARG_SRC, over(context, description_.src_desc(), gradients.get())},
-      {DNNL_ARG_WEIGHTS, over(context, description_.weights_desc(), inputs.get())},
-      {DNNL_ARG_DST, over(context, description_.dst_desc(), sums.get())},
-      {DNNL_ARG_SCRATCHPAD, over(context, description_.scratchpad_desc(), scratch.get())}};
+      {DNNL_ARG_SRC, over(context, description.src_desc(), gradients.get())},
+      {DNNL_ARG_WEIGHTS, over(context, description.weights_desc(), inputs.get())},
+      {DNNL_ARG_DST, over(context, description.dst_desc(), sums.get())}};
   for (std::int64_t block = 0; block < tiling_.block_count; ++block) {
     transform_inputs(tiling_, block, in_, x, zeros.get(), false,
                      static_cast<BFloat16*>(inputs.get()));
     transform_gradients(tiling_, block, out_, dy, zeros.get(),
                         static_cast<BFloat16*>(gradients.get()));
-    (block == 0 ? first_ : further_).execute(context.stream, arguments);
+    (block == 0 ? first_ : further_).execute(context, arguments);
   }
   const auto* const planes = static_cast<const float*>(sums.get());
   parallel_ranges(out_, kGrain, [&](std::int64_t begin, std::int64_t end) {

@@ -12,7 +12,7 @@
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "nn/core/backend.h"
-#include "nn/core/caching_allocator.h"
+#include "nn/cpu/onednn.h"
 #include "runtime/base/half.h"
 
 namespace dlaunch::nn::cpu {
@@ -35,13 +35,6 @@ struct WinogradTiling {
   std::int64_t tiles() const { return n * rows * columns; }
 };
 
-/// What a product needs to run, for the time of a call.
-struct WinogradContext {
-  const dnnl::engine& engine;
-  dnnl::stream& stream;
-  CachingAllocator& allocator;
-};
-
 /// The bytes of transformed filters, which forward and backward share.
 std::size_t winograd_filter_bytes(const Conv2dGeometry& geometry);
 /// Transforms the weights [out, 3, 3, in] of the geometry.
@@ -58,7 +51,7 @@ class WinogradConvolution {
   WinogradConvolution(const dnnl::engine& engine, const Conv2dGeometry& geometry, Pass pass);
 
   /// y = x convolved, plus bias.
-  void run(WinogradContext context, const BFloat16* x, const BFloat16* filters,
+  void run(OneDnnContext context, const BFloat16* x, const BFloat16* filters,
            const float* bias_or_null, BFloat16* y) const;
 
  private:
@@ -66,8 +59,7 @@ class WinogradConvolution {
   std::int64_t in_;
   std::int64_t out_;
   WinogradTiling tiling_;
-  dnnl::matmul::primitive_desc description_;
-  dnnl::matmul product_;
+  Prepared<dnnl::matmul> product_;
 };
 
 /// Backward for the weights.
@@ -76,15 +68,14 @@ class WinogradWeightGradient {
   WinogradWeightGradient(const dnnl::engine& engine, const Conv2dGeometry& geometry);
 
   /// dw [out, 3, 3, in] += ...
-  void run(WinogradContext context, const BFloat16* x, const BFloat16* dy, float* dw) const;
+  void run(OneDnnContext context, const BFloat16* x, const BFloat16* dy, float* dw) const;
 
  private:
   std::int64_t in_;
   std::int64_t out_;
   WinogradTiling tiling_;
-  dnnl::matmul::primitive_desc description_;
-  dnnl::matmul first_;  // of the blocks; the sums begin with it
-  dnnl::matmul further_;
+  Prepared<dnnl::matmul> first_;  // of the blocks; the sums begin with it
+  Prepared<dnnl::matmul> further_;
 };
 
 }  // namespace dlaunch::nn::cpu
