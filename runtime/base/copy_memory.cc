@@ -42,13 +42,21 @@ void copy_blocks(std::byte* into, const std::byte* from, std::size_t bytes) {
 
 }  // namespace
 
-void copy_memory(void* into, const void* from, std::size_t bytes) {
+void copy_by_vectors(void* into, const void* from, std::size_t bytes) {
   if (bytes == 0) return;
 #if defined(__x86_64__) && defined(__GNUC__)
   if (bytes >= kLeast)
     return copy_blocks(static_cast<std::byte*>(into), static_cast<const std::byte*>(from), bytes);
 #endif
   std::memcpy(into, from, bytes);
+}
+
+void copy_memory(void* into, const void* from, std::size_t bytes) {
+#if defined(__x86_64__) && defined(__GNUC__)
+  static const bool by_vectors = __builtin_cpu_is("amd") != 0;
+  if (by_vectors) return copy_by_vectors(into, from, bytes);
+#endif
+  if (bytes > 0) std::memcpy(into, from, bytes);
 }
 
 }  // namespace dlaunch

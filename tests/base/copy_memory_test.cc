@@ -29,11 +29,14 @@ TEST(CopyMemory, CopiesWhatIsAskedForAndNothingElse) {
       const std::size_t from = random() % kMargin;
       const std::size_t to = i < 33 ? static_cast<std::size_t>(i) : random() % kMargin;
       std::vector<std::byte> expected(length + 2 * kMargin, kUntouched);
-      std::vector<std::byte> target = expected;
+      std::vector<std::byte> target(expected.size());
       std::copy_n(source.begin() + static_cast<std::ptrdiff_t>(from), length,
                   expected.begin() + static_cast<std::ptrdiff_t>(to));
-      copy_memory(target.data() + to, source.data() + from, length);
-      ASSERT_TRUE(target == expected) << length << " bytes from " << from << " to " << to;
+      for (const auto copy : {copy_memory, copy_by_vectors}) {
+        target.assign(target.size(), kUntouched);
+        copy(target.data() + to, source.data() + from, length);
+        ASSERT_TRUE(target == expected) << length << " bytes from " << from << " to " << to;
+      }
     }
   }
 }
