@@ -12,6 +12,8 @@
 #include <cstring>
 #include <utility>
 
+#include "transport/tcp/pacing.h"
+
 namespace dlaunch {
 namespace {
 
@@ -33,6 +35,7 @@ TcpConnection::TcpConnection(Descriptor socket, int peer, EndpointContext& conte
       receiver_(context, peer) {
   const int on = 1;  // without it it is only slower
   ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  settle_pacing(socket_.get());
 }
 
 // Reads once, into `destination` and then the staging buffer.

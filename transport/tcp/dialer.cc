@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <system_error>
 #include <utility>
 
-#include <asio/connect.hpp>
+#include "transport/tcp/pacing.h"
 
 namespace dlaunch {
 namespace {
@@ -49,7 +50,8 @@ void Dialer::resolve() {
   std::error_code no_number;
   const asio::ip::address address = asio::ip::make_address(host, no_number);
   if (!no_number) {
-    return connect(tcp::resolver::results_type::create(tcp::endpoint(address, number), host, port));
+    return connect(
+        tcp::resolver::results_type::create(tcp::endpoint(address, number), host, port).begin());
   }
   resolver_.async_resolve(
       host, port,
@@ -57,21 +59,28 @@ void Dialer::resolve() {
         if (error) {
           return try_again(Status(StatusCode::kUnavailable, address_ + ": " + error.message()));
         }
-        connect(addresses);
+        connect(addresses.begin());
       });
 }
 
-void Dialer::connect(const tcp::resolver::results_type& addresses) {
-  asio::async_connect(
-      socket_, addresses, [this](const std::error_code& error, const tcp::endpoint&) {
-        if (error) {
-          return try_again(
-              Status(StatusCode::kUnavailable, "connect to " + address_ + ": " + error.message()));
-        }
-        start_connector_handshake(
-            std::move(socket_), identity_, static_cast<std::uint32_t>(lane_),
-            [this](HandshakeOutcome outcome) { shake_hands(std::move(outcome)); });
-      });
+// To this address, else to the next one. (Which is asio::async_connect(), but for the option.)
+void Dialer::connect(const tcp::resolver::results_type::iterator& address) {
+  const tcp::endpoint endpoint = address->endpoint();
+  std::error_code unopened;  // what connecting fails with, then
+  socket_.close(unopened);
+  socket_.open(endpoint.protocol(), unopened);
+  if (!unopened) begin_unpaced(socket_.native_handle());
+  socket_.async_connect(endpoint, [this, address](const std::error_code& error) {
+    if (error) {
+      const auto next = std::next(address);
+      if (next != tcp::resolver::results_type::iterator()) return connect(next);
+      return try_again(
+          Status(StatusCode::kUnavailable, "connect to " + address_ + ": " + error.message()));
+    }
+    start_connector_handshake(
+        std::move(socket_), identity_, static_cast<std::uint32_t>(lane_),
+        [this](HandshakeOutcome outcome) { shake_hands(std::move(outcome)); });
+  });
 }
 
 void Dialer::shake_hands(HandshakeOutcome outcome) {

@@ -30,7 +30,7 @@ class Dialer {
 
  private:
   void resolve();
-  void connect(const asio::ip::tcp::resolver::results_type& addresses);
+  void connect(const asio::ip::tcp::resolver::results_type::iterator& address);
   void shake_hands(HandshakeOutcome outcome);
   void try_again(Status why);
 

@@ -8,6 +8,7 @@
 #include <asio/ip/v6_only.hpp>
 
 #include "transport/tcp/listener_socket.h"
+#include "transport/tcp/pacing.h"
 
 namespace dlaunch {
 namespace {
@@ -34,6 +35,7 @@ Status listen_on(tcp::acceptor& acceptor, const tcp::endpoint& address) {
     acceptor.set_option(asio::ip::v6_only(false), error);
     if (error) return failed("IPV6_V6ONLY", error);
   }
+  begin_unpaced(acceptor.native_handle());
   acceptor.bind(address, error);
   if (error) return failed("bind", error);
   // All ranks connect at about the same time; a full backlog would cost them a second.
