@@ -1,9 +1,9 @@
 // copy_memory(): memcpy() at the same speed whatever the addresses are.
 //
-// From 4 KiB on glibc copies by `rep movsb` where CPUs say that they do it fast. Intel's do; AMD's
-// Zen 3 and 4 say so, but take many times as long for some distances between the two addresses, and
-// write past the caches, where whoever reads next does not find it (glibc's bug 30994, mended in
-// 2.39). Collectives through slots were up to five times slower by it.
+// From 2 to 8 KiB on glibc copies by `rep movsb` where CPUs say that they do it fast. Intel's do;
+// AMD's Zen 3 and 4 say so, but take many times as long for some distances between the two
+// addresses, and write past the caches, where whoever reads next does not find it (glibc's bug
+// 30994, mended in 2.39). Collectives through slots were up to five times slower by it.
 #pragma once
 
 #include <cstddef>

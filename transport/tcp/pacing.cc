@@ -12,7 +12,7 @@
 namespace dlaunch {
 namespace {
 
-constexpr char kUnpaced[] = "reno";  // every kernel has it and lets everybody take it
+constexpr char kUnpaced[] = "reno";  // every kernel has it
 
 std::string congestion_control_of(int socket) {
   std::array<char, 16> name{};
@@ -26,10 +26,20 @@ bool paces(const std::string& congestion_control) {
   return congestion_control.starts_with("bbr");
 }
 
-// Without it connections are only slower.
-void choose(int socket, const std::string& congestion_control) {
-  ::setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, congestion_control.data(),
-               static_cast<socklen_t>(congestion_control.size()));
+bool choose(int socket, const std::string& congestion_control) {
+  return ::setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, congestion_control.data(),
+                      static_cast<socklen_t>(congestion_control.size())) == 0;
+}
+
+Descriptor new_socket() {
+  return Descriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+}
+
+/// Systems may keep some for the privileged, even their default: what a process could not choose
+/// again it must not give up.
+bool may_leave_and_return(const std::string& congestion_control) {
+  const Descriptor trial = new_socket();
+  return choose(trial.get(), kUnpaced) && choose(trial.get(), congestion_control);
 }
 
 bool same_address(const sockaddr_storage& a, const sockaddr_storage& b) {
@@ -55,13 +65,14 @@ bool stays_on_this_host(int socket) {
 }  // namespace
 
 void begin_unpaced(int socket) {
-  if (paces(congestion_control_of(socket))) choose(socket, kUnpaced);
+  const std::string usual = congestion_control_of(socket);
+  if (paces(usual) && may_leave_and_return(usual)) choose(socket, kUnpaced);
 }
 
 void settle_pacing(int socket) {
-  if (stays_on_this_host(socket)) return;
-  const Descriptor fresh(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const std::string usual = congestion_control_of(fresh.get());
+  // Of a route that has a congestion control of its own, sockets have that by now.
+  if (congestion_control_of(socket) != kUnpaced || stays_on_this_host(socket)) return;
+  const std::string usual = congestion_control_of(new_socket().get());
   if (paces(usual)) choose(socket, usual);
 }
 
