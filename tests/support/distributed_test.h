@@ -22,7 +22,7 @@
 //     that peers which still need it fail too instead of hanging;
 //   - a rank that crashes or exits, with dlaunch's report;
 //   - when the deadline passes, the ranks that did not finish; the job is then ended;
-//   - what the ranks wrote to stdout and stderr, but only if something failed.
+//   - what the ranks wrote to stdout and stderr, if something failed or DLAUNCH_LOG is set.
 // The test is skipped if every rank skips.
 //
 // The launcher is the first of: the environment variable DLAUNCH_EXECUTABLE, RunOptions::launcher

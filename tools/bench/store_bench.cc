@@ -1,4 +1,4 @@
-// store_bench: how fast the rendezvous store is, on loopback. docs/rendezvous.md has results.
+// store_bench: how fast the rendezvous store is, on loopback. docs/results/launcher.md has results.
 //
 //   pipelined   acknowledged sets of one client that has many under way
 //   one by one  the same, each waiting for its answer
