@@ -46,7 +46,7 @@ constexpr float scaled_loss_gradient(const LossScaleState& state, const LossScal
 
 /// What sums of such gradients are multiplied with to be means.
 constexpr float unscaling_factor(const LossScaleState& state, const LossScaleStep& step) {
-  return 1.0F / (state.scale * step.parts);
+  return 1.0F / state.scale / step.parts;  // whose product might be infinite
 }
 
 /// After a step whose gradients were all finite, or were not.

@@ -105,8 +105,6 @@ class GradientReducer {
   /// zeros. The same on all ranks; found out in the first step, and a step after a change.
   const std::vector<UnusedRange>& unused() const { return unused_; }
   const std::vector<Bucket>& buckets() const { return buckets_; }
-  /// Steps still to come before gradients are compressed.
-  std::size_t plain_steps() const { return plain_steps_; }
   /// What compression carries from step to step on this rank. Between steps.
   ExchangeMemory memory() const { return exchange_->memory(); }
   /// Before the first step: goes on from memory() of an earlier run. kMismatch if that cannot be.

@@ -50,9 +50,10 @@ class HalfExchange final : public BucketExchange {
   void start(std::size_t index) override {
     const std::span<float> values = of(index);
     narrow_in_place(dtype_, values, scale_);
-    // Other algorithms send partial sums, and those in 32 bits.
-    works_.set(index, context_.world.start_all_reduce(Buffer(values.data(), values.size(), dtype_),
-                                                      ReduceOp::kSum, Algorithm::kDirect));
+    // Most algorithms send partial sums, and those in 32 bits; choosing one takes that into
+    // account.
+    works_.set(index,
+               context_.world.start_all_reduce(Buffer(values.data(), values.size(), dtype_)));
   }
   Status wait(std::size_t index) override {
     DLAUNCH_RETURN_IF_ERROR(works_.wait(index));

@@ -67,6 +67,7 @@ class PowerSgdExchange final : public BucketExchange {
   Status remember(const ExchangeMemory& memory) override;
 
  private:
+  std::vector<const Matrix*> matrices() const;
   void add_range(CompressedBucket& bucket, const GradientRange& range, std::size_t rank);
   void send_factors(std::size_t index);
   void randomise(const Matrix& matrix, std::size_t column);
@@ -83,6 +84,7 @@ class PowerSgdExchange final : public BucketExchange {
   std::uint32_t random_state_ = 1;  // the same on all ranks
   double samples_ = 0;              // of the step, over all ranks
   std::size_t with_factors_ = 0;    // buckets whose all-reduce 2 was started
+  Status failure_;                  // of an all-reduce 1 that advance() has seen
   Works first_;
   Works second_;
 };
@@ -113,14 +115,25 @@ PowerSgdExchange::PowerSgdExchange(ExchangeContext context, const std::vector<Bu
       for (std::size_t k = 0; k < matrix.extent.rank; ++k) randomise(matrix, k);
 }
 
+/// In the order of gradients, which does not depend on how these are cut into buckets.
+std::vector<const Matrix*> PowerSgdExchange::matrices() const {
+  std::vector<const Matrix*> all;
+  for (const CompressedBucket& bucket : buckets_)
+    for (const Matrix& matrix : bucket.matrices) all.push_back(&matrix);
+  std::ranges::sort(all, {}, &Matrix::gradient);
+  return all;
+}
+
 ExchangeMemory PowerSgdExchange::memory() const {
   ExchangeMemory memory{.errors = std::vector<float>(context_.gradients.size()),
-                        .factors = factors_,
+                        .factors = {},
                         .random = random_state_};
-  for (const CompressedBucket& bucket : buckets_)
-    for (const Matrix& matrix : bucket.matrices)
-      std::copy_n(errors_.data() + matrix.error, matrix.size(),
-                  memory.errors.data() + matrix.gradient);
+  for (const Matrix* matrix : matrices()) {
+    std::copy_n(errors_.data() + matrix->error, matrix->size(),
+                memory.errors.data() + matrix->gradient);
+    const float* const q = factors_.data() + matrix->q;
+    memory.factors.insert(memory.factors.end(), q, q + matrix->q_size());
+  }
   return memory;
 }
 
@@ -131,12 +144,14 @@ Status PowerSgdExchange::remember(const ExchangeMemory& memory) {
         fmt::format("power_sgd: errors of {} gradients and {} factors cannot serve {} and {}",
                     memory.errors.size(), memory.factors.size(), context_.gradients.size(),
                     factors_.size()));
-  factors_ = memory.factors;
   random_state_ = memory.random;
-  for (const CompressedBucket& bucket : buckets_)
-    for (const Matrix& matrix : bucket.matrices)
-      std::copy_n(memory.errors.data() + matrix.gradient, matrix.size(),
-                  errors_.data() + matrix.error);
+  const float* q = memory.factors.data();
+  for (const Matrix* matrix : matrices()) {
+    std::copy_n(memory.errors.data() + matrix->gradient, matrix->size(),
+                errors_.data() + matrix->error);
+    std::copy_n(q, matrix->q_size(), factors_.data() + matrix->q);
+    q += matrix->q_size();
+  }
   return {};
 }
 
@@ -186,9 +201,10 @@ void PowerSgdExchange::start(std::size_t index) {
 }
 
 void PowerSgdExchange::advance() {
-  while (with_factors_ < buckets_.size() && first_.done(with_factors_) &&
-         first_.wait(with_factors_).ok())
-    send_factors(with_factors_++);
+  while (failure_.ok() && with_factors_ < buckets_.size() && first_.done(with_factors_)) {
+    failure_ = first_.wait(with_factors_).within("power_sgd, P");
+    if (failure_.ok()) send_factors(with_factors_++);
+  }
 }
 
 void PowerSgdExchange::send_factors(std::size_t index) {
@@ -210,10 +226,12 @@ void PowerSgdExchange::send_factors(std::size_t index) {
 
 Status PowerSgdExchange::wait(std::size_t index) {
   if (samples_ == 0) return {};
+  DLAUNCH_RETURN_IF_ERROR(failure_);
   while (with_factors_ <= index) {
     DLAUNCH_RETURN_IF_ERROR(first_.wait(with_factors_).within("power_sgd, P"));
     send_factors(with_factors_++);
   }
+  advance();  // so that later buckets' second all-reduces are under way, too
   DLAUNCH_RETURN_IF_ERROR(second_.wait(index).within("power_sgd, Q"));
   const CompressedBucket& bucket = buckets_[index];
   for (const Matrix& matrix : bucket.matrices) {

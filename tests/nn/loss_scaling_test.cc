@@ -60,6 +60,7 @@ TEST(LossScale, DoesNotGrowOutOfFloat) {
   const LossScaleRule rule{.interval = 1};
   EXPECT_EQ(next_loss_scale(rule, true, {.scale = 0x1p126F}).scale, 0x1p127F);
   EXPECT_EQ(next_loss_scale(rule, true, {.scale = 0x1p127F}).scale, 0x1p127F);
+  EXPECT_EQ(unscaling_factor({.scale = 0x1p127F}, {.parts = 8}), 0x1p-130F) << "gradients vanish";
 }
 
 TEST(LossScale, StaysIfItIsFixed) {

@@ -291,6 +291,29 @@ TEST_P(Exchanges, PowerSgdGoesOnFromItsMemoryWithTheSameBits) {
   });
 }
 
+TEST_P(Exchanges, PowerSgdGoesOnFromItsMemoryWithOtherBuckets) {
+  if (ranks_ == 1) return;  // has nothing to remember
+  run_threads_as_ranks(ranks_, [&](Communicator& world) {
+    const auto options = options_for(GradientExchange::kPowerSgd);
+    auto larger = options;
+    larger.limits = {.bytes = 4 * kSize, .first_bytes = 4 * kSize};
+    std::vector<float> gradients(kSize), others(kSize);
+    GradientReducer before(world, gradients, kRanges, options);
+    GradientReducer after(world, others, kRanges, larger);
+    ASSERT_GT(before.buckets().size(), after.buckets().size());
+    const auto step = [&](GradientReducer& reducer, std::vector<float>& values, int number) {
+      std::ranges::copy(gradients_of(seed_, world.rank(), number), values.begin());
+      run_step(reducer, values, samples_of(world.rank(), number));
+    };
+    for (int number : {0, 1}) step(before, gradients, number);
+    ASSERT_TRUE(after.remember(before.memory()).ok());
+    step(before, gradients, 2);
+    step(after, others, 2);
+    for (std::size_t i = 0; i < kSize; ++i)
+      ASSERT_NEAR(gradients[i], others[i], 1e-4 * (1 + std::abs(gradients[i]))) << i;
+  });
+}
+
 TEST(Exchange, OfAnotherRankRefusesAMemory) {
   run_threads_as_ranks(2, [&](Communicator& world) {
     std::vector<float> gradients(kSize);
