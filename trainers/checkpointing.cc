@@ -180,8 +180,8 @@ Checkpointing::ResumePoint Checkpointing::resume() {
   // A rank that was not there begins where it would have begun.
   if (own < words.size()) generator_.restore({words[own], words[own + 1], words[own + 2]});
   return {.found = true,
-          .position = {training["steps_done"], training["epoch"], training["step"]},
-          .report = training["report"]};
+          .position = {training.at("steps_done"), training.at("epoch"), training.at("step")},
+          .report = training.at("report")};
 }
 
 bool Checkpointing::is_due(const RunPosition& position, bool last) const {

@@ -57,7 +57,9 @@ std::string TraceRecorder::events(const Communicator& world,
 void TraceRecorder::finish(Communicator& world) {
   activate(false);
   const ClockOffset now = offset_to_rank_zero(world, steady_nanoseconds);
-  write_trace(world, file_.get(), events(world, ClockAlignment(*clock_, now)));
+  const ClockAlignment alignment(*clock_, now);
+  clock_.reset();  // what is written now is whole: give_up() has nothing to add
+  write_trace(world, file_.get(), events(world, alignment));
 }
 
 void TraceRecorder::give_up(Communicator& world, bool together) noexcept {

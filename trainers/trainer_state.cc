@@ -11,6 +11,17 @@
 #include "trainers/trainer_parts.h"
 
 namespace dlaunch {
+namespace {
+
+/// Whether this is one in which gradients become ready; empty: of a run of one rank.
+bool is_order_of(std::vector<std::size_t> order, std::size_t parameters) {
+  std::ranges::sort(order);
+  for (std::size_t i = 0; i < order.size(); ++i)
+    if (order[i] != i) return false;
+  return order.empty() || order.size() == parameters;
+}
+
+}  // namespace
 
 /// Where training begins.
 RunPosition Trainer::resume() {
@@ -25,18 +36,23 @@ RunPosition Trainer::restore() {
   const Checkpointing::ResumePoint from = checkpointing_.resume();
   GradientReducerOptions options = reducer_options(config_.parallel, parameters_);
   if (from.found) {
-    reporter_.restore(from.report["progress"]);
+    reporter_.restore(from.report.at("progress"));
     optimizer_.restored();
     // So that sums of gradients have the same bits.
-    options.order = from.report["gradient_order"].get<std::vector<std::size_t>>();
-    options.plain_steps = from.report.value("plain_steps", options.plain_steps);
+    options.order = from.report.at("gradient_order").get<std::vector<std::size_t>>();
+    if (!is_order_of(options.order, parameters_.views.size()))
+      throw UnusableCheckpoint(fmt::format("{}: gradient_order is no order of {} parameters",
+                                           checkpointing_.found(), parameters_.views.size()));
     best_failure_ = from.report.value("best_failure", "");
   }
-  reducer_.emplace(world_, memory_of(parameters_.gradients), gradient_ranges(parameters_),
-                   std::move(options));
   ExchangeMemory memory = compression_memory_.scatter();
   compression_memory_.forget();
-  if (!memory.empty()) {
+  const bool compressing = !memory.empty();
+  options.plain_steps -=
+      compressing ? options.plain_steps : std::min(options.plain_steps, from.position.steps_done);
+  reducer_.emplace(world_, memory_of(parameters_.gradients), gradient_ranges(parameters_),
+                   std::move(options));
+  if (compressing) {
     const Status kept = remember(std::move(memory), from.report);
     if (!kept.ok())
       throw UnusableCheckpoint(
@@ -68,7 +84,6 @@ void Trainer::save(const RunPosition& position) {
   compression_memory_.gather(world_.size() == 1 ? kept_memory_ : reducer_->memory());
   checkpointing_.save(position, {{"progress", reporter_.state()},
                                  {"gradient_order", reducer_->order()},
-                                 {"plain_steps", reducer_->plain_steps()},
                                  {"power_sgd_rank", config_.parallel.power_sgd_rank},
                                  {"best_failure", best_failure_}});
   optimizer_.forget_whole();

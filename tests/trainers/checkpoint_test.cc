@@ -7,6 +7,8 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <iterator>
 #include <random>
 #include <string>
 #include <thread>
@@ -60,6 +62,66 @@ TEST_F(Checkpoints, ARunInTwoPartsEqualsOneWithoutABreak) {
   EXPECT_EQ(tensors_in(newest()), expected);
   EXPECT_EQ(metrics().back()["train_loss"], loss);
   EXPECT_EQ(metrics().back()["images"], 260);
+}
+
+/// Changes what a checkpoint says of its run, as a program that knows nothing of digests would.
+void edit(const std::string& path, const std::function<void(nlohmann::json& training)>& change) {
+  std::ifstream in(path, std::ios::binary);
+  std::uint64_t size = 0;
+  in.read(reinterpret_cast<char*>(&size), sizeof size);
+  std::string text(size, ' ');
+  in.read(text.data(), static_cast<std::streamsize>(size));
+  const std::string tensors{std::istreambuf_iterator<char>(in), {}};
+  nlohmann::json header = nlohmann::json::parse(text);
+  nlohmann::json& metadata = header["__metadata__"];
+  metadata.erase("dlaunch.digests");
+  nlohmann::json training = nlohmann::json::parse(std::string(metadata["dlaunch.training"]));
+  change(training);
+  metadata["dlaunch.training"] = training.dump();
+  text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  size = text.size();
+  std::ofstream out(path, std::ios::binary);
+  out.write(reinterpret_cast<const char*>(&size), sizeof size);
+  out << text << tensors;
+}
+
+TEST_F(Checkpoints, ThatOtherProgramsHaveWrittenAreLookedAt) {
+  ASSERT_EQ(
+      dtrain(2, {"--set", "checkpoint.every_steps=2", "--set", "train.max_steps=2"}).exit_code,
+      kExitOk);
+  const auto refusal_after = [&](const std::function<void(nlohmann::json&)>& change) {
+    const std::string path = directory_ + "/edited.safetensors";
+    fs::copy_file(newest(), path, fs::copy_options::overwrite_existing);
+    edit(path, change);
+    const CompletedProcess process = dtrain(2, {"--resume", path});
+    EXPECT_EQ(process.exit_code, kExitBadData) << process.error;
+    return process.error;
+  };
+  EXPECT_THAT(refusal_after([](auto& training) { training["report"].erase("progress"); }),
+              HasSubstr("progress"));
+  for (const char* order : {"[0, 1]", "[0, 1, 2, 3, 4, 5, 6, 1000]", "[1, 1, 1]"})
+    EXPECT_THAT(refusal_after([&](auto& training) {
+                  training["report"]["gradient_order"] = nlohmann::json::parse(order);
+                }),
+                HasSubstr("gradient_order is no order of"));
+}
+
+TEST_F(Checkpoints, CompressionBeginsWhenTheRunIsAsOldAsItsConfigurationSays) {
+  const auto weights_of = [&](const std::string& gradients, const std::string& folder) {
+    for (const std::string last : {"2", "4"}) {
+      const bool first = last == "2";
+      const CompletedProcess process =
+          dtrain(2, {"--set", "checkpoint.every_steps=2", "--resume", "auto", "--set",
+                     "train.max_steps=" + last, "--set",
+                     "parallel.gradients=" + (first ? "all_reduce" : gradients), "--set",
+                     std::string("parallel.plain_steps=") + (first ? "0" : "4"), "--set",
+                     "output.directory=" + directory_ + "/" + folder});
+      EXPECT_EQ(process.exit_code, kExitOk) << process.error;
+    }
+    return tensors_in(directory_ + "/" + folder + "/model.safetensors");
+  };
+  EXPECT_EQ(weights_of("power_sgd", "compressed"), weights_of("all_reduce", "plain"));
 }
 
 /// With Adam, whose state is not all alike.

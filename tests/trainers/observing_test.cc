@@ -116,6 +116,18 @@ void expect_nesting(const nlohmann::json& trace) {
   }
 }
 
+TEST_F(Observing, ATraceStaysWholeIfTheMetricsCannotBeWritten) {
+  const std::string file = directory_ + "/trace.json";
+  const CompletedProcess process =
+      dtrain(2, {"--trace", file, "--set", "output.metrics=/dev/full"});
+  EXPECT_EQ(process.exit_code, kExitFailure) << process.error;
+  const auto trace = nlohmann::json::parse(std::ifstream(file));
+  for (const int rank : {0, 1}) {
+    const auto of_rank = [&](const nlohmann::json& step) { return step["pid"] == rank; };
+    EXPECT_TRUE(std::ranges::any_of(chosen(trace, "phase", "step"), of_rank)) << rank;
+  }
+}
+
 TEST_F(Observing, TracesAllRanksInOneTimeline) {
   const std::string file = directory_ + "/trace.json";
   const CompletedProcess process =
