@@ -112,12 +112,10 @@ void CoordinatorThread::check_beats(Time now) {
 
 void CoordinatorThread::put_out() {
   for (const NodeCoordinator::Write& write : coordinator_.take_writes()) {
-    // Errors show in the next watch.
-    if (write.value) {
-      (void)store_->set(write.key, *write.value).ok();
-    } else {
-      (void)store_->remove(write.key).ok();
-    }
+    // Errors show in the next watch. A store that does not answer would cost a limit for each.
+    const Status written =
+        write.value ? store_->set(write.key, *write.value) : store_->remove(write.key).status();
+    if (!written.ok()) return;
   }
 }
 

@@ -194,6 +194,7 @@ bool NodeAgent::join_job() {
       fail(client.status(), kLauncherRendezvous);
       return false;
     }
+    (*client)->limit_answers(kAnswerLimit);
     coordinator_ = std::make_unique<CoordinatorThread>(*std::move(client), options_.coordinator);
   }
   options_.self.address = store_.client->own_host();

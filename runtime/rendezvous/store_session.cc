@@ -14,6 +14,7 @@ namespace {
 // A client that asks but does not read its answers is not listened to either. Answers to what it
 // waits for may still come; when they grow too many it is dropped.
 constexpr std::size_t kMostUnsentBytes = store_protocol::kMostResponseBytes;
+constexpr std::size_t kMostKeptBytes = std::size_t{1} << 20;  // of memory for answers
 constexpr std::size_t kTooManyUnsentBytes = 4 * kMostUnsentBytes;
 
 std::string describe(const asio::ip::tcp::socket& socket) {
@@ -87,7 +88,8 @@ void StoreSession::read_requests() {
   socket_.async_read_some(
       asio::buffer(chunk_),
       [self = shared_from_this()](const asio::error_code& error, std::size_t bytes) {
-        if (error) return self->close();
+        // What has come before it was closed is not answered any more: nothing would undo it.
+        if (error || !self->socket_.is_open()) return self->close();
         self->inbox_.append({self->chunk_.data(), bytes});
         self->handle_requests();
       });
@@ -152,8 +154,10 @@ void StoreSession::write() {
   if (writing_.empty() || !socket_.is_open()) return;
   asio::async_write(socket_, asio::buffer(writing_),
                     [self = shared_from_this()](const asio::error_code& error, std::size_t) {
-                      if (error) return self->close();
+                      if (error || !self->socket_.is_open()) return self->close();
                       self->writing_.clear();
+                      if (self->writing_.capacity() > kMostKeptBytes)
+                        self->writing_.shrink_to_fit();
                       self->write();
                       if (self->handling_paused_ && self->outbox_.size() <= kMostUnsentBytes) {
                         self->handling_paused_ = false;
