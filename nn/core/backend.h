@@ -43,6 +43,7 @@ struct Conv2dGeometry {
 
   std::int64_t out_height() const { return (height + 2 * pad_h - kernel_h) / stride_h + 1; }
   std::int64_t out_width() const { return (width + 2 * pad_w - kernel_w) / stride_w + 1; }
+  Shape input() const { return {n, height, width, in}; }
   Shape output() const { return {n, out_height(), out_width(), out}; }
   friend bool operator==(const Conv2dGeometry&, const Conv2dGeometry&) = default;
 };

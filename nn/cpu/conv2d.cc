@@ -48,12 +48,8 @@ std::optional<ConvolutionDescriptors> winograd_descriptors(const Conv2dGeometry&
   return d;
 }
 
-std::int64_t input_count(const Conv2dGeometry& g) {
-  return g.n * g.height * g.width * g.in;
-}
-
 std::string describe(const Conv2dGeometry& g) {
-  return "input " + Shape{g.n, g.height, g.width, g.in}.to_string() + ", weights " +
+  return "input " + g.input().to_string() + ", weights " +
          Shape{g.out, g.kernel_h, g.kernel_w, g.in}.to_string() + ", stride " +
          std::to_string(g.stride_h) + ", padding " + std::to_string(g.pad_h);
 }
@@ -247,7 +243,7 @@ void Convolutions::forward(const Conv2dGeometry& geometry, ConstArrayRef x,
   if (geometry.n == 0) return;
   if (!computes_in(x.dtype)) {
     const Widened result(allocator_, convert, geometry.output().size());
-    forward(geometry, Widened(allocator_, convert, input_count(geometry), x).array(), weights,
+    forward(geometry, Widened(allocator_, convert, geometry.input().size(), x).array(), weights,
             bias_or_null, result.array());
     return result.narrow(y);
   }
@@ -281,7 +277,7 @@ void Convolutions::backward_data(const Conv2dGeometry& geometry, ConstArrayRef d
                                  const WeightsRef& weights, ArrayRef dx) {
   if (geometry.n == 0) return;
   if (!computes_in(dy.dtype)) {
-    const Widened result(allocator_, convert, input_count(geometry));
+    const Widened result(allocator_, convert, geometry.input().size());
     backward_data(geometry, Widened(allocator_, convert, geometry.output().size(), dy).array(),
                   weights, result.array());
     return result.narrow(dx);
@@ -314,7 +310,7 @@ void Convolutions::backward_weights(const Conv2dGeometry& geometry, ConstArrayRe
   if (geometry.n == 0) return;
   if (!computes_in(x.dtype))
     return backward_weights(
-        geometry, Widened(allocator_, convert, input_count(geometry), x).array(),
+        geometry, Widened(allocator_, convert, geometry.input().size(), x).array(),
         Widened(allocator_, convert, geometry.output().size(), dy).array(), dw, db_or_null);
   guarded("conv2d backward of the weights", geometry, [&] {
     Plan& made = plan(geometry, x.dtype, db_or_null != nullptr);

@@ -30,10 +30,6 @@ struct ConvertedWeights final : DerivedData {
   std::uint64_t failed_recordings = 0;  // until then
 };
 
-std::int64_t input_count(const Conv2dGeometry& g) {
-  return g.n * g.height * g.width * g.in;
-}
-
 }  // namespace
 
 Convolutions::Convolutions(Device& device, const CudaOptions& options)
@@ -126,7 +122,7 @@ void Convolutions::forward(const Conv2dGeometry& geometry, ConstArrayRef x,
            {x.data, weights_in(x.dtype, geometry, weights), y.data})) {
     const Widened result(device_.memory(), Conversion{device_}, geometry.output().size());
     forward(geometry,
-            Widened(device_.memory(), Conversion{device_}, input_count(geometry), x).array(),
+            Widened(device_.memory(), Conversion{device_}, geometry.input().size(), x).array(),
             weights, bias_or_null, result.array());
     return result.narrow(y);
   }
@@ -140,7 +136,7 @@ void Convolutions::backward_data(const Conv2dGeometry& geometry, ConstArrayRef d
   if (geometry.n == 0) return;
   if (!run({geometry, dy.dtype, ConvolutionPass::kBackwardData},
            {dy.data, weights_in(dy.dtype, geometry, weights), dx.data})) {
-    const Widened result(device_.memory(), Conversion{device_}, input_count(geometry));
+    const Widened result(device_.memory(), Conversion{device_}, geometry.input().size());
     backward_data(
         geometry,
         Widened(device_.memory(), Conversion{device_}, geometry.output().size(), dy).array(),
@@ -162,7 +158,7 @@ void Convolutions::backward_weights(const Conv2dGeometry& geometry, ConstArrayRe
     if (!run(convolution, {x.data, dy.data, gradient.get()}))
       return backward_weights(
           geometry,
-          Widened(device_.memory(), Conversion{device_}, input_count(geometry), x).array(),
+          Widened(device_.memory(), Conversion{device_}, geometry.input().size(), x).array(),
           Widened(device_.memory(), Conversion{device_}, geometry.output().size(), dy).array(), dw,
           db_or_null);
     accumulate(device_, count, {gradient.get(), x.dtype}, dw);

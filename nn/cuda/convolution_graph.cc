@@ -116,8 +116,7 @@ CudnnDescriptor make_operation(const Convolution& convolution) {
 
 std::string Convolution::describe() const {
   const Conv2dGeometry& g = geometry;
-  return std::string(name_of(pass)) + " of input " +
-         Shape{g.n, g.height, g.width, g.in}.to_string() + ", weights " +
+  return std::string(name_of(pass)) + " of input " + g.input().to_string() + ", weights " +
          Shape{g.out, g.kernel_h, g.kernel_w, g.in}.to_string() + ", stride " +
          std::to_string(g.stride_h) + ", padding " + std::to_string(g.pad_h) + ", " +
          std::string(to_string(dtype));
