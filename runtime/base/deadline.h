@@ -16,7 +16,10 @@ class Deadline {
   using Clock = std::chrono::steady_clock;
 
   static Deadline after(std::chrono::nanoseconds duration) {
-    return Deadline(Clock::now() + std::chrono::duration_cast<Clock::duration>(duration));
+    const auto now = Clock::now();
+    const auto most = Clock::time_point::max() - now;
+    return Deadline(duration < most ? now + std::chrono::duration_cast<Clock::duration>(duration)
+                                    : Clock::time_point::max());
   }
 
   static Deadline at(Clock::time_point when) { return Deadline(when); }

@@ -1,6 +1,7 @@
 // Descriptor: an open file descriptor, closed when it goes. Movable; one thread at a time.
 #pragma once
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <utility>
@@ -28,5 +29,11 @@ class Descriptor {
  private:
   int number_ = -1;
 };
+
+/// For descriptors of libraries that do not ask for it: programs that this process starts do not
+/// inherit this one.
+inline void close_on_exec(int descriptor) {
+  ::fcntl(descriptor, F_SETFD, FD_CLOEXEC);
+}
 
 }  // namespace dlaunch

@@ -10,7 +10,7 @@ namespace {
 constexpr double kMicro = 1e-6;
 constexpr double kGiga = 1e9;
 constexpr NumberRange kSomeTime{.min = 0, .max = 1e6};
-constexpr NumberRange kSomeRate{.min = 0, .max = 1e6, .above_min = true};
+constexpr NumberRange kSomeRate{.min = 1e-9, .max = 1e6};
 
 double time(JsonObject& object, const std::string& key, double seconds) {
   return object.number(key, seconds / kMicro, kSomeTime) * kMicro;

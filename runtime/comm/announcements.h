@@ -13,7 +13,7 @@
 // other end alone) and one in a collective. They are found out at once where each is known to have
 // no other thread that could still make the other's call (see Bystanders), else at their deadline.
 // What a rank says of such a wait stays true until the other one moves, so that the one that hears
-// it last can be sure of both.
+// it last can be sure of both. (But for a send, which is not judged before the deadline.)
 //
 // When a message met a wrong receive, the two calls may look alike and only follow different ones:
 // clarify() makes the ranks announce their last calls, so that all learn which two differed.
@@ -152,7 +152,7 @@ class Announcements {
 
   // Each is counted by one thread at a time.
   static void count(std::atomic<std::uint64_t>& number) {
-    number.store(number.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    number.fetch_add(1, std::memory_order_relaxed);  // of several threads
   }
   static void address(Transfer& transfer, int peer, Payload& payload);
   static std::string describe(const Payload& wait);

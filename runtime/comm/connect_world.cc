@@ -3,6 +3,7 @@
 #include <memory>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -50,17 +51,39 @@ Status named(const Status& timed_out, Store& store, const std::vector<std::strin
                           list_of_ranks(missing));
 }
 
+// Of a rank that gives up before it has anything to exchange, in the place of its first text.
+constexpr std::string_view kGivenUp = "given up: ";
+
+std::string key_of(const LaneRequest& request, std::string_view round, int rank) {
+  return request.name + "/" + std::string(round) + " of rank " + std::to_string(rank);
+}
+
+// Lets the others know, who would wait for this rank until their deadline.
+Status give_up(Store& store, const LaneRequest& request, Status why) {
+  const int rank = request.called[static_cast<std::size_t>(request.my_index)];
+  (void)store.set(key_of(request, kFirstMeshRound, rank), std::string(kGivenUp) + why.to_string());
+  return why;
+}
+
+Status find_given_up(const std::vector<std::string>& texts, const LaneRequest& request) {
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    if (!texts[i].starts_with(kGivenUp)) continue;
+    return Status::about_peer(StatusCode::kUnavailable, request.called[i],
+                              "gave up: " + texts[i].substr(kGivenUp.size()));
+  }
+  return {};
+}
+
 // Passes texts between the ranks through the store. `request` outlives it.
 Exchange exchange_through(Store& store, const LaneRequest& request) {
   return [&store, &request](std::string_view round, const std::string& own,
                             Deadline deadline) -> Result<std::vector<std::string>> {
     std::vector<std::string> keys;
     keys.reserve(request.called.size());
-    for (const int rank : request.called) {
-      keys.push_back(request.name + "/" + std::string(round) + " of rank " + std::to_string(rank));
-    }
+    for (const int rank : request.called) keys.push_back(key_of(request, round, rank));
     DLAUNCH_RETURN_IF_ERROR(store.set(keys[static_cast<std::size_t>(request.my_index)], own));
     auto values = store.get_all(keys, deadline);
+    if (values.ok()) DLAUNCH_RETURN_IF_ERROR(find_given_up(*values, request));
     if (values.status().code() != StatusCode::kTimeout) return values;
     return named(values.status(), store, keys, request);
   };
@@ -84,9 +107,9 @@ Result<Lanes> connect_lanes(const JobEnvironment& job, const Logger& logger, Sto
                             const LaneRequest& request, Deadline deadline) {
   auto listener =
       TcpListener::open(job.nodes > 1 ? TcpListener::Bind::kAny : TcpListener::Bind::kLoopback);
-  if (!listener.ok()) return listener.status();
+  if (!listener.ok()) return give_up(store, request, listener.status());
   auto address = own_address(job, listener->port());
-  if (!address.ok()) return address.status();
+  if (!address.ok()) return give_up(store, request, address.status());
   MeshOptions options;
   options.rank = request.my_index;
   options.world_size = static_cast<int>(request.members.size());

@@ -40,7 +40,7 @@ class Outcome final : public Work::State {
   Status wait(std::chrono::nanoseconds timeout) override {
     std::unique_lock lock(mutex_);
     const auto is_done = [this] { return done_; };
-    if (timeout == std::chrono::nanoseconds::max()) {  // as a point in time it would overflow
+    if (timeout > kUnlimited) {  // as a point in time it could overflow
       if (!done_) waiter_ = ::gettid();
       changed_.wait(lock, is_done);
     } else if (!changed_.wait_for(lock, timeout, is_done)) {
@@ -54,6 +54,8 @@ class Outcome final : public Work::State {
   pid_t waiter() const { return waiter_; }
 
  private:
+  static constexpr std::chrono::hours kUnlimited{366 * 24};
+
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool done_ = false;

@@ -11,7 +11,8 @@
 namespace dlaunch {
 
 /// A callable without state (a lambda that captures nothing, a function object): combine(a, b) sets
-/// a = a (op) b, which is associative and commutative.
+/// a = a (op) b, which is associative and commutative. It must not throw: that ends the process,
+/// since the other ranks could not be told what to do with the vector.
 template <typename Combine, typename Record>
 concept RecordCombine = std::is_empty_v<Combine> && std::default_initializable<Combine> &&
     std::is_trivially_copyable_v<Record> && std::invocable<Combine, Record&, const Record&>;
@@ -19,7 +20,7 @@ concept RecordCombine = std::is_empty_v<Combine> && std::default_initializable<C
 template <typename Record, RecordCombine<Record> Combine>
 RecordReduction record_reduction_of(Combine /*combine*/) {
   const auto combine_all = [](void* accumulator, const void* operand, std::size_t count,
-                              const void* /*context*/) {
+                              const void* /*context*/) noexcept {
     auto* into = static_cast<std::byte*>(accumulator);
     const auto* from = static_cast<const std::byte*>(operand);
     for (std::size_t i = 0; i < count; ++i, into += sizeof(Record), from += sizeof(Record)) {

@@ -25,7 +25,7 @@ struct Standpoint {
   std::string encode() const {
     return nlohmann::json{
         {"host", host}, {"cores", cores}, {"sharing", sharing}, {"model", model}, {"error", error}}
-        .dump();
+        .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   }
 };
 

@@ -99,6 +99,12 @@ class MemoryPath final : public DevicePath {
 
 Status MemoryPath::connect(Communicator& host, Device& device) {
   if (world_ == 1) return Status();
+  constexpr std::size_t kLargestElement = 8;
+  if (options_.slot_bytes < static_cast<std::size_t>(world_) * kLargestElement) {
+    return Status(StatusCode::kInvalidArgument, "slots of " + std::to_string(options_.slot_bytes) +
+                                                    " bytes hold no element for " +
+                                                    std::to_string(world_) + " ranks each");
+  }
   auto flags = SharedFlags::connect(host, device);
   DLAUNCH_RETURN_IF_ERROR(flags.status());
   flags_ = *std::move(flags);

@@ -71,8 +71,11 @@ Result<std::unique_ptr<SharedFlags>> SharedFlags::connect(Communicator& host, De
   FilePlace place;
   if (host.rank() == 0) {
     file = make_file(bytes);
-    if (file.ok()) place = {.process = ::getpid(), .descriptor = file->get()};
-    if (file.ok()) DLAUNCH_RETURN_IF_ERROR(identify(*file, place));
+    if (file.ok()) {
+      place = {.process = ::getpid(), .descriptor = file->get()};
+      const Status known = identify(*file, place);
+      if (!known.ok()) file = known;  // the others learn of it below
+    }
   }
   static_assert(sizeof place == 4 * sizeof(std::int64_t));
   DLAUNCH_RETURN_IF_ERROR(host.broadcast(Buffer(&place, 4, DType::kI64), 0));

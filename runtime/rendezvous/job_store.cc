@@ -17,6 +17,7 @@ Result<std::unique_ptr<TcpStore>> connect_job_store(const JobEnvironment& job,
   auto store = TcpStore::connect(job.store_address, job.token, deadline, job.store_prefix);
   if (!store.ok()) return store.status().within("rendezvous store at " + job.store_address);
   (*store)->publish_waits(std::move(activity));
+  (*store)->limit_answers(job.timeout);
   return store;
 }
 

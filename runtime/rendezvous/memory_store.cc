@@ -1,6 +1,6 @@
 #include "runtime/rendezvous/memory_store.h"
 
-#include <limits>
+#include <utility>
 
 #include "runtime/rendezvous/missing_keys.h"
 #include "runtime/rendezvous/store_protocol.h"
@@ -76,7 +76,14 @@ Result<bool> MemoryStore::remove(std::string_view key) {
 
 Result<std::vector<StoreEntry>> MemoryStore::list(std::string_view prefix) {
   const std::lock_guard lock(mutex_);
-  return table_.list(prefix, "", std::numeric_limits<std::size_t>::max());
+  auto all = table_.list(prefix, "", store_protocol::kMostEntries);
+  for (std::size_t before = 0; before < all.size();) {
+    before = all.size();
+    for (StoreEntry& entry : table_.list(prefix, all.back().key, store_protocol::kMostEntries)) {
+      all.push_back(std::move(entry));
+    }
+  }
+  return all;
 }
 
 Result<StoreChanges> MemoryStore::watch(std::string_view prefix, std::uint64_t revision,

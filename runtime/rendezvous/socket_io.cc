@@ -80,11 +80,15 @@ Result<int> connect_socket(std::string_view address, Deadline deadline) {
   if (failed != 0) return Status(StatusCode::kUnavailable, gai_strerror(failed));
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
 
-  Status status(StatusCode::kUnavailable, "no address");
-  for (const addrinfo* target = found; target != nullptr; target = target->ai_next) {
+  int left = 0;
+  for (const addrinfo* each = found; each != nullptr; each = each->ai_next) ++left;
+  Status status(StatusCode::kUnavailable, "no address of a kind that this system has");
+  for (const addrinfo* target = found; target != nullptr; target = target->ai_next, --left) {
     const int socket = ::socket(target->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (socket < 0 && errno == EAFNOSUPPORT) continue;
     if (socket < 0) return Status::from_errno("socket", errno);
-    status = try_connect(socket, *target, deadline);
+    // One that is silent leaves time for the others.
+    status = try_connect(socket, *target, Deadline::after(deadline.remaining() / left));
     if (status.ok()) {
       const int on = 1;
       setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));

@@ -1,7 +1,8 @@
 // The rendezvous store's wire format: bytes to messages and back, without any I/O.
 //
 // A connection starts with the handshake of runtime/base/token.h: the server sends kGreeting and
-// its challenge, the client its response, the server its answer. After it both sides send frames:
+// its challenge, the client its response, the server its answer (or kRefusal, and closes the
+// connection). After it both sides send frames:
 //
 //   u32 length of the body | body = u8 code | u64 id | i64 number | u32 parts | { u32 length |
 //   bytes }*
@@ -41,17 +42,21 @@
 #include <vector>
 
 #include "runtime/base/status.h"
+#include "runtime/base/token.h"
 #include "runtime/rendezvous/store.h"
 
 namespace dlaunch::store_protocol {
 
 /// Sent first by the server. The last character is the version of all that follows.
 inline constexpr std::string_view kGreeting = "dlstore2";
+/// The server's answer to a client whose proof of the token does not hold: a proof of nothing.
+inline constexpr Mac kRefusal{};
 
 inline constexpr std::size_t kMostKeyBytes = 1024;
 inline constexpr std::size_t kMostValueBytes = std::size_t{16} << 20;
 inline constexpr std::size_t kMostParts = std::size_t{1} << 16;
-inline constexpr std::size_t kMostRequestBytes = kMostValueBytes + (std::size_t{64} << 10);
+/// A compare_and_set has two values.
+inline constexpr std::size_t kMostRequestBytes = 2 * kMostValueBytes + (std::size_t{64} << 10);
 inline constexpr std::size_t kMostResponseBytes = std::size_t{64} << 20;
 /// Everything in one store, keys and values together, with kEntryBytes more for each key.
 inline constexpr std::size_t kMostStoreBytes = std::size_t{1} << 30;

@@ -3,11 +3,11 @@
 #include <thread>
 #include <utility>
 
-#include <fcntl.h>
 #include <asio/io_context.hpp>
 #include <asio/ip/tcp.hpp>
 #include <asio/steady_timer.hpp>
 
+#include "runtime/base/descriptor.h"
 #include "runtime/rendezvous/store_session.h"
 #include "runtime/rendezvous/store_waits.h"
 
@@ -16,11 +16,6 @@ namespace {
 
 // Out of descriptors, say: accepting again at once would spin.
 constexpr std::chrono::milliseconds kPauseAfterAcceptError{100};
-
-// Asio does not set this, and the store's host starts programs.
-void close_on_exec(int descriptor) {
-  fcntl(descriptor, F_SETFD, FD_CLOEXEC);
-}
 
 }  // namespace
 

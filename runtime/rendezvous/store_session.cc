@@ -1,5 +1,7 @@
 #include "runtime/rendezvous/store_session.h"
 
+#include <sys/socket.h>
+
 #include <cstring>
 #include <utility>
 
@@ -67,7 +69,10 @@ void StoreSession::check_proof() {
   std::memcpy(theirs.data(), proof_.data(), theirs.size());
   std::memcpy(proof.data(), proof_.data() + theirs.size(), proof.size());
   if (!proof_holds(proof, context_.token, HandshakeRole::kConnector, challenge_, theirs)) {
-    return refuse("it does not know this job's token", spdlog::level::warn);
+    // Noted before the client can know: whoever is told so finds it counted.
+    context_.refusals.note(spdlog::level::warn, peer_, "it does not know this job's token");
+    send_refusal();
+    return close();
   }
   authenticated_ = true;
   handshake_deadline_.cancel();
@@ -76,6 +81,13 @@ void StoreSession::check_proof() {
   outbox_ += as_text(make_proof(context_.token, HandshakeRole::kListener, theirs, challenge_));
   if (writing_.empty()) write();
   read_requests();
+}
+
+// As far as the socket takes it at once: else the client is told no more than that it is closed.
+void StoreSession::send_refusal() {
+  [[maybe_unused]] const ssize_t sent =
+      ::send(socket_.native_handle(), store_protocol::kRefusal.data(),
+             store_protocol::kRefusal.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 // A connection that just goes is no cause for alarm: a rank may have been killed early.

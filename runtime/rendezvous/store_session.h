@@ -41,6 +41,7 @@ class StoreSession : public std::enable_shared_from_this<StoreSession> {
  private:
   void read_proof();
   void check_proof();
+  void send_refusal();
   void refuse(const std::string& why, spdlog::level::level_enum level);
   void read_requests();
   void handle_requests();

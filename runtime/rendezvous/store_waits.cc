@@ -39,12 +39,6 @@ Message swap_response(std::uint64_t id, Result<StoreSwap> swap) {
   return response;
 }
 
-std::size_t bytes_of(const std::vector<std::optional<std::string>>& values) {
-  std::size_t bytes = 0;
-  for (const auto& value : values) bytes += value ? value->size() + sizeof(std::uint32_t) : 1;
-  return bytes;
-}
-
 Message too_long(std::uint64_t id, std::size_t bytes) {
   return error_response(
       id, Status(StatusCode::kInvalidArgument, "store: the values asked for at once have " +
@@ -57,10 +51,13 @@ bool fits_response(std::size_t bytes) {
 }
 
 Message try_get(const StoreTable& table, const Message& request) {
-  auto values = table.values_there(request.parts);
-  const std::size_t bytes = bytes_of(values) + values.size();
+  std::size_t bytes = request.parts.size();  // flags
+  for (const std::string& key : request.parts) {
+    const std::string* value = table.find(key);
+    if (value != nullptr) bytes += value->size() + sizeof(std::uint32_t);
+  }
   if (!fits_response(bytes)) return too_long(request.id, bytes);
-  return store_protocol::try_get_response(request.id, std::move(values));
+  return store_protocol::try_get_response(request.id, table.values_there(request.parts));
 }
 
 Message list(const StoreTable& table, const Message& request) {
@@ -115,6 +112,10 @@ Message StoreWaits::change(const Message& request, const void* owner) {
     case Operation::kAppend:
       return number_response(request.id, table_.append(key, request.parts[1]));
     case Operation::kRemove:
+      if (const auto found = owners_.find(owner); found != owners_.end()) {
+        found->second.keys.erase(key);
+        forget_if_idle(found);
+      }
       return number_response(request.id, std::int64_t{table_.remove(key) ? 1 : 0});
     case Operation::kCompareAndSet: {
       std::optional<std::string_view> expected;
@@ -228,10 +229,10 @@ void StoreWaits::time_out(const WaitPointer& wait) {
 
 // Of a wait that is registered nowhere any more.
 void StoreWaits::finish(const WaitPointer& wait, const Message& response) {
-  Owner& owner = owners_[wait->owner];
-  std::erase(owner.waits, wait);
-  owner.waiting_bytes -= store_protocol::body_bytes(wait->request);
-  if (owner.waits.empty() && owner.keys.empty()) owners_.erase(wait->owner);
+  const auto found = owners_.find(wait->owner);
+  std::erase(found->second.waits, wait);
+  found->second.waiting_bytes -= store_protocol::body_bytes(wait->request);
+  forget_if_idle(found);
   --waiting_;
   wait->reply(response);
 }
@@ -245,6 +246,10 @@ void StoreWaits::unregister(const WaitPointer& wait) {
   if (found == by_key_.end()) return;
   std::erase(found->second, wait);
   if (found->second.empty()) by_key_.erase(found);
+}
+
+void StoreWaits::forget_if_idle(Owners::iterator owner) {
+  if (owner->second.waits.empty() && owner->second.keys.empty()) owners_.erase(owner);
 }
 
 void StoreWaits::forget(const void* owner) {

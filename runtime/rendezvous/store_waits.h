@@ -51,6 +51,7 @@ class StoreWaits {
     std::size_t waiting_bytes = 0;
     std::unordered_map<std::string, std::uint64_t> keys;  // it set, with their revisions then
   };
+  using Owners = std::unordered_map<const void*, Owner>;
 
   Message change(const Message& request, const void* owner);
   void get_all(Message request, const void* owner, const Reply& reply);
@@ -66,13 +67,14 @@ class StoreWaits {
   void time_out(const WaitPointer& wait);
   void finish(const WaitPointer& wait, const Message& response);
   void unregister(const WaitPointer& wait);
+  void forget_if_idle(Owners::iterator owner);
   Message values_response(const Message& request) const;
 
   asio::io_context& context_;
   StoreTable table_;
   std::unordered_map<std::string, std::vector<WaitPointer>> by_key_;  // get_alls
   std::vector<WaitPointer> watches_;
-  std::unordered_map<const void*, Owner> owners_;
+  Owners owners_;
   std::size_t waiting_ = 0;
 };
 

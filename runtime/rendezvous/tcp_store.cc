@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include <netdb.h>
@@ -29,6 +30,9 @@ constexpr std::chrono::milliseconds kTurn{2000};
 // The more keys a turn asks for again, the longer it is: thousands of ranks may wait for each
 // other.
 constexpr std::chrono::milliseconds kTurnPerKey{5};
+
+// Before another try.
+constexpr std::chrono::milliseconds kBetweenHandshakes{100};
 
 // Of a batch.
 constexpr std::size_t kMostUnderWay = 1024;
@@ -90,9 +94,13 @@ Status shake_hands(int socket, std::string_view token, Deadline deadline) {
   const Status received =
       receive_exactly(socket, reinterpret_cast<char*>(answer.data()), answer.size(), deadline);
   if (received.code() == StatusCode::kPeerLost) {
-    return Status(StatusCode::kUnauthenticated, "the store refused this job's token");
+    return Status(StatusCode::kUnavailable,
+                  "the store closed the connection before the handshake was done");
   }
   DLAUNCH_RETURN_IF_ERROR(received);
+  if (answer == store_protocol::kRefusal) {
+    return Status(StatusCode::kUnauthenticated, "the store refused this job's token");
+  }
   if (!proof_holds(answer, token, HandshakeRole::kListener, own, challenge)) {
     return Status(StatusCode::kUnauthenticated, "the store does not know this job's token");
   }
@@ -108,14 +116,22 @@ Result<std::unique_ptr<TcpStore>> TcpStore::connect(std::string_view address,
   if (token.size() != kTokenBytes) {
     return Status(StatusCode::kInvalidArgument, context + ": a token has 32 bytes");
   }
-  auto socket = connect_socket(address, deadline);
-  if (!socket.ok()) return socket.status().within(context);
-  const Status status = shake_hands(*socket, token, deadline);
-  if (!status.ok()) {
+  while (true) {
+    auto socket = connect_socket(address, deadline);
+    if (!socket.ok()) return socket.status().within(context);
+    const Status status = shake_hands(*socket, token, deadline);
+    if (status.ok()) {
+      return std::unique_ptr<TcpStore>(
+          new TcpStore(*socket, std::string(address), std::move(prefix)));
+    }
     close(*socket);
-    return status.within(context);
+    // A process that was held up for longer than the store waits for it tries again.
+    if (status.code() != StatusCode::kUnavailable || deadline.expired()) {
+      return status.within(context);
+    }
+    std::this_thread::sleep_for(
+        std::min<std::chrono::nanoseconds>(kBetweenHandshakes, deadline.remaining()));
   }
-  return std::unique_ptr<TcpStore>(new TcpStore(*socket, std::string(address), std::move(prefix)));
 }
 
 TcpStore::TcpStore(int socket, std::string address, std::string prefix)
@@ -345,17 +361,15 @@ Result<Message> TcpStore::call(Message request, Deadline deadline) {
 // Sends requests together and waits for all their responses. Those of one connection that do not
 // wait are answered in order, but nothing here depends on it.
 Status TcpStore::run_calls(std::span<Message> requests, std::span<Call> calls, Deadline deadline) {
-  DLAUNCH_RETURN_IF_ERROR(register_calls(requests, calls));
-  const Status sent = send_frames(requests, deadline);
-
   std::unique_lock lock(mutex_);
-  if (!sent.ok() && failure_.ok()) failure_ = sent.within("store at " + address_);
+  DLAUNCH_RETURN_IF_ERROR(register_calls(requests, calls));
+  const Status sent = send_frames(lock, requests, deadline);
   std::size_t answered = 0;
   const auto all_answered = [&] {
     while (answered < calls.size() && calls[answered].done) ++answered;
     return answered == calls.size();
   };
-  while (!all_answered() && failure_.ok() && !deadline.expired()) {
+  while (sent.ok() && !all_answered() && failure_.ok() && !deadline.expired()) {
     if (reading_) {
       changed_.wait_until(lock, deadline.when());
       continue;
@@ -368,12 +382,12 @@ Status TcpStore::run_calls(std::span<Message> requests, std::span<Call> calls, D
   for (const Message& request : requests) calls_.erase(request.id);
   changed_.notify_all();
   if (done) return {};
+  if (!sent.ok()) return sent.within("store at " + address_);
   if (!failure_.ok()) return failure_;
   return Status(StatusCode::kTimeout, "store at " + address_ + ": no answer in time");
 }
 
 Status TcpStore::register_calls(std::span<Message> requests, std::span<Call> calls) {
-  const std::lock_guard lock(mutex_);
   if (!failure_.ok()) return failure_;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     requests[i].id = next_id_++;
@@ -382,11 +396,27 @@ Status TcpStore::register_calls(std::span<Message> requests, std::span<Call> cal
   return {};
 }
 
-Status TcpStore::send_frames(std::span<const Message> requests, Deadline deadline) {
+// With the lock released while it sends.
+Status TcpStore::send_frames(std::unique_lock<std::mutex>& lock, std::span<const Message> requests,
+                             Deadline deadline) {
   std::string frames;
   for (const Message& request : requests) store_protocol::append_frame(frames, request);
-  const std::lock_guard lock(send_mutex_);
-  return send_all(socket_, frames, deadline);
+  if (!changed_.wait_until(lock, deadline.when(), [this] { return !sending_; })) {
+    return Status(StatusCode::kTimeout, "could not send in time");
+  }
+  if (!failure_.ok()) return {};
+  sending_ = true;
+  lock.unlock();
+  Status sent = send_all(socket_, frames, deadline);
+  lock.lock();
+  sending_ = false;
+  changed_.notify_all();
+  // A part of a request may have gone: nothing can follow it.
+  if (!sent.ok() && failure_.ok()) {
+    failure_ = Status(StatusCode::kPeerLost,
+                      "store at " + address_ + ": a request broke off: " + sent.to_string());
+  }
+  return sent;
 }
 
 // Reads once from the socket, with the lock released meanwhile, and hands out what has come.

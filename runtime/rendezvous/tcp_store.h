@@ -98,7 +98,8 @@ class TcpStore final : public Store {
   Result<Message> call(Message request, Deadline deadline);
   Status run_calls(std::span<Message> requests, std::span<Call> calls, Deadline deadline);
   Status register_calls(std::span<Message> requests, std::span<Call> calls);
-  Status send_frames(std::span<const Message> requests, Deadline deadline);
+  Status send_frames(std::unique_lock<std::mutex>& lock, std::span<const Message> requests,
+                     Deadline deadline);
   Status read_responses(std::unique_lock<std::mutex>& lock, Deadline deadline);
   Status deliver(Message response);
 
@@ -108,9 +109,9 @@ class TcpStore final : public Store {
   std::chrono::nanoseconds answer_limit_ = kDefaultTimeout;
   std::shared_ptr<Activity> activity_;
 
-  std::mutex send_mutex_;  // frames of one call at a time; never taken while mutex_ is held
-  std::mutex mutex_;       // guards what follows, except that inbox_ belongs to the reading thread
+  std::mutex mutex_;  // guards what follows, except that inbox_ belongs to the reading thread
   std::condition_variable changed_;
+  bool sending_ = false;  // the frames of one call at a time
   bool reading_ = false;
   std::uint64_t next_id_ = 1;
   std::unordered_map<std::uint64_t, Call*> calls_;

@@ -26,6 +26,15 @@ TEST(Deadline, OfNoTimeHasExpired) {
   }
 }
 
+TEST(Deadline, MayBeAsFarAwayAsNumbersGo) {
+  for (const auto back : {0, 1, 1'000'000}) {
+    const auto far =
+        Deadline::after(std::chrono::nanoseconds::max() - std::chrono::nanoseconds(back));
+    EXPECT_FALSE(far.expired());
+    EXPECT_GT(far.remaining(), std::chrono::hours(24 * 365));
+  }
+}
+
 TEST(Deadline, EarliestIsTheSoonerOfTwo) {
   const auto sooner = Deadline::after(hours(1));
   const auto later = Deadline::after(hours(2));

@@ -1,4 +1,7 @@
 // The communicator of real processes over TCP, started by dlaunch.
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdlib>
 
@@ -7,6 +10,7 @@
 #include <chrono>
 #include <span>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -16,6 +20,7 @@
 #include "runtime/comm/communicator.h"
 #include "tests/comm/random_data.h"
 #include "tests/support/distributed_test.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/soon.h"
 
 namespace dlaunch::testing {
@@ -175,6 +180,53 @@ constexpr StatusCode kStandstill = StatusCode::kTimeout;
 #else
 constexpr StatusCode kStandstill = StatusCode::kMismatch;
 #endif
+
+// A message that is taken in before it is asked for, because its receiver looks for another one:
+// its sender has long gone on when the receiver stands still elsewhere.
+TEST(SendThatHasEnded, IsNotTakenForOneThatWaits) {
+  run_on_ranks(3, [](Communicator& comm) {
+    std::vector<float> data(1U << 20);
+    const auto check = [](const Status& status) { EXPECT_TRUE(status.ok()) << status.to_string(); };
+    if (comm.rank() == 1) {
+      check(comm.send(data, 0, 1));
+      std::this_thread::sleep_for(1200ms);
+      check(comm.barrier());
+    } else if (comm.rank() == 2) {
+      std::this_thread::sleep_for(800ms);
+      check(comm.send(std::span(data).first(3), 0, 2));
+      check(comm.barrier());
+    } else {
+      std::this_thread::sleep_for(500ms);
+      std::vector<float> few(3);
+      check(comm.recv(few, 2, 2));
+      check(comm.barrier());
+      check(comm.recv(data, 1, 1));
+    }
+  });
+}
+
+TEST(SplitOfARankThatHasNoDescriptorsLeft, FailsOnTheOthersToo) {
+  if (kSanitized)
+    GTEST_SKIP() << "a sanitizer opens a pipe to look at an object, and takes it for bad otherwise";
+  run_on_ranks(2, [](Communicator& comm) {
+    const auto begin = Clock::now();
+    if (comm.rank() == 1) {
+      // The store's connection can be made, and no more.
+      const int next = ::dup(0);
+      ::close(next);
+      const auto most = static_cast<rlim_t>(next) + 1;
+      const rlimit low{.rlim_cur = most, .rlim_max = most};
+      ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
+    }
+    const Status status = comm.split(0, comm.rank()).status();
+    EXPECT_FALSE(status.ok());
+    EXPECT_NE(status.code(), StatusCode::kTimeout) << status.to_string();
+    if (comm.rank() == 0) {
+      EXPECT_THAT(status.to_string(), HasSubstr("peer 1: gave up: "));
+    }
+    EXPECT_LT(Clock::now() - begin, kPromptly);
+  });
+}
 
 // A message too long to be taken in by nobody, to a rank that does not ask for it.
 TEST(StandstillOfProcesses, IsFoundOutAndNamesBothCalls) {

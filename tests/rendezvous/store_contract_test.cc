@@ -1,4 +1,5 @@
 // What every Store does, tested over each of them.
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <limits>
@@ -213,9 +214,14 @@ TEST_P(StoreContract, ListsKeysByTheirBeginning) {
 }
 
 TEST_P(StoreContract, ListsMoreKeysThanOneAnswerHolds) {
-  constexpr int kKeys = 10'000;
-  for (int i = 0; i < kKeys; ++i) ASSERT_TRUE(store_->set("k" + std::to_string(i), "").ok());
-  EXPECT_EQ(store_->list("k")->size(), static_cast<std::size_t>(kKeys));
+  constexpr int kKeys = 18'000;
+  const std::string longest(1024 - 6, 'k');  // 17 MiB of them
+  for (int i = 100'000; i < 100'000 + kKeys; ++i) {
+    ASSERT_TRUE(store_->set(longest + std::to_string(i), "").ok());
+  }
+  const auto entries = store_->list("k").value_or_throw();
+  ASSERT_EQ(entries.size(), static_cast<std::size_t>(kKeys));
+  EXPECT_TRUE(std::ranges::is_sorted(entries, {}, &StoreEntry::key));
 }
 
 TEST_P(StoreContract, WatchesBeginWithWhatIsThere) {
@@ -271,6 +277,16 @@ TEST_P(StoreContract, RefusesKeysAndValuesOutOfBounds) {
   ASSERT_TRUE(store_->set("key", std::string_view(value).substr(1)).ok());  // 16 MiB are allowed
   EXPECT_EQ(store_->get("key", soon())->size(), value.size() - 1);
   EXPECT_EQ(store_->append("key", "x").status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST_P(StoreContract, SwapsTheLongestValues) {
+  const std::string before(16 << 20, 'b');
+  const std::string after(16 << 20, 'a');
+  ASSERT_TRUE(store_->set("key", before).ok());
+  const auto swap = store_->compare_and_set("key", before, after);
+  ASSERT_TRUE(swap.ok()) << swap.status().to_string();
+  EXPECT_TRUE(swap->swapped);
+  EXPECT_EQ(*store_->get("key", soon()), after);
 }
 
 INSTANTIATE_TEST_SUITE_P(

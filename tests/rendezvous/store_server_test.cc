@@ -389,6 +389,99 @@ TEST_F(StoreServerTest, TellsAnotherVersionFromAStranger) {
   close(listener);
 }
 
+// A store on a port of its own that does as a test says.
+class FakeStore {
+ public:
+  FakeStore() {
+    sockaddr_in bound{};
+    bound.sin_family = AF_INET;
+    bound.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof(bound);
+    auto* const generic = reinterpret_cast<sockaddr*>(&bound);
+    EXPECT_EQ(bind(listener_.get(), generic, length), 0);
+    EXPECT_EQ(listen(listener_.get(), 1), 0);
+    EXPECT_EQ(getsockname(listener_.get(), generic, &length), 0);
+    address_ = "127.0.0.1:" + std::to_string(ntohs(bound.sin_port));
+  }
+  const std::string& address() const { return address_; }
+
+  // Takes a client in and challenges it.
+  Descriptor greet() {
+    Descriptor client(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    std::string greeting(store_protocol::kGreeting);
+    greeting += as_text(challenge_);
+    EXPECT_TRUE(send_all(client.get(), greeting, soon()).ok());
+    return client;
+  }
+  // Proves the token to it.
+  void prove(const Descriptor& client, const std::string& token) {
+    Nonce theirs;
+    Mac proof;
+    EXPECT_TRUE(
+        receive_exactly(client.get(), reinterpret_cast<char*>(theirs.data()), theirs.size(), soon())
+            .ok());
+    EXPECT_TRUE(
+        receive_exactly(client.get(), reinterpret_cast<char*>(proof.data()), proof.size(), soon())
+            .ok());
+    proof = make_proof(token, HandshakeRole::kListener, theirs, challenge_);
+    EXPECT_TRUE(send_all(client.get(), as_text(proof), soon()).ok());
+  }
+
+ private:
+  Descriptor listener_{socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  std::string address_;
+  Nonce challenge_ = make_nonce();
+};
+
+TEST_F(StoreServerTest, AClientThatWasHeldUpInItsHandshakeTriesAgain) {
+  FakeStore fake;
+  std::thread server([&] {
+    fake.greet().close();  // has waited for its proof for too long
+    const Descriptor client = fake.greet();
+    fake.prove(client, token_);
+  });
+  EXPECT_TRUE(TcpStore::connect(fake.address(), token_, soon()).ok());
+  server.join();
+}
+
+TEST_F(StoreServerTest, NothingFollowsARequestThatBrokeOff) {
+  FakeStore fake;
+  Descriptor held;
+  std::thread server([&] {
+    held = fake.greet();
+    fake.prove(held, token_);  // and reads no more
+  });
+  const auto store = TcpStore::connect(fake.address(), token_, soon()).value_or_throw();
+  server.join();
+  store->limit_answers(std::chrono::milliseconds(50));
+  EXPECT_EQ(store->set("key", std::string(16 << 20, 'x')).code(), StatusCode::kTimeout);
+  EXPECT_EQ(store->set("key", "x").code(), StatusCode::kPeerLost);
+  EXPECT_THAT(store->get("key", soon()).status().to_string(), HasSubstr("a request broke off"));
+}
+
+TEST_F(StoreServerTest, CallsWaitNoLongerThanTheyMayForOneThatSends) {
+  FakeStore fake;
+  Descriptor held;
+  std::thread server([&] {
+    held = fake.greet();
+    fake.prove(held, token_);
+  });
+  const auto store = TcpStore::connect(fake.address(), token_, soon()).value_or_throw();
+  server.join();
+  store->limit_answers(std::chrono::milliseconds(50));
+  StoreBatch large;
+  large.set("key", std::string(16 << 20, 'x'));
+  std::thread sender([&] {
+    EXPECT_EQ(store->run(large, Deadline::after(std::chrono::seconds(2))).status().code(),
+              StatusCode::kTimeout);
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // so that it has begun to send
+  const auto waited =
+      store->get("key", Deadline::after(std::chrono::milliseconds(50))).status().code();
+  EXPECT_EQ(waited, StatusCode::kTimeout);
+  sender.join();
+}
+
 TEST_F(StoreServerTest, APortThatIsTakenIsNamed) {
   start();
   const auto second = StoreServer::start({.port = server_->port(), .token = token_});

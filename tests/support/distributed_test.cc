@@ -88,8 +88,13 @@ void connect_and_run(const JobEnvironment& job, const RankBody& body, const Test
   }
   auto& listeners = UnitTest::GetInstance()->listeners();
   delete listeners.Release(listeners.default_result_printer());
-  listeners.Append(new ReportingListener(report, job->rank));  // gtest owns it
+  auto* const reporter = new ReportingListener(report, job->rank);
+  listeners.Append(reporter);  // gtest owns it
   write_event(report, {.rank = job->rank, .kind = RankEvent::Kind::kStarted});
+  // What has failed already, in the fixture or before this call.
+  for (int i = 0; i < test.result()->total_part_count(); ++i) {
+    reporter->OnTestPartResult(test.result()->GetTestPartResult(i));
+  }
   connect_and_run(*job, body, test);
   write_event(report, {.rank = job->rank, .kind = RankEvent::Kind::kFinished});
   std::exit(0);  // NOLINT(concurrency-mt-unsafe): the communicator's threads have ended
@@ -251,6 +256,8 @@ void report_job(const LauncherProcess& launcher, const std::vector<RankEvent>& e
   }
 }
 
+constexpr std::chrono::hours kLongestTimeout{30 * 24};  // that DLAUNCH_TIMEOUT may be
+
 std::string seconds_text(std::chrono::nanoseconds duration) {
   return std::to_string(std::chrono::duration<double>(duration).count());
 }
@@ -265,7 +272,8 @@ void run_as_parent(int workers, int call, const TestInfo& test, const RunOptions
   }
   const MemoryFile report;
   std::vector<std::pair<std::string, std::string>> additions{
-      {"DLAUNCH_TIMEOUT", seconds_text(options.deadline * 3 / 4)}};
+      {"DLAUNCH_TIMEOUT", seconds_text(std::min<std::chrono::nanoseconds>(options.deadline / 4 * 3,
+                                                                          kLongestTimeout))}};
   additions.insert(additions.end(), options.environment.begin(), options.environment.end());
   additions.emplace_back(kReportVariable, report.path());
   additions.emplace_back(kCallVariable, std::to_string(call));

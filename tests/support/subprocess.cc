@@ -168,7 +168,11 @@ CompletedProcess Subprocess::finish(Deadline deadline) {
   // itself.
   const int handle = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));
   pollfd ended{.fd = handle, .events = POLLIN, .revents = 0};
-  result_.timed_out = poll(&ended, 1, milliseconds(deadline)) <= 0 || output_ >= 0 || error_ >= 0;
+  int ready = -1;
+  do {
+    ready = poll(&ended, 1, milliseconds(deadline));
+  } while (ready < 0 && errno == EINTR);
+  result_.timed_out = ready <= 0 || output_ >= 0 || error_ >= 0;
   close(handle);
   if (result_.timed_out) kill(pid_, SIGKILL);
   int status = 0;

@@ -21,6 +21,11 @@ TEST(Failing, ExpectationOnOneRank) {
   });
 }
 
+TEST(Failing, ExpectationBeforeTheCallOnARank) {
+  EXPECT_EQ(std::getenv("RANK"), nullptr) << "before the call";
+  run_on_ranks(2, [](Communicator&) {});
+}
+
 TEST(Failing, ExpectationsOnEveryRank) {
   run_on_ranks(3, [](Communicator& world) {
     EXPECT_EQ(world.rank(), 100);

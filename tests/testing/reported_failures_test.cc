@@ -56,6 +56,12 @@ TEST(ReportedFailures, TellRankFileLineAndMessage) {
                   HasSubstr("  | hello from rank 3"), ContainsRegex("DLAUNCH_TEST_SEED=[0-9]+"))));
 }
 
+TEST(ReportedFailures, AreAlsoThoseBeforeTheCall) {
+  EXPECT_THAT(run("Failing.ExpectationBeforeTheCallOnARank"),
+              Fails(AllOf(HasSubstr("[rank 0 of 2] "), HasSubstr("[rank 1 of 2] "),
+                          HasSubstr("before the call"))));
+}
+
 TEST(ReportedFailures, AreThoseOfAllRanks) {
   const auto outcome = run("Failing.ExpectationsOnEveryRank");
   for (const char* rank : {"0", "1", "2"}) {

@@ -79,6 +79,32 @@ TEST_F(DstoreTest, SetsRemovesAndCounts) {
   EXPECT_EQ(again.error, "dstore: there is no key 'key'\n");
 }
 
+TEST_F(DstoreTest, ShowsKeysAsTheRankOfAPrefixNamesThem) {
+  const auto rank = TcpStore::connect(address_, token_, soon(), "attempt 1/").value_or_throw();
+  ASSERT_TRUE(rank->set("world/0", "here").ok());
+  EXPECT_EQ(run_command(dstore({"list", "world/", "--prefix", "attempt 1/"})).out,
+            "world/0 = here\n");
+  Command own = dstore({"list"});
+  own.environment = {{"DLAUNCH_STORE_PREFIX", "attempt 1/"}};
+  EXPECT_EQ(run_command(own).out, "world/0 = here\n");
+  own.arguments.insert(own.arguments.end(), {"--prefix", ""});
+  EXPECT_EQ(run_command(own).out, "attempt 1/world/0 = here\n");
+}
+
+TEST_F(DstoreTest, OutputThatIsLostIsAFailure) {
+  ASSERT_TRUE(store_->set("key", "value").ok());
+  for (const std::string& action : {std::string("get key"), std::string("list")}) {
+    Command command = dstore({});
+    std::string line = "exec";
+    for (const std::string& word : command.arguments) line += " '" + word + "'";
+    const auto result =
+        run_command({.arguments = {"/bin/sh", "-c", line + " " + action + " >/dev/full"}});
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_EQ(result.error, "dstore: cannot write to standard output: No space left on device\n");
+  }
+  EXPECT_EQ(*store_->get("key", soon()), "value");
+}
+
 TEST_F(DstoreTest, IsRefusedWithAnotherSecret) {
   std::ofstream(token_file_) << token_to_hex(make_token());
   const auto result = run_command(dstore({"list"}));

@@ -2,6 +2,8 @@
 #include "transport/shm/bootstrap.h"
 
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -55,6 +57,21 @@ TEST_F(Bootstrap, GivesAMemberTheMemoryAndAllDoorbells) {
   EXPECT_NE(leader.memory.data(), member.memory.data());
   leader.at<std::uint64_t>(leader.layout.heaps_at) = 77;
   EXPECT_EQ(member.at<std::uint64_t>(member.layout.heaps_at), 77U);
+}
+
+// It would be in every core, and the dump would make memory of all of it.
+TEST_F(Bootstrap, KeepsTheSegmentOutOfCores) {
+  std::ifstream maps("/proc/self/smaps");
+  bool of_segment = false;
+  int segments = 0;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("memfd:dlaunch") != std::string::npos) of_segment = true;
+    if (!of_segment || !line.starts_with("VmFlags:")) continue;
+    EXPECT_THAT(line, HasSubstr(" dd")) << "MADV_DONTDUMP";
+    of_segment = false;
+    ++segments;
+  }
+  EXPECT_GE(segments, 1);
 }
 
 TEST_F(Bootstrap, LetsInNobodyWhoDoesNotBelong) {
@@ -151,7 +168,7 @@ TEST_F(Bootstrap, IsNotHeldUpByStrangers) {
   const Deadline deadline = Deadline::after(kTestTimeout);
   const std::vector<std::byte> garbage(33, std::byte{1});
   for (int i = 0; i < 40; ++i) {
-    strangers.push_back(LocalSocket::connect(name_).value_or_throw());  // says nothing
+    strangers.push_back(LocalSocket::connect(name_, deadline).value_or_throw());  // says nothing
     if (i % 2 == 0) {
       EXPECT_OK(strangers.back().send(garbage, {}, deadline));
     }
@@ -169,6 +186,23 @@ TEST_F(Bootstrap, GivesUpWhereNobodyAnswers) {
   const Status waited =
       join_group(silent.name().value_or_throw(), identity(4), probe_, soon).status();
   EXPECT_EQ(waited.code(), StatusCode::kTimeout);
+}
+
+TEST_F(Bootstrap, GivesUpWhereNobodyIsLetIn) {
+  Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  const sockaddr_un any{.sun_family = AF_UNIX, .sun_path = {}};
+  ASSERT_EQ(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&any), sizeof(sa_family_t)), 0);
+  ASSERT_EQ(::listen(socket.get(), 0), 0);
+  const LocalSocket full(std::move(socket));
+  const std::string name = full.name().value_or_throw();
+  std::vector<LocalSocket> queue;
+  Status refused;
+  while (refused.ok() && queue.size() < 10) {
+    auto next = LocalSocket::connect(name, Deadline::after(std::chrono::milliseconds(50)));
+    refused = next.status();
+    if (next.ok()) queue.push_back(*std::move(next));
+  }
+  EXPECT_EQ(refused.code(), StatusCode::kTimeout);
 }
 
 }  // namespace

@@ -1,5 +1,11 @@
 // What every transport promises about failures (transport/endpoint.h), run over each of them.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <chrono>
+#include <csignal>
+#include <ctime>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -12,6 +18,7 @@ namespace dlaunch {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class EndpointFailure : public ::testing::TestWithParam<FabricKind> {
@@ -52,6 +59,36 @@ TEST_P(EndpointFailure, NamesBothSidesOfASignatureMismatchOnEveryRank) {
       EXPECT_EQ(await_failure(endpoint).code(), StatusCode::kMismatch);
     });
   }
+}
+
+/// What this thread has computed.
+std::chrono::nanoseconds thread_time() {
+  timespec time{};
+  EXPECT_EQ(::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time), 0);
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
+
+TEST_P(EndpointFailure, SleepsOnThoughAForkedProcessHoldsTheSocketOfAPeerThatLeft) {
+  Fabric fabric = make(3);
+  fabric.run([](int, Endpoint& endpoint) { EXPECT_OK(meet(endpoint, 1)); });
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  fabric.endpoints[2].reset();
+  std::vector<std::byte> data(8);
+  Transfer transfer = make_transfer(1, kTag, data);
+  fabric[0].start_recv(transfer);
+  constexpr std::chrono::milliseconds kWait{400};
+  const Deadline deadline = Deadline::after(kWait);
+  const auto before = thread_time();
+  while (!deadline.expired()) fabric[0].poll(deadline, nullptr);
+  EXPECT_LT(thread_time() - before, kWait / 2);
+  EXPECT_THAT(fabric[0].departed(), ElementsAre(2));
+  fabric[0].cancel(transfer, Status(StatusCode::kAborted, "enough"));
+  ::kill(child, SIGKILL);
+  EXPECT_EQ(::waitpid(child, nullptr, 0), child);
 }
 
 TEST_P(EndpointFailure, NamesBothLengthsOfALengthMismatch) {

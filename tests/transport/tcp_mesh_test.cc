@@ -1,5 +1,8 @@
 #include "transport/tcp/socket_mesh.h"
 
+#include <fcntl.h>
+
+#include <filesystem>
 #include <future>
 #include <optional>
 #include <system_error>
@@ -157,6 +160,26 @@ TEST_P(TcpMeshOfSize, ConnectsEveryRankWithEveryOtherOnEveryLane) {
       EXPECT_OK(meet(endpoint, 1));
     });
   }
+}
+
+TEST(TcpMesh, LeavesNoSocketToProgramsThatAreStarted) {
+  World world(2, 1);
+  auto connector = world.start(1);
+  const Endpoints listening = world.start(0).get();
+  const Endpoints connected = connector.get();
+  ASSERT_OK(listening.status());
+  ASSERT_OK(connected.status());
+  const TcpListener listener = TcpListener::open(TcpListener::Bind::kLoopback).value_or_throw();
+  int sockets = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const std::string what = std::filesystem::read_symlink(entry, gone);
+    const int descriptor = std::stoi(entry.path().filename());
+    if (descriptor <= 2 || !what.starts_with("socket:")) continue;
+    ++sockets;
+    EXPECT_EQ(::fcntl(descriptor, F_GETFD), FD_CLOEXEC) << descriptor;
+  }
+  EXPECT_GE(sockets, 3);
 }
 
 TEST(TcpMesh, IsNotDisturbedByStrangers) {

@@ -30,7 +30,8 @@ endif()
 # find_cuda_library(NAME HEADER LIBRARY) -> NAME::NAME, or a line in `missing`
 macro(find_cuda_library name header library)
   find_path(${name}_INCLUDE_DIR ${header} HINTS ${CUDAToolkit_INCLUDE_DIRS})
-  find_library(${name}_LIBRARY ${library} HINTS ${CUDAToolkit_LIBRARY_DIR})
+  find_library(${name}_LIBRARY ${library} PATH_SUFFIXES lib64 lib
+    HINTS ${CUDAToolkit_LIBRARY_DIR} ${CUDAToolkit_LIBRARY_ROOT} ${CUDAToolkit_TARGET_DIR})
   if(${name}_INCLUDE_DIR AND ${name}_LIBRARY)
     add_library(${name}::${name} UNKNOWN IMPORTED)
     set_target_properties(${name}::${name} PROPERTIES

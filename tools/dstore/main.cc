@@ -9,6 +9,7 @@
 
 #include "runtime/base/exit_codes.h"
 #include "runtime/base/run_program.h"
+#include "runtime/base/standard_descriptors.h"
 #include "runtime/rendezvous/tcp_store.h"
 #include "tools/dstore/store_location.h"
 
@@ -26,8 +27,8 @@ struct Request {
   std::string prefix;
 };
 
-Deadline deadline_of(const Request& request) {
-  return Deadline::after(std::chrono::nanoseconds(static_cast<long long>(request.timeout * 1e9)));
+std::chrono::nanoseconds timeout_of(const Request& request) {
+  return std::chrono::nanoseconds(static_cast<long long>(request.timeout * 1e9));
 }
 
 // A value on one line of a terminal: what is not printable as \xNN, and cut short.
@@ -48,7 +49,7 @@ std::string shown(const std::string& value) {
 }
 
 Status get(TcpStore& store, const Request& request) {
-  const auto values = store.get_all(request.keys, deadline_of(request));
+  const auto values = store.get_all(request.keys, Deadline::after(timeout_of(request)));
   if (!values.ok()) return values.status();
   for (const std::string& value : *values) {
     std::fwrite(value.data(), 1, value.size(), stdout);
@@ -85,7 +86,7 @@ Status watch(TcpStore& store, const Request& request) {
         std::printf("%s removed\n", shown(change.key).c_str());
       }
     }
-    std::fflush(stdout);
+    flush_output();
   }
 }
 
@@ -112,8 +113,10 @@ using Action = Status (*)(TcpStore&, const Request&);
 Status carry_out(Action action, const Request& request) {
   const auto location = locate_store(request.location);
   if (!location.ok()) return location.status();
-  const auto store = TcpStore::connect(location->address, location->token, deadline_of(request));
+  const auto store = TcpStore::connect(location->address, location->token,
+                                       Deadline::after(timeout_of(request)), location->prefix);
   if (!store.ok()) return store.status();
+  (*store)->limit_answers(timeout_of(request));
   return action(**store, request);
 }
 
@@ -124,8 +127,10 @@ void describe(CLI::App& app, Request& request, Action& action) {
   app.add_option("--endpoint", request.location.endpoint, "The store (default: DLAUNCH_STORE)")
       ->type_name("HOST:PORT");
   app.add_option("--token-file", request.location.token_file, "The job's secret");
-  app.add_option("--pid", request.location.pid, "Take both from the environment of this rank");
-  app.add_option("--timeout", request.timeout, "For connecting and for get (default 5)")
+  app.add_option("--prefix", request.location.prefix,
+                 "Begins all keys, and is not shown (default: DLAUNCH_STORE_PREFIX); '' shows all");
+  app.add_option("--pid", request.location.pid, "Take these from the environment of this rank");
+  app.add_option("--timeout", request.timeout, "For connecting and for answers (default 5)")
       ->type_name("SECONDS")
       ->check(CLI::Range(0.0, 1e6));
   const auto command = [&](const char* name, const char* help, Action does) {
@@ -168,6 +173,7 @@ int run(int argc, char** argv) {
 }  // namespace dlaunch
 
 int main(int argc, char** argv) {
+  dlaunch::open_standard_descriptors();
   return dlaunch::run_program("dstore", dlaunch::kExitFailure,
                               [&] { return dlaunch::run(argc, argv); });
 }

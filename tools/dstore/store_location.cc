@@ -67,6 +67,7 @@ Result<StoreLocation> locate_store(const StoreLocationOptions& options) {
     return Status(StatusCode::kInvalidArgument,
                   "which store? (--endpoint HOST:PORT, --pid of a rank, or DLAUNCH_STORE)");
   }
+  location.prefix = options.prefix ? *options.prefix : variable("DLAUNCH_STORE_PREFIX");
   auto token = find_token(options, variable);
   if (!token.ok()) return token.status();
   location.token = *std::move(token);

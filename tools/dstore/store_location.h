@@ -13,6 +13,7 @@ namespace dlaunch {
 struct StoreLocation {
   std::string address;  // host:port
   std::string token;    // raw bytes
+  std::string prefix;   // of all keys
 };
 
 /// What the command line says; whatever it leaves open comes from the environment: that of a rank
@@ -21,6 +22,7 @@ struct StoreLocation {
 struct StoreLocationOptions {
   std::string endpoint;
   std::string token_file;
+  std::optional<std::string> prefix;
   std::optional<pid_t> pid;
 };
 Result<StoreLocation> locate_store(const StoreLocationOptions& options);

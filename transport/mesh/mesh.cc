@@ -117,7 +117,7 @@ Introduction Mesh::introduction() {
 }
 
 Status Mesh::introduce() {
-  return exchange("introductions", introduction(), introductions_);
+  return exchange(kFirstMeshRound, introduction(), introductions_);
 }
 
 std::vector<int> Mesh::ranks_of_host(const std::string& host) const {
@@ -175,7 +175,9 @@ SharingOutcome Mesh::join_or_lead() {
     return {.joined = true, .readable = true, .pays = true};
   }
   local_listener_.close();
-  auto joined = join_group(of(first).socket, identity, *probe_, deadline_);
+  // Half of what is left: without it TCP still has time to connect.
+  auto joined =
+      join_group(of(first).socket, identity, *probe_, Deadline::after(deadline_.remaining() / 2));
   if (!joined.ok()) {
     return not_joined(joined.status().within("segment of rank " + std::to_string(first)));
   }

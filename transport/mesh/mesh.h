@@ -28,6 +28,9 @@
 
 namespace dlaunch {
 
+/// The first round of an exchange (see below) of connect_mesh().
+inline constexpr std::string_view kFirstMeshRound = "introductions";
+
 /// Gives all ranks' texts, by rank, to all ranks (an all-gather). `round` differs from call to call
 /// and is the same on all ranks. Returns by the deadline.
 using Exchange = std::function<Result<std::vector<std::string>>(

@@ -105,6 +105,7 @@ class MeshEndpoint final : public Endpoint {
   void watch_for_room(TcpConnection& connection, bool watch);
   void handle(TcpConnection& connection, std::uint32_t what);
   void handle(TcpConnection& connection, TcpConnection::Event event);
+  void close(TcpConnection& connection);
   void connection_lost(TcpConnection& connection);
   void name_as_lost(const TcpConnection& connection);
   void end_streams(const std::vector<std::byte>& last, TcpConnection::Delivery until);

@@ -59,11 +59,17 @@ void MeshEndpoint::handle(TcpConnection& connection, TcpConnection::Event event)
     case TcpConnection::Event::kAbort:
       return fail_as(connection.notice().to_status(), connection.notice());
     case TcpConnection::Event::kClosed:
-      if (peer(connection.peer()).left) return connection.close();
+      if (peer(connection.peer()).left) return close(connection);
       return connection_lost(connection);
     case TcpConnection::Event::kMalformed:
       return fail_about(connection.peer(), connection.fault());
   }
+}
+
+// A process that was forked meanwhile keeps the socket open, and with it in the set of events.
+void MeshEndpoint::close(TcpConnection& connection) {
+  events_.remove(connection.descriptor());
+  connection.close();
 }
 
 // A rank that gave up because of another one's death may be seen to die first. It says why before
@@ -71,7 +77,7 @@ void MeshEndpoint::handle(TcpConnection& connection, TcpConnection::Event event)
 // stream that ends between two frames is a death of its own, while one that was cut off is a
 // suspect for a moment: a notice or another rank's death in that time is the root cause.
 void MeshEndpoint::connection_lost(TcpConnection& lost) {
-  lost.close();
+  close(lost);
   if (lost.receiver().at_boundary()) return name_as_lost(lost);
   if (suspect_ == nullptr) {
     suspect_ = &lost;

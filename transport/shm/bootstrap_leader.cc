@@ -14,6 +14,7 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "transport/shm/bootstrap_packets.h"
@@ -23,6 +24,8 @@ namespace {
 
 // A guest that has not proved itself is dropped after this.
 constexpr std::chrono::seconds kPatience{30};
+// After a guest that could not be let in.
+constexpr std::chrono::milliseconds kAfterFailedAccept{20};
 // Guests at a time: strangers cannot use up the descriptors.
 constexpr std::size_t kMaxGuests = 1024;
 // Of a limited address space heaps take one in so many: the program needs it too, and every part of
@@ -123,8 +126,12 @@ Result<std::unique_ptr<GroupLeader>> GroupLeader::start(LocalSocket listener,
   enter_group(group, identity.slot_of(identity.rank), probe);
   Descriptor stop(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!stop.is_open()) return Status::from_errno("eventfd", errno);
-  return std::unique_ptr<GroupLeader>(
-      new GroupLeader(std::move(listener), std::move(identity), std::move(group), std::move(stop)));
+  try {
+    return std::unique_ptr<GroupLeader>(new GroupLeader(std::move(listener), std::move(identity),
+                                                        std::move(group), std::move(stop)));
+  } catch (const std::system_error& error) {
+    return Status::from_errno("a thread for the segment", error.code().value());
+  }
 }
 
 GroupLeader::GroupLeader(LocalSocket listener, GroupIdentity identity, HostGroup group,
@@ -176,7 +183,13 @@ void GroupLeader::serve() {
 
 void GroupLeader::accept(std::vector<Guest>& guests) {
   Result<LocalSocket> socket = listener_.accept();
-  if (!socket.ok() || guests.size() >= kMaxGuests) return;
+  if (!socket.ok()) {
+    // Without a descriptor for it a guest stays in the queue: at once it would be there again.
+    pollfd stop{.fd = stop_.get(), .events = POLLIN, .revents = 0};
+    ::poll(&stop, 1, static_cast<int>(kAfterFailedAccept.count()));
+    return;
+  }
+  if (guests.size() >= kMaxGuests) return;
   Guest guest{.socket = *std::move(socket)};
   if (guest.socket.send(bytes_of(guest.challenge), {}, guest.patience).ok()) {
     guests.push_back(std::move(guest));

@@ -124,7 +124,7 @@ void Join::probe_leader() {
 
 Result<JoinedGroup> join_group(const std::string& leader, const GroupIdentity& identity,
                                const MemoryProbe& probe, Deadline deadline) {
-  Result<LocalSocket> socket = LocalSocket::connect(leader);
+  Result<LocalSocket> socket = LocalSocket::connect(leader, deadline);
   if (!socket.ok()) return socket.status();
   Join join(*std::move(socket), identity, deadline);
   DLAUNCH_RETURN_IF_ERROR(join.prove());

@@ -66,7 +66,7 @@ Result<std::string> LocalSocket::name() const {
   return std::string(address.sun_path + 1, length > begin ? length - begin : 0);
 }
 
-Result<LocalSocket> LocalSocket::connect(const std::string& name) {
+Result<LocalSocket> LocalSocket::connect(const std::string& name, Deadline deadline) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (name.empty() || name.size() >= sizeof address.sun_path) {
@@ -74,11 +74,15 @@ Result<LocalSocket> LocalSocket::connect(const std::string& name) {
   }
   std::memcpy(address.sun_path + 1, name.data(), name.size());
   const std::size_t length = offsetof(sockaddr_un, sun_path) + 1 + name.size();
-  // Blocking: it waits, shortly, while the listener's queue is full.
+  // Blocking: it waits, as long as it may send, while the listener's queue is full.
   Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (!socket.is_open()) return Status::from_errno("socket", errno);
+  const auto left = std::chrono::ceil<std::chrono::microseconds>(deadline.remaining()).count();
+  const timeval limit{.tv_sec = left / 1'000'000, .tv_usec = std::max<long>(left % 1'000'000, 1)};
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
   if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address),
                 static_cast<socklen_t>(length)) != 0) {
+    if (errno == EAGAIN) return Status(StatusCode::kTimeout, "the listener takes nobody in");
     return Status::from_errno("connect", errno);
   }
   return LocalSocket(std::move(socket));

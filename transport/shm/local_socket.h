@@ -26,7 +26,7 @@ class LocalSocket {
   static Result<LocalSocket> listen();
   /// Under what name it listens, without the leading zero byte.
   Result<std::string> name() const;
-  static Result<LocalSocket> connect(const std::string& name);
+  static Result<LocalSocket> connect(const std::string& name, Deadline deadline);
   /// The next connection, if there is one; only from processes of this user.
   Result<LocalSocket> accept() const;
 

@@ -35,7 +35,10 @@ Result<Mapping> Mapping::anonymous(std::size_t bytes) {
 }
 
 Result<Mapping> Mapping::of_file(int descriptor, std::size_t bytes) {
-  return map(descriptor, MAP_SHARED, bytes);
+  Result<Mapping> mapping = map(descriptor, MAP_SHARED, bytes);
+  // A core would hold all of it, and dumping makes memory of every page that nobody has used.
+  if (mapping.ok()) ::madvise(mapping->data(), bytes, MADV_DONTDUMP);
+  return mapping;
 }
 
 }  // namespace dlaunch

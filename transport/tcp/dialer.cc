@@ -6,6 +6,7 @@
 #include <system_error>
 #include <utility>
 
+#include "runtime/base/descriptor.h"
 #include "transport/tcp/pacing.h"
 
 namespace dlaunch {
@@ -69,7 +70,10 @@ void Dialer::connect(const tcp::resolver::results_type::iterator& address) {
   std::error_code unopened;  // what connecting fails with, then
   socket_.close(unopened);
   socket_.open(endpoint.protocol(), unopened);
-  if (!unopened) begin_unpaced(socket_.native_handle());
+  if (!unopened) {
+    close_on_exec(socket_.native_handle());
+    begin_unpaced(socket_.native_handle());
+  }
   socket_.async_connect(endpoint, [this, address](const std::error_code& error) {
     if (error) {
       const auto next = std::next(address);

@@ -7,6 +7,7 @@
 
 #include <asio/ip/v6_only.hpp>
 
+#include "runtime/base/descriptor.h"
 #include "transport/tcp/listener_socket.h"
 #include "transport/tcp/pacing.h"
 
@@ -31,6 +32,7 @@ Status listen_on(tcp::acceptor& acceptor, const tcp::endpoint& address) {
   std::error_code error;
   acceptor.open(address.protocol(), error);
   if (error) return failed("socket", error);
+  close_on_exec(acceptor.native_handle());
   if (address.protocol() == tcp::v6()) {
     acceptor.set_option(asio::ip::v6_only(false), error);
     if (error) return failed("IPV6_V6ONLY", error);
@@ -51,7 +53,7 @@ TcpListener::~TcpListener() = default;
 TcpListener::TcpListener(TcpListener&&) noexcept = default;
 TcpListener& TcpListener::operator=(TcpListener&&) noexcept = default;
 
-Result<TcpListener> TcpListener::open(Bind bind) {
+Result<TcpListener> TcpListener::open(Bind bind) try {
   raise_open_file_limit();
   auto socket = std::make_unique<Socket>();
   Status listening;
@@ -69,6 +71,8 @@ Result<TcpListener> TcpListener::open(Bind bind) {
   socket->port = socket->acceptor.local_endpoint(error).port();
   if (error) return failed("getsockname", error);
   return TcpListener(std::move(socket));
+} catch (const std::system_error& error) {  // Asio without descriptors for its own use
+  return failed("making it", error.code());
 }
 
 std::uint16_t TcpListener::port() const {

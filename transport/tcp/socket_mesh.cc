@@ -5,8 +5,10 @@
 #include <system_error>
 #include <utility>
 
+#include <spdlog/fmt/fmt.h>
 #include <asio/steady_timer.hpp>
 
+#include "runtime/base/descriptor.h"
 #include "transport/tcp/dialer.h"
 #include "transport/tcp/handshake.h"
 #include "transport/tcp/listener_socket.h"
@@ -73,6 +75,7 @@ class SocketMesh {
   std::size_t missing_ = 0;
   int handshakes_ = 0;  // accepted connections that have not proved themselves
   int strangers_ = 0;
+  std::error_code accept_error_;  // the last one
   Status failure_;
 };
 
@@ -106,9 +109,11 @@ void SocketMesh::dial(int peer, int lane) {
 void SocketMesh::accept() {
   listener_->acceptor.async_accept([this](const std::error_code& error, tcp::socket socket) {
     if (!error) {
+      close_on_exec(socket.native_handle());
       greet(std::move(socket));
       return accept();
     }
+    accept_error_ = error;
     // Out of descriptors, or a connection that was gone before it was taken.
     accept_timer_.expires_after(kAcceptPause);
     accept_timer_.async_wait([this](const std::error_code& cancelled) {
@@ -175,10 +180,11 @@ Status SocketMesh::missing_ranks() const {
     });
     if (dialer != dialers_.end()) names += " (" + (*dialer)->last_error().to_string() + ")";
   }
+  if (accept_error_) names += "; accepting connections failed: " + accept_error_.message();
   const auto seconds = std::chrono::duration<double>(options_.timeout).count();
-  return Status(StatusCode::kTimeout, "rank " + std::to_string(options_.rank) +
-                                          " could not connect within " + std::to_string(seconds) +
-                                          " s to rank " + names);
+  return Status(StatusCode::kTimeout,
+                fmt::format("rank {} could not connect within {:.3g} s to rank {}", options_.rank,
+                            seconds, names));
 }
 
 Result<std::vector<std::vector<Descriptor>>> SocketMesh::release_sockets() {
