@@ -80,6 +80,8 @@ std::string make_header(std::span<const TensorBytes> tensors, TensorMetadata met
 }
 
 Shape read_shape(const nlohmann::json& value) {
+  for (const nlohmann::json& dim : value)
+    if (!dim.is_number_unsigned()) throw Error("its shape is impossible");
   const auto dims = value.get<std::vector<std::int64_t>>();
   switch (dims.size()) {
     case 0:
@@ -110,7 +112,10 @@ SafetensorsFile::Entry read_entry(const nlohmann::json& value) {
     }
   if (!known) throw Error(fmt::format("its type {} is not known here", dtype));
   entry.shape = read_shape(value.at("shape"));
-  const auto offsets = value.at("data_offsets").get<std::array<std::uint64_t, 2>>();
+  const nlohmann::json& range = value.at("data_offsets");
+  if (range.size() != 2 || !range.at(0).is_number_unsigned() || !range.at(1).is_number_unsigned())
+    throw Error("its data_offsets are not two whole numbers");
+  const auto offsets = range.get<std::array<std::uint64_t, 2>>();
   entry.begin = offsets[0];
   entry.end = offsets[1];
   // By extents, so that no product of a forged shape can overflow.

@@ -33,13 +33,13 @@ void cross_entropy(std::int64_t n, std::int64_t classes, const float* logits,
     double sum = 0;
     double shifted_sum = 0;
     for (std::int64_t k = 0; k < classes; ++k) {
-      const float shifted = z[k] - largest;
-      sum += std::exp(shifted);
-      shifted_sum += shifted;
+      sum += std::exp(z[k] - largest);
+      shifted_sum += static_cast<double>(z[k]) - largest;
     }
     const double log_sum = std::log(sum);
     const auto label = static_cast<std::int64_t>(labels[row]);
-    total += log_sum - on_label * (z[label] - largest) - on_each * shifted_sum;
+    total += log_sum - on_label * (static_cast<double>(z[label]) - largest);
+    if (on_each != 0) total -= on_each * shifted_sum;  // which may be infinite
     if (gradient == nullptr) continue;
     float* g = gradient + row * classes;
     for (std::int64_t k = 0; k < classes; ++k) {

@@ -17,20 +17,15 @@
 #include "nn/cpu/kernel_groups.h"
 #include "nn/cpu/norm_rows.h"
 #include "nn/cpu/parallel.h"
+#include "nn/cpu/row_sums.h"
 
 namespace dlaunch::nn {
 namespace {
 
-// Rows that are summed in float before the sum goes into a double.
-constexpr std::int64_t kBlockRows = 64;
 // Rows, evenly spread, whose mean is the shift. However odd those rows are, their mean s is not far
 // from the batch's mean m in units of its variance v: (s - m)^2 <= v rows / kShiftRows
 // (Cauchy-Schwarz); usually it is a fraction of v.
 constexpr std::int64_t kShiftRows = 16;
-// Elements that one thread sums before the parts' sums are added up, and how many parts there are
-// at most. Both depend on the batch alone, so that sums do not depend on the number of threads.
-constexpr std::int64_t kElementsPerPart = 1 << 16;
-constexpr std::int64_t kMaxParts = 32;
 // Elements for which one more thread is worth waking.
 constexpr std::int64_t kGrain = 1 << 15;
 
@@ -183,35 +178,17 @@ class CpuNormKernels final : public NormKernels {
   std::vector<float> dz_scale_;  // of BackwardCoefficients
   std::vector<float> slope_;
   std::vector<float> dx_offset_;
-  std::vector<double> sums_;   // per part: first sums, second sums
-  std::vector<float> blocks_;  // the same of the block being summed
+  cpu::RowSums sums_;  // first sums, second sums
 };
 
-/// Two sums per channel over all rows, in double, at the beginning of sums_: first the C first
-/// ones, then the C second ones. add_block(first row, row count, first, second) adds a short block
-/// of rows in float.
+/// Two sums per channel over all rows, in sums_: first the C first ones, then the C second ones.
+/// add_block(first row, row count, first, second) adds a short block of rows in float.
 template <typename AddBlock>
 void CpuNormKernels::sum_rows(NormExtent extent, const AddBlock& add_block) {
-  const auto width = static_cast<std::size_t>(2 * extent.channels);
-  const std::int64_t parts =
-      std::clamp<std::int64_t>(extent.rows * extent.channels / kElementsPerPart, 1, kMaxParts);
-  sums_.assign(width * static_cast<std::size_t>(parts), 0.0);
-  blocks_.resize(width * static_cast<std::size_t>(parts));
-  cpu::parallel_ranges(parts, 1, [&](std::int64_t first_part, std::int64_t end_part) {
-    for (std::int64_t part = first_part; part < end_part; ++part) {
-      double* sums = sums_.data() + width * static_cast<std::size_t>(part);
-      float* block = blocks_.data() + width * static_cast<std::size_t>(part);
-      const std::int64_t end = extent.rows * (part + 1) / parts;
-      for (std::int64_t row = extent.rows * part / parts; row < end; row += kBlockRows) {
-        std::fill(block, block + width, 0.0F);
-        add_block(row, std::min(kBlockRows, end - row), block, block + extent.channels);
-        for (std::size_t i = 0; i < width; ++i) sums[i] += static_cast<double>(block[i]);
-      }
-    }
-  });
-  for (std::size_t part = 1; part < static_cast<std::size_t>(parts); ++part) {
-    for (std::size_t i = 0; i < width; ++i) sums_[i] += sums_[width * part + i];
-  }
+  sums_.add_up(extent.rows, extent.channels, static_cast<std::size_t>(2 * extent.channels),
+               [&](std::int64_t row, std::int64_t rows, float* sums) {
+                 add_block(row, rows, sums, sums + extent.channels);
+               });
 }
 
 template <typename T>

@@ -10,7 +10,9 @@
 namespace dlaunch::nn::cpu {
 namespace {
 
-constexpr std::int64_t kGrain = 16384;  // outputs per thread at least
+constexpr std::int64_t kGrain = 16384;        // outputs per thread at least
+constexpr std::int64_t kSummedInTurn = 1024;  // pixels
+constexpr std::int64_t kMeansTogether = 64;   // channels
 
 // The part of the window at one output position that lies within the image.
 struct Window {
@@ -151,17 +153,27 @@ DLAUNCH_MULTIVERSION void max_pool_image_backward(const PoolGeometry& g, const T
   }
 }
 
+// In float over blocks of pixels, and in double over blocks: errors do not grow with the image.
 template <typename T>
 DLAUNCH_MULTIVERSION void mean_of_image(std::int64_t pixels, std::int64_t channels, const T* x,
                                         float* y) {
-  for (std::int64_t c = 0; c < channels; ++c) y[c] = 0.0F;
-  for (std::int64_t p = 0; p < pixels; ++p, x += channels) {
+  for (std::int64_t first = 0; first < channels; first += kMeansTogether) {
+    const std::int64_t lanes = std::min(kMeansTogether, channels - first);
+    double sums[kMeansTogether] = {};
+    for (std::int64_t begin = 0; begin < pixels; begin += kSummedInTurn) {
+      const std::int64_t end = std::min(pixels, begin + kSummedInTurn);
+      float block[kMeansTogether] = {};
+      for (std::int64_t p = begin; p < end; ++p) {
+        const T* const pixel = x + p * channels + first;
 #pragma omp simd
-    for (std::int64_t c = 0; c < channels; ++c) y[c] += load(x[c]);
+        for (std::int64_t l = 0; l < lanes; ++l) block[l] += load(pixel[l]);
+      }
+      for (std::int64_t l = 0; l < lanes; ++l) sums[l] += static_cast<double>(block[l]);
+    }
+    for (std::int64_t l = 0; l < lanes; ++l) {
+      y[first + l] = static_cast<float>(sums[l] / static_cast<double>(pixels));
+    }
   }
-  const float scale = 1.0F / static_cast<float>(pixels);
-#pragma omp simd
-  for (std::int64_t c = 0; c < channels; ++c) y[c] *= scale;
 }
 
 template <typename T>

@@ -2,17 +2,15 @@
 #include <cstring>
 
 #include "nn/cpu/kernels.h"
-#include "nn/cpu/parallel.h"
+#include "nn/cpu/row_sums.h"
 #include "runtime/base/multiversion.h"
 
 namespace dlaunch::nn::cpu {
 namespace {
 
-constexpr std::int64_t kGrain = 32768;  // elements per thread at least
-
-DLAUNCH_MULTIVERSION void add_rows_to(std::int64_t rows, std::int64_t columns, std::int64_t stride,
-                                      const float* x, float* sums) {
-  for (std::int64_t r = 0; r < rows; ++r, x += stride) {
+DLAUNCH_MULTIVERSION void add_rows_to(std::int64_t rows, std::int64_t columns, const float* x,
+                                      float* sums) {
+  for (std::int64_t r = 0; r < rows; ++r, x += columns) {
 #pragma omp simd
     for (std::int64_t c = 0; c < columns; ++c) sums[c] += x[c];
   }
@@ -27,10 +25,14 @@ void broadcast_rows(std::int64_t rows, std::int64_t columns, const float* row, f
 }
 
 void accumulate_column_sums(std::int64_t rows, std::int64_t columns, const float* x, float* sums) {
-  const std::int64_t grain = rows == 0 ? columns + 1 : kGrain / rows + 1;
-  parallel_ranges(columns, grain, [=](std::int64_t begin, std::int64_t end) {
-    add_rows_to(rows, end - begin, columns, x + begin, sums + begin);
-  });
+  RowSums of_columns;
+  of_columns.add_up(rows, columns, static_cast<std::size_t>(columns),
+                    [=](std::int64_t row, std::int64_t count, float* block) {
+                      add_rows_to(count, columns, x + row * columns, block);
+                    });
+  for (std::int64_t c = 0; c < columns; ++c) {
+    sums[c] += static_cast<float>(of_columns[static_cast<std::size_t>(c)]);
+  }
 }
 
 }  // namespace dlaunch::nn::cpu

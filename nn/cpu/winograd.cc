@@ -176,9 +176,9 @@ WinogradTiling::WinogradTiling(std::int64_t images, std::int64_t image_height,
       pad(padding),
       rows(ceil_of(out_height, kTile)),
       columns(ceil_of(out_width, kTile)) {
-  block_count = ceil_of(tiles(), most);
   // An odd number: planes an even power of two apart would fall into the same lines of the cache.
-  block = ceil_of(tiles(), block_count) | 1;
+  block = ceil_of(tiles(), ceil_of(tiles(), most)) | 1;
+  block_count = ceil_of(tiles(), block);  // which may be fewer for it: none may be empty
 }
 
 std::size_t winograd_filter_bytes(const Conv2dGeometry& g) {

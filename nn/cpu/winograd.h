@@ -29,7 +29,7 @@ struct WinogradTiling {
   std::int64_t rows, columns;               // of tiles in an image
   std::int64_t block = 0, block_count = 0;  // tiles in a block, blocks
 
-  /// Blocks of at most `most` tiles.
+  /// Blocks of at most `most` tiles (and one more if that is even), none of them empty.
   WinogradTiling(std::int64_t n, std::int64_t height, std::int64_t width, std::int64_t pad,
                  std::int64_t most);
   std::int64_t tiles() const { return n * rows * columns; }

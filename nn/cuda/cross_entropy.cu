@@ -44,15 +44,16 @@ __global__ void rows_of_cross_entropy(std::int64_t n, std::int64_t classes, cons
   double sum = 0;
   double shifted_sum = 0;
   for (std::int64_t k = lane; k < classes; k += kWarp) {
-    const float shifted = z[k] - largest;
-    sum += static_cast<double>(expf(shifted));
-    shifted_sum += static_cast<double>(shifted);
+    sum += static_cast<double>(expf(z[k] - largest));
+    shifted_sum += static_cast<double>(z[k]) - static_cast<double>(largest);
   }
   sum = over_warp(sum, Plus{});
   shifted_sum = over_warp(shifted_sum, Plus{});
-  if (lane == 0)
-    losses[row] =
-        log(sum) - on_label * static_cast<double>(z[label] - largest) - on_each * shifted_sum;
+  if (lane == 0) {
+    const double of_label = static_cast<double>(z[label]) - static_cast<double>(largest);
+    const double of_each = on_each != 0 ? on_each * shifted_sum : 0.0;  // the sum may be infinite
+    losses[row] = log(sum) - on_label * of_label - of_each;
+  }
   if (gradient == nullptr) return;
   float* const g = gradient + row * classes;
   for (std::int64_t k = lane; k < classes; k += kWarp) {

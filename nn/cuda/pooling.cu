@@ -6,6 +6,8 @@
 namespace dlaunch::nn::cuda {
 namespace {
 
+constexpr std::int64_t kSummedInTurn = 1024;  // pixels
+
 template <int kWidth, typename T>
 __global__ void max_pool(PoolGeometry g, std::int64_t out_height, std::int64_t out_width,
                          const T* x, T* y, std::uint8_t* argmax) {
@@ -67,9 +69,14 @@ __global__ void mean_of_images(std::int64_t n, std::int64_t pixels, std::int64_t
   if (channel >= channels) return;
   for (std::int64_t image = first_row(); image < n; image += row_step()) {
     const T* const first = x + image * pixels * channels + channel;
-    float sum = 0;
-    for (std::int64_t p = 0; p < pixels; ++p) sum += load(first[p * channels]);
-    y[image * channels + channel] = sum / static_cast<float>(pixels);
+    double sum = 0;  // of sums of blocks, so that errors do not grow with the image
+    for (std::int64_t begin = 0; begin < pixels; begin += kSummedInTurn) {
+      const std::int64_t end = begin + kSummedInTurn < pixels ? begin + kSummedInTurn : pixels;
+      float block = 0;
+      for (std::int64_t p = begin; p < end; ++p) block += load(first[p * channels]);
+      sum += static_cast<double>(block);
+    }
+    y[image * channels + channel] = static_cast<float>(sum / static_cast<double>(pixels));
   }
 }
 

@@ -99,9 +99,7 @@ class BatchLoader::Worker {
   /// In this step, by the stages of options_.resize.
   ImageShape shape_of(const MicroBatch& batch) const {
     ImageShape shape = transform_.shape();
-    const double progress =
-        static_cast<double>(batch.epoch) +
-        static_cast<double>(batch.step) / static_cast<double>(options_.plan.steps());
+    const double progress = options_.plan.progress(batch.epoch, batch.step);
     for (const ResizeStage& stage : options_.resize) {
       if (progress >= stage.until_epochs) continue;
       shape.height = shape.width = stage.side;

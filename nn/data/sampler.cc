@@ -33,6 +33,10 @@ std::size_t StepPlan::steps() const {
   return divide_up(samples_, samples_per_step_);
 }
 
+double StepPlan::progress(std::size_t epoch, std::size_t step) const {
+  return static_cast<double>(epoch * steps() + step) / static_cast<double>(steps());
+}
+
 SampleRange StepPlan::step_range(std::size_t step) const {
   return {std::min(samples_, step * samples_per_step_),
           std::min(samples_, (step + 1) * samples_per_step_)};

@@ -40,6 +40,9 @@ class StepPlan {
   std::size_t samples() const { return samples_; }
   std::size_t steps() const;
   std::size_t micro_batches(std::size_t step) const;
+  /// Epochs done before a step. Rounded once, so that it equals a fraction of an epoch that is
+  /// written in decimal.
+  double progress(std::size_t epoch, std::size_t step) const;
   /// Over all ranks.
   SampleRange step_range(std::size_t step) const;
   SampleRange micro_batch(std::size_t step, std::size_t micro_batch, std::size_t rank) const;

@@ -1,4 +1,6 @@
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -64,6 +66,17 @@ TEST_F(CrossEntropyTest, HugeLogitsDoNotOverflow) {
   const Tensor logits = Tensor::from<float>(*backend_, {2, 3}, values);
   const float loss = cross_entropy(logits, std::vector<std::int32_t>{0, 2}).item();
   EXPECT_NEAR(loss, std::log(3.0), 1e-6);
+}
+
+TEST_F(CrossEntropyTest, AClassThatCannotBeLeavesTheLossFinite) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const auto loss_of = [&](const std::vector<float>& logits, std::int32_t label) {
+    const Tensor row = Tensor::from<float>(*backend_, {1, 3}, logits);
+    return cross_entropy(row, std::vector<std::int32_t>{label}).item();
+  };
+  EXPECT_NEAR(loss_of({1, 2, -kInfinity}, 1), std::log1p(std::exp(-1.0)), 1e-6);
+  EXPECT_EQ(loss_of({1, 2, -kInfinity}, 2), kInfinity);
+  EXPECT_EQ(loss_of({3e38F, -3e38F, 0}, 0), 0);  // whose difference is none of float's
 }
 
 TEST_F(CrossEntropyTest, ALabelOutOfRangeIsNamed) {

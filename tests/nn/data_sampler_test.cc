@@ -79,6 +79,17 @@ TEST(StepPlan, GivesAStepTheSameSamplesForAnyNumberOfRanks) {
   }
 }
 
+TEST(StepPlan, ReachesFractionsOfAnEpochThatAreWrittenInDecimal) {
+  const StepPlan plan(50, 1, 1, 1);
+  EXPECT_EQ(plan.progress(1, 18), 1.36);
+  for (int hundredths = 0; hundredths < 20'000; hundredths += 2) {
+    const auto steps = static_cast<std::size_t>(hundredths / 2);
+    const std::string written =
+        std::to_string(hundredths / 100) + "." + std::to_string(hundredths % 100 + 100).substr(1);
+    EXPECT_EQ(plan.progress(steps / 50, steps % 50), std::stod(written)) << written;
+  }
+}
+
 TEST(StepPlan, RunsNoMoreMicroBatchesInTheLastStepThanItNeeds) {
   const StepPlan plan(50000, 128, 2, 2);  // 390 full steps, 80 samples are left
   EXPECT_EQ(plan.steps(), 391U);

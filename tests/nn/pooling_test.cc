@@ -76,6 +76,10 @@ TEST_F(OpTest, GlobalAvgPoolGradientsAreThoseOfFiniteDifferences) {
         {random_array(shape)}, random_);
   }
   EXPECT_THROW(global_avg_pool(Tensor::zeros(*backend_, {2, 0, 3, 4})), Error);
+  // Sums in turn would be a percent off.
+  const std::vector<float> tenths(1500 * 1501, 0.1F);
+  const Tensor large = Tensor::from<float>(*backend_, {1, 1500, 1501, 1}, tenths);
+  EXPECT_NEAR(global_avg_pool(large).item(), 0.1, 1e-6);
 }
 
 TEST_F(OpTest, PoolingLayersKnowTheirShapes) {

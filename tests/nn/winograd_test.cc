@@ -3,9 +3,11 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <random>
 
 #include "nn/core/ops.h"
 #include "nn/cpu/cpu_backend.h"
+#include "nn/cpu/winograd.h"
 #include "tests/nn/op_test.h"
 
 namespace dlaunch::nn {
@@ -111,6 +113,20 @@ INSTANTIATE_TEST_SUITE_P(Shapes, WinogradInBf16,
                                          WinogradCase{{1, 3, 3, 64}, 128, 0},   // one output pixel
                                          WinogradCase{{1, 29, 17, 64}, 64, 1},  // several blocks
                                          WinogradCase{{33, 2, 2, 64}, 64, 1}));
+
+TEST(WinogradTiling, CoversAllTilesWithBlocksOfWhichNoneIsEmpty) {
+  std::mt19937 random(std::random_device{}());
+  const auto draw = [&](int from, int to) {
+    return std::uniform_int_distribution<std::int64_t>(from, to)(random);
+  };
+  for (int i = 0; i < 20'000; ++i) {
+    const cpu::WinogradTiling t(draw(1, 300), draw(1, 64), draw(1, 64), 1, draw(1, 200));
+    SCOPED_TRACE(testing::Message() << t.tiles() << " tiles, " << t.block << " in a block");
+    ASSERT_EQ(t.block % 2, 1);
+    ASSERT_GE(t.block * t.block_count, t.tiles());
+    ASSERT_LT(t.block * (t.block_count - 1), t.tiles());
+  }
+}
 
 TEST_F(WinogradInBf16, AddsToTheWeightsGradientAndSeesWeightsThatChange) {
   const Array x = random_bf16({2, 4, 4, 64});
