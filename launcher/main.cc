@@ -38,10 +38,10 @@ Result<NodeSettings> settle_nodes(const NodeOptions& options) {
   return settings;
 }
 
-// This process's group if it is the foreground of the terminal that stdin is, else 0.
+// This process's group if stdin is its terminal, else 0. In the background too: it may come to the
+// foreground.
 pid_t terminal_group() {
-  const pid_t own = getpgrp();
-  return isatty(STDIN_FILENO) != 0 && tcgetpgrp(STDIN_FILENO) == own ? own : 0;
+  return isatty(STDIN_FILENO) != 0 && tcgetpgrp(STDIN_FILENO) >= 0 ? getpgrp() : 0;
 }
 
 int leave(const EarlyExit& early) {

@@ -189,14 +189,14 @@ Result<ReportFile> ReportFile::open(const std::string& path) {
     return Status(StatusCode::kUnavailable, "report " + path + ": nobody reads it");
   }
   if (!file.is_open()) return Status::from_errno("report " + path, errno);
+  // An earlier job's must not be taken for this one's. A device or a pipe cannot be cut.
+  if (ftruncate(file.get(), 0) != 0 && errno != EINVAL) {
+    return Status::from_errno("report " + path, errno);
+  }
   return ReportFile(path, std::move(file));
 }
 
 Status ReportFile::write(const std::string& text, const std::function<bool(int)>& wait) {
-  // A device or a pipe cannot be cut, and need not be.
-  if (ftruncate(file_.get(), 0) != 0 && errno != EINVAL) {
-    return Status::from_errno("report " + path_, errno);
-  }
   for (std::string_view rest = text; !rest.empty();) {
     const ssize_t count = ::write(file_.get(), rest.data(), rest.size());
     if (count < 0 && errno == EINTR) continue;

@@ -103,11 +103,25 @@ Status AttemptRunner::start_ranks(const JobIdentity& job, SpawnCrew& crew, Super
                                          context_.terminal_group);
   if (!input.ok()) return input.status();
   const std::vector<RankStart> starts = plan_ranks(options_, job, *input);
-  for (const RankStart& start : starts) {
-    DLAUNCH_RETURN_IF_ERROR(relay_.keep_logs(job.attempt, start.rank));
-  }
+  DLAUNCH_RETURN_IF_ERROR(keep_logs(job, starts));
   return crew.start(plan, starts, job.cores,
                     [&](Rank started) { supervisor.add(std::move(started)); });
+}
+
+// Before anything has run another folder may still be chosen; after that the job goes on without
+// files.
+Status AttemptRunner::keep_logs(const JobIdentity& job, const std::vector<RankStart>& starts) {
+  bool told = false;
+  for (const RankStart& start : starts) {
+    Status kept = relay_.keep_logs(job.attempt, start.rank);
+    if (kept.ok()) continue;
+    if (job.attempt == 0) return kept;
+    if (!std::exchange(told, true)) {
+      relay_.write_line("dlaunch: " + kept.to_string() +
+                        "; the job goes on, what cannot be written is not kept");
+    }
+  }
+  return {};
 }
 
 // Completes what is known of an attempt that has ended.
@@ -120,6 +134,10 @@ void AttemptRunner::close_attempt(const Supervisor& supervisor, const ActivityBo
                             .host = outcome_.host,
                             .start = supervisor.start(),
                             .ready_after = options_.supervision.ready_after});
+  // Only a report tells of those before; there may be very many.
+  if (options_.supervision.report.empty() && !outcome_.attempts.empty()) {
+    outcome_.attempts.back() = AttemptOutcome();
+  }
   outcome_.attempts.push_back(std::move(attempt));
 }
 

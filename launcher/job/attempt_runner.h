@@ -67,6 +67,7 @@ class AttemptRunner {
 
  private:
   Status start_ranks(const JobIdentity& job, SpawnCrew& crew, Supervisor& supervisor);
+  Status keep_logs(const JobIdentity& job, const std::vector<RankStart>& starts);
   void close_attempt(const Supervisor& supervisor, const ActivityBoard& board);
   std::optional<std::chrono::milliseconds> patience_with_readers() const;
   std::function<bool()> loses_patience() const;

@@ -208,7 +208,9 @@ JobEnd SeveralNodes::end() const {
   }
   if (timed_out_) return {.exit_code = kLauncherTimeout};
   if (runner_.interrupted_by() != 0) return {.exit_code = 128 + runner_.interrupted_by()};
-  return {.exit_code = runner_.outcome().attempts.back().exit_code()};
+  const auto& attempts = runner_.outcome().attempts;
+  if (attempts.empty()) return {.exit_code = kLauncherFailure, .error = "no ranks were started"};
+  return {.exit_code = attempts.back().exit_code()};
 }
 
 }  // namespace dlaunch

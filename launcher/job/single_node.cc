@@ -42,13 +42,13 @@ Status run_attempt(AttemptRunner& runner, int number, const LaunchContext& conte
 bool wait_for_restart(AttemptRunner& runner, RestartPolicy& policy) {
   if (runner.stopped() || !runner.all_ended()) return false;
   const auto decision = policy.after(runner.outcome().attempts.back());
-  if (!decision.line.empty()) runner.relay().write_line(decision.line);
-  if (!decision.restart) return false;
   const auto resume = EventLoop::Clock::now() + decision.delay;
-  if (runner.deadline() && resume >= *runner.deadline()) {
+  if (decision.restart && runner.deadline() && resume >= *runner.deadline()) {
     runner.relay().write_line("dlaunch: no restart: --timeout will have passed");
     return false;
   }
+  if (!decision.line.empty()) runner.relay().write_line(decision.line);
+  if (!decision.restart) return false;
   bool over = false;
   const auto timer = runner.loop().call_at(resume, [&] { over = true; });
   while (!over && !runner.stopped()) runner.loop().run_once();

@@ -89,16 +89,23 @@ Result<NodeStore> try_once(const NodeSettings& settings, const Logger& logger, D
   auto addresses = resolve(settings.host);
   if (!addresses.ok()) return addresses.status();
   NodeStore store{.address = settings.endpoint()};
+  Status hosting;
   if (const auto own = address_to_host(settings, *addresses)) {
     auto server = StoreServer::start(
         {.bind_address = *own, .port = settings.port, .token = settings.token, .logger = logger});
     // The port is taken: most likely by another dlaunch of this job on this host.
+    hosting = server.status();
     if (server.ok()) store.server = *std::move(server);
     store.address = host_port(from_here(*own), settings.port);
   }
   auto client = TcpStore::connect(store.address, settings.token,
                                   earliest(deadline, Deadline::after(kAttempt)));
-  if (!client.ok()) return client.status();
+  if (!client.ok()) {
+    const Status& why = client.status();
+    if (hosting.ok()) return why;
+    return Status(why.code(),
+                  why.to_string() + "; nor could this node host it: " + hosting.to_string());
+  }
   store.client = *std::move(client);
   // The store of a job that has just ended lives on until all its nodes know.
   const auto verdict = store.client->try_get({std::string(node_keys::kVerdict)});

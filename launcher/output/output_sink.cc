@@ -6,13 +6,19 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include "launcher/base/non_blocking.h"
 
 namespace dlaunch {
 namespace {
 
-// A pipe that polls writable has room for this many bytes (PIPE_BUF), so a blocking write returns.
+// A pipe that polls writable has room for this many bytes (PIPE_BUF): also where it could not be
+// opened without blocking, a write returns unless others write at the same time.
 constexpr std::size_t kWriteBytes = 4096;
+constexpr std::chrono::milliseconds kRetry{20};
 // More than this on its way to a terminal: it is too slow for a progress bar.
 constexpr std::size_t kMostBeforeUnfinished = 16 << 10;
 constexpr std::string_view kEraseLine = "\r\x1b[K";
@@ -31,6 +37,11 @@ bool writable_now(int descriptor) {
   return poll(&waiting, 1, 0) > 0;
 }
 
+bool is_socket(int descriptor) {
+  struct stat about {};
+  return fstat(descriptor, &about) == 0 && S_ISSOCK(about.st_mode);
+}
+
 std::size_t columns_of(int terminal) {
   winsize size{};
   const bool known = ioctl(terminal, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
@@ -41,12 +52,15 @@ std::size_t columns_of(int terminal) {
 
 OutputSink::OutputSink(EventLoop& loop, int descriptor, std::function<void()> on_written)
     : loop_(loop),
-      descriptor_(descriptor),
+      reopened_(reopen_non_blocking(descriptor)),
+      descriptor_(reopened_.is_open() ? reopened_.get() : descriptor),
       terminal_(isatty(descriptor) == 1),
+      socket_(is_socket(descriptor)),
       on_written_(std::move(on_written)) {}
 
 OutputSink::~OutputSink() {
   if (waiting_) loop_.remove(descriptor_);
+  if (retry_) loop_.cancel(*retry_);
 }
 
 void OutputSink::add_line(std::string_view line) {
@@ -85,28 +99,43 @@ void OutputSink::draw_unfinished() {
 void OutputSink::write() {
   const std::size_t gathered = pending_.size();
   pending_.erase(0, write_some());
-  if (pending_.empty() && waiting_) {
-    waiting_ = false;
-    loop_.remove(descriptor_);
-  } else if (!pending_.empty() && !waiting_) {
-    waiting_ = loop_.add(descriptor_, EPOLLOUT, [this] { write(); });
+  wait_for_room(!pending_.empty() && !refused_);
+  if (!pending_.empty() && refused_ && !retry_) {
+    retry_ = loop_.call_at(EventLoop::Clock::now() + kRetry, [this] {
+      retry_.reset();
+      write();
+    });
   }
   if (pending_.size() < gathered) on_written_();
+}
+
+void OutputSink::wait_for_room(bool wanted) {
+  if (wanted == waiting_) return;
+  if (!wanted) loop_.remove(descriptor_);
+  waiting_ = wanted && loop_.add(descriptor_, EPOLLOUT, [this] { write(); });
 }
 
 // Returns how much of what has gathered is done with.
 std::size_t OutputSink::write_some() {
   std::size_t written = 0;
-  while (error_ == 0 && written < pending_.size() && writable_now(descriptor_)) {
+  refused_ = false;
+  while (error_ == 0 && !refused_ && written < pending_.size() && writable_now(descriptor_)) {
     const std::string_view rest = std::string_view(pending_).substr(written);
-    const ssize_t count = ::write(descriptor_, rest.data(), next_write(rest));
+    const ssize_t count = write_once(rest.substr(0, next_write(rest)));
     if (count > 0) {
       written += static_cast<std::size_t>(count);
-    } else if (count < 0 && errno != EINTR && errno != EAGAIN) {
+    } else if (count < 0 && errno == EAGAIN) {
+      refused_ = true;
+    } else if (count < 0 && errno != EINTR) {
       error_ = errno;
     }
   }
   return error_ == 0 ? written : pending_.size();
+}
+
+ssize_t OutputSink::write_once(std::string_view bytes) const {
+  if (socket_) return ::send(descriptor_, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  return ::write(descriptor_, bytes.data(), bytes.size());
 }
 
 bool OutputSink::unread() const {

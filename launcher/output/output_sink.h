@@ -8,10 +8,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include <sys/types.h>
+
 #include "launcher/base/event_loop.h"
+#include "runtime/base/descriptor.h"
 
 namespace dlaunch {
 
@@ -49,17 +53,25 @@ class OutputSink {
 
  private:
   std::size_t write_some();
+  ssize_t write_once(std::string_view bytes) const;
+  void wait_for_room(bool wanted);
   void erase_unfinished();
   void draw_unfinished();
 
   EventLoop& loop_;
-  int descriptor_;
-  bool terminal_;
+  const Descriptor reopened_;
+  const int descriptor_;
+  const bool terminal_;
+  const bool socket_;
   std::function<void()> on_written_;
   std::string pending_;
   std::string unfinished_;
   bool drawn_ = false;    // unfinished_ is the last thing in what was written and pending_
   bool waiting_ = false;  // in the event loop, for room
+  // What polls writable may take nothing (a terminal with room for half a newline): only time tells
+  // when it does.
+  bool refused_ = false;
+  std::optional<EventLoop::TimerId> retry_;
   int error_ = 0;
   std::uint64_t lines_ = 0;
 };

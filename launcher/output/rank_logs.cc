@@ -8,9 +8,23 @@
 #include <unistd.h>
 
 namespace dlaunch {
+namespace {
+
+constexpr int kStreams = 2;
+
+}  // namespace
 
 Status RankLogs::open(int attempt, int rank) {
   if (folder_.empty()) return {};
+  for (const Stream stream : {Stream::kOutput, Stream::kError}) files_.erase({rank, stream});
+  Status made = make_files(attempt, rank);
+  if (!made.ok() && attempt == 0) return made;
+  opened_ += kStreams;
+  if (!made.ok()) incomplete_ += kStreams;
+  return made;
+}
+
+Status RankLogs::make_files(int attempt, int rank) {
   const std::string folder =
       folder_ + "/attempt-" + std::to_string(attempt) + "/rank-" + std::to_string(rank);
   std::error_code error;
@@ -21,7 +35,6 @@ Status RankLogs::open(int attempt, int rank) {
     Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
     if (!file.is_open()) return Status::from_errno("--log-dir: " + path, errno);
     files_[{rank, stream}] = {path, std::move(file)};
-    ++opened_;
   }
   return {};
 }
@@ -45,8 +58,8 @@ std::optional<std::string> RankLogs::write(int rank, Stream stream, std::string_
   return std::nullopt;
 }
 
-std::optional<std::string> RankLogs::summary() const {
-  if (incomplete_ == 0) return std::nullopt;
+std::optional<std::string> RankLogs::summary() {
+  if (incomplete_ == 0 || std::exchange(summarised_, true)) return std::nullopt;
   return "--log-dir: " + std::to_string(incomplete_) + " of " + std::to_string(opened_) +
          " files are incomplete";
 }

@@ -22,15 +22,16 @@ class RankLogs {
   /// Keeps nothing if `folder` is empty.
   explicit RankLogs(std::string folder) : folder_(std::move(folder)) {}
 
-  /// Makes the files of a rank, and the folders above them.
+  /// Makes the files of a rank, and the folders above them. If that fails nothing is kept of this
+  /// attempt of the rank; after the first one its files then count as incomplete.
   Status open(int attempt, int rank);
 
   /// Adds what a rank wrote. If that cannot be, the file is kept as it is and no more added.
   /// Returns what to tell the user: the first time only, since a full disk concerns all files.
   std::optional<std::string> write(int rank, Stream stream, std::string_view bytes);
 
-  /// For the end: how many files are incomplete, if any.
-  std::optional<std::string> summary() const;
+  /// For the end: how many files are incomplete, if any. The first time only.
+  std::optional<std::string> summary();
 
  private:
   struct File {
@@ -38,10 +39,13 @@ class RankLogs {
     Descriptor descriptor;
   };
 
+  Status make_files(int attempt, int rank);
+
   std::string folder_;
   std::map<std::pair<int, Stream>, File> files_;  // of the last attempt
   int opened_ = 0;
   int incomplete_ = 0;
+  bool summarised_ = false;
 };
 
 }  // namespace dlaunch

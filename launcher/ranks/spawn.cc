@@ -35,6 +35,7 @@ struct ChildPlan {
   volatile int* failure;  // set to errno if exec fails
   pid_t process_group;
   bool ignore_quit;
+  bool ignore_terminal_output;  // the stop signal of a background process that writes (stty tostop)
   pid_t launcher;
   const cpu_set_t* cores;  // nullptr: not bound
 };
@@ -59,6 +60,7 @@ void mark_close_on_exec(const ChildPlan& plan) {
   if (getppid() != plan.launcher) _exit(127);
   setpgid(0, plan.process_group);
   if (plan.ignore_quit) signal(SIGQUIT, SIG_IGN);
+  if (plan.ignore_terminal_output) signal(SIGTTOU, SIG_IGN);
   dup2(plan.standard_input, STDIN_FILENO);
   dup2(plan.standard_output, STDOUT_FILENO);
   dup2(plan.error_output, STDERR_FILENO);
@@ -130,6 +132,8 @@ Result<Rank> spawn_rank(const SpawnPlan& plan, const RankStart& start) {
       .failure = &error,
       .process_group = started.terminal_group,
       .ignore_quit = started.terminal_group != 0,
+      .ignore_terminal_output =
+          started.terminal_group == 0 && !start.captured_output && isatty(STDOUT_FILENO) == 1,
       .launcher = getpid(),
       .cores = start.threads.empty() ? nullptr : &cores};
   started.spawned = std::chrono::steady_clock::now();

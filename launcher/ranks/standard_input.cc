@@ -3,8 +3,10 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <string_view>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -26,6 +28,12 @@ bool write_all(int pipe, const char* bytes, std::size_t count) {
   return true;
 }
 
+void tell_read_error() {
+  constexpr std::string_view kLine =
+      "dlaunch: --stdin all: stdin cannot be read; the ranks see its end\n";
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kLine.data(), kLine.size());
+}
+
 // Runs in a child of a process that has several threads: system calls only. dlaunch's signals are
 // blocked in it; it ends with stdin, with the last reader, or with dlaunch.
 [[noreturn]] void copy_to_all(std::vector<Descriptor>& pipes) {
@@ -34,6 +42,12 @@ bool write_all(int pipe, const char* bytes, std::size_t count) {
   while (readers > 0) {
     const ssize_t count = read(STDIN_FILENO, buffer.data(), buffer.size());
     if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) {  // others have made it non-blocking
+      pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+      poll(&input, 1, -1);
+      continue;
+    }
+    if (count < 0) tell_read_error();
     if (count <= 0) break;
     for (Descriptor& pipe : pipes) {
       if (!pipe.is_open()) continue;

@@ -8,10 +8,12 @@
 #include <vector>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "launcher/base/non_blocking.h"
 #include "launcher/supervision/descendants.h"
 #include "launcher/supervision/signals.h"
 #include "runtime/base/exit_codes.h"
@@ -50,14 +52,23 @@ int wait_for_launcher(pid_t launcher, const sigset_t& handled) {
   }
 }
 
+// Without waiting for a reader: a guard must end.
+void tell(const std::string& line) {
+  const Descriptor reopened = reopen_non_blocking(STDERR_FILENO);
+  const int descriptor = reopened.is_open() ? reopened.get() : STDERR_FILENO;
+  pollfd room{.fd = descriptor, .events = POLLOUT, .revents = 0};
+  if (poll(&room, 1, 0) <= 0) return;
+  [[maybe_unused]] const ssize_t written = write(descriptor, line.data(), line.size());
+}
+
 int run_launcher(const std::function<int(int)>& launcher, int guard_pipe) {
   setpgid(0, 0);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   try {
     return launcher(guard_pipe);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "dlaunch: %s\n", error.what());
     kill_all_descendants(kLeftoverLimit);
+    tell(std::string("dlaunch: ") + error.what() + "\n");
     return kLauncherFailure;
   }
 }
@@ -83,9 +94,8 @@ int guard(const SignalSetup& signals, const std::function<int(int guard_pipe)>& 
   const int status = wait_for_launcher(child, signals.handled);
   kill_all_descendants(kLeftoverLimit, inherited);
   if (WIFEXITED(status)) return WEXITSTATUS(status);
-  std::fprintf(stderr,
-               "dlaunch: its launcher process (pid %d) was killed by %s; all ranks were ended\n",
-               static_cast<int>(child), signal_name(WTERMSIG(status)).c_str());
+  tell("dlaunch: its launcher process (pid " + std::to_string(child) + ") was killed by " +
+       signal_name(WTERMSIG(status)) + "; all ranks were ended\n");
   return kLauncherFailure;
 }
 

@@ -123,6 +123,18 @@ TEST(FullDisk, UnderStdoutIsOneLineAndAnExitCodeUnlessTheJobHadOne) {
   EXPECT_EQ(result.exit_code, 3);
 }
 
+TEST(FullDisk, IsAFailureOfCommandsThatOnlyPrint) {
+  if (access("/dev/full", W_OK) != 0) GTEST_SKIP() << "there is no /dev/full";
+  for (const char* command : {"--help", "completion bash", "--nproc 1 --dry-run true"}) {
+    SCOPED_TRACE(command);
+    const auto result = run_command(
+        {.arguments = {"/bin/sh", "-c",
+                       "exec " + built_program("dlaunch") + " " + command + " >/dev/full"}});
+    EXPECT_EQ(result.exit_code, 125);
+    EXPECT_EQ(result.error, "dlaunch: cannot write to standard output: No space left on device\n");
+  }
+}
+
 TEST(FileSizeLimit, CostsALineAndNotTheJob) {
   const TemporaryFolder temporary;
   const std::string& folder = temporary.path();

@@ -1,4 +1,6 @@
 // Nodes that do not come to a common start, and are told why.
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +15,7 @@
 namespace dlaunch::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST(NodesInVain, AnUnreachableEndpointIsNamed) {
@@ -25,6 +28,24 @@ TEST(NodesInVain, AnUnreachableEndpointIsNamed) {
   const auto result = run_command(command);
   EXPECT_EQ(result.exit_code, 123);
   EXPECT_THAT(result.error, HasSubstr("nobody answers at 192.0.2.1:9"));
+}
+
+TEST(NodesInVain, WhyTheStoreCouldNotBeHostedIsSaid) {
+  const int other = ::socket(AF_INET, SOCK_STREAM, 0);  // has the port, and says nothing
+  sockaddr_in address{.sin_family = AF_INET, .sin_port = 0, .sin_addr = {}, .sin_zero = {}};
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  ASSERT_EQ(::bind(other, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(::listen(other, 1), 0);
+  ASSERT_EQ(::getsockname(other, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  Nodes nodes("2", "127.0.0.1:" + std::to_string(ntohs(address.sin_port)));
+  nodes.start_ranks({"--nproc", "1", "--rdzv-timeout", "0.5"}, {"out=never"});
+  const auto result = nodes.finish(0);
+  EXPECT_EQ(result.exit_code, 123);
+  EXPECT_THAT(result.error,
+              AllOf(HasSubstr("nobody answers at 127.0.0.1:"),
+                    HasSubstr("nor could this node host it"), HasSubstr("Address already in use")));
+  ::close(other);
 }
 
 TEST(NodesInVain, TooFewNodesAreCounted) {

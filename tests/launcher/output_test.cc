@@ -1,14 +1,19 @@
 // What becomes of the ranks' output (--output, --only, --log-dir), and who reads stdin.
+#include <fcntl.h>
 #include <sys/mount.h>
 #include <unistd.h>
 
+#include <array>
+#include <chrono>
 #include <fstream>
 #include <map>
 #include <sstream>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "runtime/base/descriptor.h"
 #include "runtime/base/temporary_folder.h"
 #include "tests/launcher/launcher_runs.h"
 
@@ -173,6 +178,24 @@ TEST(StandardInputOption, LeavesOutARankThatHasEnded) {
       ranks_that({"only=1", "exit=0", "only=all", "stdin"}, {"--nproc", "2", "--stdin", "all"});
   command.input = std::string(300'000, 'x');
   EXPECT_EQ(run_command(command).out, "0 read 300000 bytes\n");
+}
+
+TEST(StandardInputOption, IsWaitedForWhereOthersHaveMadeItNonBlocking) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe2(ends.data(), O_NONBLOCK), 0);
+  const Descriptor reading(ends[0]);
+  Descriptor writing(ends[1]);
+  close_on_exec(writing.get());
+  Command command = ranks_that({"stdin"}, {"--nproc", "2", "--stdin", "all"});
+  command.arguments.insert(command.arguments.begin(),
+                           {"/bin/sh", "-c", "exec \"$@\" <&" + std::to_string(ends[0]), "sh"});
+  Subprocess ranks(command);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // so that it finds nothing at first
+  ASSERT_EQ(write(writing.get(), "hello", 5), 5);
+  writing.close();
+  const auto result = ranks.finish(soon());
+  EXPECT_THAT(result.out, HasSubstr("0 read 5 bytes"));
+  EXPECT_THAT(result.out, HasSubstr("1 read 5 bytes"));
 }
 
 // A FIFO that the reader itself holds open for writing never ends.

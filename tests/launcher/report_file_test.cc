@@ -1,5 +1,6 @@
 // --report: everything about a job as JSON.
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 
 #include <fcntl.h>
@@ -132,6 +133,18 @@ TEST_F(ReportFile, ThatCannotBeWrittenIsOneLineBeforeAnythingStarts) {
   EXPECT_EQ(result.out, "");
   EXPECT_THAT(result.error, MatchesRegex("dlaunch: report /tmp/[^\n]*/no/such/report: No such file "
                                          "or directory\n"));
+}
+
+TEST_F(ReportFile, OfAnEarlierJobIsGoneThoughDlaunchIsKilled) {
+  const std::string path = folder_ + "/report";
+  std::ofstream(path) << "of an earlier job";
+  Subprocess job(ranks_that({"out=up", "pause"}, {"--nproc", "1", "--report", path}));
+  ASSERT_TRUE(job.wait_for_output("up", soon()));
+  const auto launchers = children_of(job.pid());
+  ASSERT_EQ(launchers.size(), 1U);
+  kill(launchers[0], SIGKILL);
+  EXPECT_EQ(job.finish(soon()).exit_code, 125);
+  EXPECT_EQ(std::filesystem::file_size(path), 0U);
 }
 
 TEST_F(ReportFile, ThatIsAFifoIsRefusedIfNobodyReadsItAndWrittenIfSomebodyDoes) {

@@ -70,6 +70,11 @@ class TerminalJob {
     int status = 0;
     return waitpid(pid_, &status, WUNTRACED) == pid_ && WIFSTOPPED(status);
   }
+  bool has_ended() {
+    const bool ended = waitpid(pid_, nullptr, WNOHANG) == pid_;
+    if (ended) pid_ = -1;
+    return ended;
+  }
   void resize(unsigned short columns) const {
     const winsize size{.ws_row = 24, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
     EXPECT_EQ(ioctl(terminal_, TIOCSWINSZ, &size), 0);
@@ -95,6 +100,14 @@ class TerminalJob {
   int terminal_ = -1;
   std::string screen_;
 };
+
+/// Once it has some.
+std::vector<pid_t> wait_for_children(pid_t parent) {
+  const Deadline deadline = soon();
+  std::vector<pid_t> children;
+  while (children.empty() && !deadline.expired()) children = children_of(parent);
+  return children;
+}
 
 class Terminal : public ::testing::Test {
  protected:
@@ -230,6 +243,34 @@ TEST_F(Terminal, LosesNothingOfTheStderrOfTheFirstRank) {
   for (int line = 0; line < 500; ++line) {
     ASSERT_THAT(job.screen(), HasSubstr("[rank 0] line " + std::to_string(line) + " of rank 0"));
   }
+}
+
+// A terminal that polls as writable may have room for a byte, and a write then waits for more.
+TEST_F(Terminal, ThatNobodyReadsHoldsUpNeitherTheTimeoutNorTheGuard) {
+  const Command job = ranks_that({"only=0", "chunks=100000", "only=1", "pause"},
+                                 {"--nproc", "2", "--timeout", "0.3", "--grace", "0.1"});
+  std::vector<std::string> words = job.arguments;
+  {
+    TerminalJob unread({.arguments = words});
+    const auto launchers = wait_for_children(unread.pid());
+    ASSERT_EQ(launchers.size(), 1U);
+    ASSERT_FALSE(wait_for_children(launchers[0]).empty());
+    const Deadline deadline = soon();
+    while (!children_of(launchers[0]).empty()) ASSERT_FALSE(deadline.expired());
+    // Now it waits for its reader, and is killed; the guard must not wait, too.
+    kill(launchers[0], SIGKILL);
+    while (!unread.has_ended()) ASSERT_FALSE(deadline.expired());
+  }
+}
+
+TEST_F(Terminal, StopsNoRankThatWritesToIt) {
+  const Command job = ranks_that({"out={rank} wrote"}, 2);
+  std::string line = "stty tostop; exec";
+  for (const std::string& word : job.arguments) line += " '" + word + "'";
+  TerminalJob terminal({.arguments = {"/bin/sh", "-c", line}});
+  EXPECT_EQ(terminal.finish(), 0) << terminal.screen();
+  EXPECT_THAT(terminal.screen(), HasSubstr("0 wrote"));
+  EXPECT_THAT(terminal.screen(), HasSubstr("1 wrote"));
 }
 
 TEST_F(Terminal, StopsAndContinuesTheJob) {

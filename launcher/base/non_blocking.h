@@ -1,0 +1,12 @@
+// Writing to what others have open too, without making that non-blocking for them.
+#pragma once
+
+#include "runtime/base/descriptor.h"
+
+namespace dlaunch {
+
+/// The pipe or terminal behind `descriptor`, opened once more, for writing that does not wait. None
+/// if it is something else, or may not be opened (by another user, after su). Any thread.
+Descriptor reopen_non_blocking(int descriptor);
+
+}  // namespace dlaunch
