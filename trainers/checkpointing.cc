@@ -19,6 +19,7 @@ namespace {
 
 constexpr const char* kTraining = "dlaunch.training";  // the key in the file's metadata
 constexpr const char* kSamples = "samples in a step";
+constexpr const char* kOptimizer = "optimizer.name";
 constexpr std::size_t kStateWords = 3;  // of a RandomState
 
 std::vector<Buffer> buffers_of(std::span<const nn::NamedTensor> state) {
@@ -112,11 +113,17 @@ void Checkpointing::find_checkpoint() {
     begin = training_["steps_done"].get<std::uint64_t>();
   }
   // Its next checkpoints would lie among those, and the newest would not be this run's.
-  if (how.enabled() && !files.empty() && (how.path.empty() || files.back().step > begin))
+  if (how.enabled() && !files.empty() && (how.path.empty() || files.back().step > begin)) {
+    if (how.restarted && how.path.empty())
+      throw ConfigError(fmt::format(
+          "{} is in the way: dlaunch has restarted the job, and --resume none keeps it from going "
+          "on; leave that out to begin anew in the first attempt only",
+          files.back().path));
     throw ConfigError(fmt::format(
         "{} is in the way: a checkpoint of another run; go on from it with --resume auto, set "
         "output.directory, or remove {}",
         files.back().path, folder_.directory()));
+  }
 }
 
 void Checkpointing::load(const nn::SafetensorsFile& file, nlohmann::json training) {
@@ -134,6 +141,7 @@ void Checkpointing::load(const nn::SafetensorsFile& file, nlohmann::json trainin
 nlohmann::json Checkpointing::describe_run() const {
   const auto ranks = static_cast<std::size_t>(world_.size());
   return {{"model.name", config_.model},
+          {kOptimizer, config_.resolved.at("optimizer").at("name")},
           {"train.seed", config_.seed},
           {kSamples, config_.samples_per_step(ranks)},
           {"steps in an epoch (train.drop_last)", steps_per_epoch_},
@@ -153,13 +161,15 @@ std::string Checkpointing::how_to_have_samples(const nlohmann::json& samples) co
 
 void Checkpointing::check_same_run(const nn::SafetensorsFile& file, const nlohmann::json& run) {
   const nlohmann::json here = describe_run();
-  for (const auto& [key, mine] : here.items())
+  for (const auto& [key, mine] : here.items()) {
+    if (key == kOptimizer && !run.contains(key)) continue;  // of an earlier version
     if (run.at(key) != mine)
       throw nn::DataError(fmt::format(
           "{}: {} is {} in this checkpoint, {} in the configuration; {}, or begin anew with "
           "--resume none",
           file.path(), key, run.at(key).dump(), mine.dump(),
           key == kSamples ? how_to_have_samples(run.at(key)) : "make them the same"));
+  }
   fingerprint_ = train_set_.fingerprint();
   if (training_.at("data") != fingerprint_)
     throw nn::DataError(

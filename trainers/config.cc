@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <initializer_list>
+#include <limits>
 #include <string_view>
 #include <system_error>
 
@@ -109,6 +110,8 @@ void read_data(JsonObject& object, DataConfig& data) {
       sets.begin(), sets.end(), [&](const DataDefaults& set) { return set.name == name; });
   data.set = defaults.set;
   data.directory = object.text("directory", defaults.directory);
+  if (data.directory.empty() && data.set != DataSet::kSynthetic)
+    object.refuse("directory", "allowed: a folder; \".\" is the working directory");
   const auto size = object.integers("image_size", {}, {4, 4096});
   if (!size.empty()) {
     if (size.size() != 2) object.refuse("image_size", "allowed: [height, width], or [] to keep it");
@@ -116,7 +119,9 @@ void read_data(JsonObject& object, DataConfig& data) {
       object.refuse("image_size", "only data.set \"folder\" can be resized");
     data.image_size = {static_cast<std::size_t>(size[0]), static_cast<std::size_t>(size[1]), 3};
   }
-  data.normalization.mean = object.numbers("mean", defaults.normalization.mean);
+  // Of values from 0 to 1. A larger deviation makes them smaller, which may be wanted.
+  data.normalization.mean =
+      object.numbers("mean", defaults.normalization.mean, {.min = 0, .max = 1});
   data.normalization.deviation =
       object.numbers("std", defaults.normalization.deviation, {.min = 0, .above_min = true});
   if (data.normalization.mean.size() != 3) object.refuse("mean", "allowed: three numbers");
@@ -165,7 +170,7 @@ nn::AdamOptions read_adam(JsonObject& object, bool decoupled) {
   constexpr NumberRange kBeta{.min = 0, .max = 1, .below_max = true};
   options.beta1 = object.number("beta1", 0.9, kBeta);
   options.beta2 = object.number("beta2", 0.999, kBeta);
-  options.eps = object.number("eps", 1e-8, {.min = 0, .above_min = true});
+  options.eps = object.number("eps", 1e-8, {.min = std::numeric_limits<float>::min()});
   options.decoupled_decay = decoupled;
   read_kinds(object, options.weight_decay, options.rate_factors);
   return options;
@@ -223,7 +228,7 @@ void read_optimizer(JsonObject& object, TrainConfig& config) {
 }
 
 void read_ema(JsonObject& object, EmaConfig& ema) {
-  ema.decay = object.number("decay", 0, {.min = 0, .max = 1, .below_max = true});
+  ema.decay = object.number("decay", 0, {.min = 0, .max = 0.9999999});  // below 1 as a float
   ema.every = read_size(object, "every", 1, kPositive);
 }
 
@@ -326,6 +331,7 @@ void read_checkpoint(JsonObject& object, CheckpointConfig& checkpoint) {
   const char* restarts = std::getenv("TORCHELASTIC_RESTART_COUNT");
   const bool restarted = restarts != nullptr && std::string_view(restarts) != "0";
   const bool named = resume != "restart" && resume != "auto" && resume != "none";
+  checkpoint.restarted = restarted;
   if (named) checkpoint.path = resume;
   // A job that writes none has none to go on from: those that are there are another's.
   checkpoint.resume = resume == "auto" || (restarted && resume != "none" && checkpoint.enabled())

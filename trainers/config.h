@@ -68,7 +68,8 @@ struct CheckpointConfig {
   std::size_t keep = 0;
   bool keep_best = false;  // the network that was validated best, in a file of its own
   Resume resume = Resume::kNone;
-  std::string path;  // empty: none
+  bool restarted = false;  // by dlaunch
+  std::string path;        // empty: none
 
   bool enabled() const { return every_steps > 0 || every_epochs > 0; }
 };

@@ -10,10 +10,10 @@ double samples_of(const std::vector<DeviceBatch>& batches) {
   return samples;
 }
 
-std::size_t pixels_of(const std::vector<DeviceBatch>& batches) {
-  if (batches.empty()) return 0;
+std::array<std::int64_t, 2> sides_of(const std::vector<DeviceBatch>& batches) {
+  if (batches.empty()) return {};
   const nn::Shape& shape = batches.front().images.shape();
-  return static_cast<std::size_t>(shape[1] * shape[2]);
+  return {shape[1], shape[2]};
 }
 
 const std::vector<DeviceBatch>& DeviceBatches::load(
@@ -40,7 +40,7 @@ const std::vector<DeviceBatch>& DeviceBatches::load(
 
 DeviceBatch& DeviceBatches::place_of(std::size_t index, const nn::MicroBatch& batch) {
   const nn::ImageShape& shape = batch.shape;
-  DeviceBatch& place = places_[{index, batch.size, shape.height}];
+  DeviceBatch& place = places_[{index, batch.size, shape.height, shape.width}];
   if (!place.images.defined()) {
     const auto samples = static_cast<std::int64_t>(batch.size);
     place.images = nn::Tensor::empty(

@@ -25,8 +25,8 @@ struct DeviceBatch {
 };
 
 double samples_of(const std::vector<DeviceBatch>& batches);
-/// Of an image.
-std::size_t pixels_of(const std::vector<DeviceBatch>& batches);
+/// Height and width of an image; 0 without images.
+std::array<std::int64_t, 2> sides_of(const std::vector<DeviceBatch>& batches);
 
 class DeviceBatches {
  public:
@@ -45,7 +45,7 @@ class DeviceBatches {
   nn::Backend& backend_;
   const nn::ResidentImages* const resident_;
   const DType type_;
-  std::map<std::array<std::size_t, 3>, DeviceBatch> places_;  // by index, size and height
+  std::map<std::array<std::size_t, 4>, DeviceBatch> places_;  // by index, size, height and width
   std::vector<DeviceBatch> current_;
 };
 

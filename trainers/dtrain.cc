@@ -19,6 +19,7 @@
 #include "runtime/base/exit_codes.h"
 #include "runtime/base/job_environment.h"
 #include "runtime/base/json_reader.h"
+#include "runtime/base/run_program.h"
 #include "runtime/base/standard_descriptors.h"
 #include "runtime/cuda/environment.h"
 #include "trainers/config.h"
@@ -86,7 +87,8 @@ void print_plan(const TrainConfig& config) {
   nn::Generator generator(config.seed);
   (void)training_transform(config.data, data.image);
   const auto model = make_network(config, data, DType::kF32, *backend, generator, nullptr);
-  std::cout << config.resolved.dump(2) << "\n\n"
+  std::cout << config.resolved.dump(2, ' ', false, nlohmann::json::error_handler_t::replace)
+            << "\n\n"
             << format_layer_table(*model, image_batch(1, data.image));
 }
 
@@ -172,13 +174,7 @@ int work(const Arguments& arguments) {
   return kExitOk;
 }
 
-}  // namespace
-}  // namespace dlaunch
-
-int main(int argc, char** argv) {
-  using namespace dlaunch;
-  open_standard_descriptors();
-  set_gpu_environment();
+int run(int argc, char** argv) {
   Arguments arguments;
   CLI::App app(
       "Trains a network on images, as a JSON configuration says. Start it with dlaunch to "
@@ -198,8 +194,13 @@ int main(int argc, char** argv) {
     return app.add_option_function<std::string>(
         option,
         [&, key, option](const std::string& value) {
-          arguments.overrides.emplace_back(key + "=" + nlohmann::json(value).dump(),
-                                           fmt::format("{} {}", option, value));
+          std::string quoted;
+          try {
+            quoted = nlohmann::json(value).dump();
+          } catch (const nlohmann::json::exception&) {
+            throw CLI::ValidationError(option, "its value is not UTF-8");
+          }
+          arguments.overrides.emplace_back(key + "=" + quoted, fmt::format("{} {}", option, value));
         },
         help);
   };
@@ -234,4 +235,14 @@ int main(int argc, char** argv) {
     return kExitUsage;
   }
   return arguments.dry_run ? dry_run(arguments) : work(arguments);
+}
+
+}  // namespace
+}  // namespace dlaunch
+
+int main(int argc, char** argv) {
+  dlaunch::open_standard_descriptors();
+  dlaunch::set_gpu_environment();
+  return dlaunch::run_program("dtrain", dlaunch::kExitFailure,
+                              [&] { return dlaunch::run(argc, argv); });
 }

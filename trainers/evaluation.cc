@@ -10,7 +10,6 @@
 #include "runtime/parallel/state_broadcast.h"
 #include "trainers/checkpointing.h"
 #include "trainers/datasets.h"
-#include "trainers/metrics_file.h"
 #include "trainers/progress.h"
 #include "trainers/tensor_memory.h"
 #include "trainers/trainer_parts.h"
@@ -33,7 +32,10 @@ Evaluation::Evaluation(const TrainConfig& config, const TrainingPlace& place, co
                                      {.image = image_batch(1, images_->image_shape()),
                                       .at_most = largest_part(*images_, world_)},
                                      machine)) {
-  if (world_.rank() == 0) load();
+  if (world_.rank() != 0) return;
+  load();
+  if (!config.metrics_file.empty())
+    metrics_ = MetricsFile(config.output_directory, "validation.jsonl");
 }
 
 void Evaluation::load() {
@@ -66,25 +68,22 @@ ValidationSums Evaluation::run() {
 }
 
 void Evaluation::report(const ValidationSums& sums, double seconds) {
-  MetricsFile metrics;
-  if (!config_.metrics_file.empty())
-    metrics = MetricsFile(config_.output_directory, "validation.jsonl");
-  metrics.begin(true);
-  metrics.write({{"event", "validation"},
-                 {"weights", path_},
-                 {"model", config_.model},
-                 {"ranks", world_.size()},
-                 {"top1", sums.mean_top1()},
-                 {"top5", sums.mean_top5()},
-                 {"validation_loss", sums.mean_loss()},
-                 {"validation_images", sums.samples},
-                 {"validation_seconds", seconds}});
   Progress(config_.progress, screen_.out, screen_.is_terminal, screen_.columns)
       .line(fmt::format("{}: top-1 {:.4f}, top-5 {:.4f}, loss {:.3f} on {:.0f} images in {} on {} "
                         "rank{}",
                         path_, sums.mean_top1(), sums.mean_top5(), sums.mean_loss(), sums.samples,
                         format_duration(seconds), world_.size(), world_.size() == 1 ? "" : "s"));
-  metrics.finish();
+  metrics_.begin(true);
+  metrics_.write({{"event", "validation"},
+                  {"weights", path_},
+                  {"model", config_.model},
+                  {"ranks", world_.size()},
+                  {"top1", sums.mean_top1()},
+                  {"top5", sums.mean_top5()},
+                  {"validation_loss", sums.mean_loss()},
+                  {"validation_images", sums.samples},
+                  {"validation_seconds", seconds}});
+  metrics_.finish();
 }
 
 }  // namespace dlaunch

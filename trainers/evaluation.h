@@ -13,6 +13,7 @@
 #include "nn/data/dataset.h"
 #include "trainers/config.h"
 #include "trainers/machine.h"
+#include "trainers/metrics_file.h"
 #include "trainers/reporter.h"
 #include "trainers/training_device.h"
 #include "trainers/validation.h"
@@ -24,7 +25,8 @@ class Evaluation {
   /// `path` is read by rank 0: a network alone (model.safetensors, best.safetensors, of torch), or
   /// a checkpoint, of which the moving average is taken if it has one. Throws ConfigError (the
   /// network does not go with the images or the machine), nn::DataError (images or file cannot be
-  /// used). All arguments but `path` must outlive the object.
+  /// used), std::runtime_error (the file for the result cannot be made). All arguments but `path`
+  /// must outlive the object.
   Evaluation(const TrainConfig& config, const TrainingPlace& place, const Screen& screen,
              const Machine& machine, std::string path);
 
@@ -49,6 +51,7 @@ class Evaluation {
   std::unique_ptr<nn::Module> model_;
   nn::FlatParameters parameters_;
   ValidationOptions options_;
+  MetricsFile metrics_;  // rank 0's
 };
 
 }  // namespace dlaunch

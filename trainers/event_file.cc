@@ -91,8 +91,6 @@ std::uint32_t crc32c(std::string_view bytes) {
 }
 
 EventFile::EventFile(const std::string& directory) {
-  std::error_code ignored;  // to open the file says it too
-  std::filesystem::create_directories(directory, ignored);
   file_ = std::make_unique<RecordFile>(
       (std::filesystem::path(directory) / file_name()).string(),
       RecordFile::Words{"TensorBoard's events",

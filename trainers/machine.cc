@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <limits>
+#include <string>
 
 #include <spdlog/fmt/fmt.h>
 
@@ -13,11 +15,22 @@
 namespace dlaunch {
 namespace {
 
-/// What the container may use; where there is no limit, more than there is.
-std::size_t memory_of_container() {
-  std::size_t bytes = 0;
-  std::ifstream limit("/sys/fs/cgroup/memory.max");  // "max": no number
-  return limit >> bytes ? bytes : std::numeric_limits<std::size_t>::max();
+/// The least that this process's control group and those above it may use (of a container, a job
+/// of Slurm); where there is no limit, more than there is.
+std::size_t memory_of_groups() {
+  const std::filesystem::path root = "/sys/fs/cgroup";
+  std::filesystem::path group = root;
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);)
+    if (line.starts_with("0::/")) group = (root / line.substr(4)).lexically_normal();
+  std::size_t least = std::numeric_limits<std::size_t>::max();
+  while (true) {
+    std::size_t bytes = 0;
+    std::ifstream limit(group / "memory.max");  // "max": no number
+    if (limit >> bytes) least = std::min(least, bytes);
+    if (group == root || !group.has_relative_path()) return least;
+    group = group.parent_path();
+  }
 }
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
@@ -48,7 +61,7 @@ Machine read_machine(const JobEnvironment& job) {
                   .local_rank = job.local_rank,
                   .cores = job.local_cores,
                   .threads = job.local_cores,
-                  .memory = std::min(available_memory(), memory_of_container())};
+                  .memory = std::min(available_memory(), memory_of_groups())};
   // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody changes the environment
   if (const char* threads = std::getenv("OMP_NUM_THREADS"); threads != nullptr)
     machine.threads = std::max(1, std::atoi(threads));  // NOLINT(cert-err34-c): as OpenMP does
@@ -92,16 +105,17 @@ void refuse_unless_validation_fits(double bytes, std::size_t images, const Machi
       bytes / kGiB, images, machine.ranks, machine.ranks * bytes / kGiB, memory / kGiB));
 }
 
-void refuse_unless_it_fits(const MemoryNeed& need, std::size_t images, const Machine& machine) {
+void refuse_unless_it_fits(const std::string& key, const MemoryNeed& need, std::size_t images,
+                           const Machine& machine) {
   const auto memory = static_cast<double>(machine.memory);
   if (machine.memory == 0 || machine.ranks * need.total() <= memory) return;
   throw ConfigError(fmt::format(
-      "train.batch_size_per_rank: a rank needs at least {:.1f} GiB for micro-batches of {} images "
+      "{}: a rank needs at least {:.1f} GiB for micro-batches of {} images "
       "(activations with gradients {:.1f}, images made in advance {:.1f}, parameters with "
       "gradients {:.1f}), {} "
       "of them on this machine {:.1f} GiB, which has {:.1f}; take smaller batches and more "
       "train.accumulation_steps, or a smaller data.prefetch",
-      need.total() / kGiB, images, need.activations / kGiB, need.batches / kGiB,
+      key, need.total() / kGiB, images, need.activations / kGiB, need.batches / kGiB,
       need.parameters / kGiB, machine.ranks, machine.ranks * need.total() / kGiB, memory / kGiB));
 }
 

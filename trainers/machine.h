@@ -46,7 +46,8 @@ double least_evaluation_memory(const nn::Module& network, const nn::Shape& image
                                DType compute_type);
 
 /// Throws ConfigError, with the numbers, if the ranks of the machine need more than it has.
-void refuse_unless_it_fits(const MemoryNeed& need, std::size_t images, const Machine& machine);
+void refuse_unless_it_fits(const std::string& key, const MemoryNeed& need, std::size_t images,
+                           const Machine& machine);
 
 /// The same for validations of `images` at a time, for which a rank needs so many bytes.
 void refuse_unless_validation_fits(double bytes, std::size_t images, const Machine& machine);

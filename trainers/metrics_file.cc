@@ -2,7 +2,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <system_error>
 
 namespace dlaunch {
 namespace {
@@ -17,8 +16,6 @@ bool ends_within_a_line(const std::string& path) {
 
 MetricsFile::MetricsFile(const std::string& directory, const std::string& name) {
   const std::filesystem::path path = std::filesystem::path(directory) / name;
-  std::error_code ignored;  // to open the file says it too
-  std::filesystem::create_directories(path.parent_path(), ignored);
   file_ = std::make_unique<RecordFile>(path.string(),
                                        RecordFile::Words{"metrics", "set output.directory"});
 }

@@ -200,10 +200,11 @@ void Reporter::epoch(std::size_t epoch, const std::optional<ValidationSums>& val
                {"images_per_second", done.images_per_second()}},
               fmt::format("epoch {}/{}: loss {:.3f}  {:.0f} images/s", epoch + 1, config_.epochs,
                           done.mean_loss(), done.images_per_second()),
-              validation, validation_seconds);
+              validation, true, validation_seconds);
 }
 
-void Reporter::stopped(const ValidationSums& validation, double validation_seconds) {
+void Reporter::stopped(const ValidationSums& validation, bool may_be_best,
+                       double validation_seconds) {
   if (epoch_.totals.samples > 0) summary_.last_train_loss = epoch_.mean_loss();
   write_epoch({{"event", "stop"},
                {"epoch", summary_.epochs},
@@ -211,16 +212,16 @@ void Reporter::stopped(const ValidationSums& validation, double validation_secon
                {"loss", summary_.last_train_loss}},
               fmt::format("stopped in epoch {}/{} after step {}: loss {:.3f}", summary_.epochs,
                           config_.epochs, summary_.steps, summary_.last_train_loss),
-              validation, validation_seconds);
+              validation, may_be_best, validation_seconds);
 }
 
 /// With the validation after it, if there was one.
 void Reporter::write_epoch(nlohmann::ordered_json line, std::string text,
-                           const std::optional<ValidationSums>& validation,
+                           const std::optional<ValidationSums>& validation, bool may_be_best,
                            double validation_seconds) {
   if (validation) {
     validation_seconds_ = validation_seconds;
-    if (summary_.is_best(*validation)) {
+    if (may_be_best && summary_.is_best(*validation)) {
       summary_.best_top1 = validation->mean_top1();
       summary_.best_epoch = summary_.epochs;
     }

@@ -71,13 +71,15 @@ class Reporter {
   void epoch(std::size_t epoch, const std::optional<ValidationSums>& validation,
              double validation_seconds);
   /// When training has ended at a limit, with a validation that a run without it would not make:
-  /// what state() returns must have been saved before.
-  void stopped(const ValidationSums& validation, double validation_seconds);
+  /// what state() returns must have been saved before. `may_be_best`: whether it counts for the
+  /// best accuracy.
+  void stopped(const ValidationSums& validation, bool may_be_best, double validation_seconds);
   /// What has been summed up so far, for a checkpoint, and back.
   nlohmann::json state() const;
   void restore(const nlohmann::json& state);
   /// The summary so far: steps, images, losses, accuracies.
   Summary& summary() { return summary_; }
+  const Summary& summary() const { return summary_; }
   void finish();
   /// The last: throws std::runtime_error if something that was reported is not in its file.
   void close();
@@ -97,7 +99,8 @@ class Reporter {
 
   void write_step(const StepReport& report);
   void write_epoch(nlohmann::ordered_json line, std::string text,
-                   const std::optional<ValidationSums>& validation, double validation_seconds);
+                   const std::optional<ValidationSums>& validation, bool may_be_best,
+                   double validation_seconds);
   double seconds_left(const StepReport& report) const;
 
   const TrainConfig& config_;

@@ -6,6 +6,7 @@
 // step, and the random numbers of dropout must come from `generator`. One thread.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -22,10 +23,10 @@ namespace dlaunch {
 
 /// What tells steps apart that must be recorded apart; the same on all ranks.
 struct StepKind {
-  std::size_t samples = 0;  // over all ranks
-  std::size_t pixels = 0;   // of an image
+  std::size_t samples = 0;              // over all ranks
+  std::array<std::int64_t, 2> sides{};  // of an image: height and width
   friend bool operator<(const StepKind& a, const StepKind& b) {
-    return std::tie(a.samples, a.pixels) < std::tie(b.samples, b.pixels);
+    return std::tie(a.samples, a.sides) < std::tie(b.samples, b.sides);
   }
 };
 

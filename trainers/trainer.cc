@@ -171,8 +171,7 @@ RunPosition Trainer::train_epoch(const RunPosition& from) {
   while (position.epoch == epoch && !stop_) {
     if (position.step > from.step && checkpointing_.is_due(position, false)) save(position);
     const std::size_t step = position.step;
-    const double progress =
-        static_cast<double>(epoch) + static_cast<double>(step) / static_cast<double>(plan_.steps());
+    const double progress = plan_.progress(epoch, step);
     observation_.begin_step(position.steps_done + 1);
     memory_.begin_step();
     measures_gradients_ = reporter_.next_step_is_line();
@@ -338,17 +337,19 @@ void Trainer::finish_epoch(std::size_t epoch) {
   const bool due = config_.validate_every > 0 && (epoch + 1) % config_.validate_every == 0;
   const auto begin = Clock::now();
   std::optional<ValidationSums> sums;
-  if (final || due) sums = validate_model();
+  if (final || due) sums = validate_model(true);
   observation_.compare_waits(world_);
   reporter_.epoch(epoch, sums, seconds_between(begin, Clock::now()));
 }
 
-/// At a limit, and after the last checkpoint: a run that goes on knows nothing of it.
+/// At a limit, and after the last checkpoint: a run that goes on knows nothing of it, so its best
+/// network must still be in the file.
 void Trainer::validate_stop() {
   const auto begin = Clock::now();
-  const ValidationSums sums = validate_model();
+  const bool may_be_best = !(config_.checkpoint.keep_best && config_.checkpoint.enabled());
+  const ValidationSums sums = validate_model(may_be_best);
   observation_.compare_waits(world_);
-  reporter_.stopped(sums, seconds_between(begin, Clock::now()));
+  reporter_.stopped(sums, may_be_best, seconds_between(begin, Clock::now()));
 }
 
 Summary Trainer::finish() {

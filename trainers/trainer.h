@@ -94,7 +94,7 @@ class Trainer {
   bool losses_are_due(const RunPosition& next, const StepTotals& totals);
   void take_losses(StepTotals& totals, std::size_t epoch, std::size_t step);
   RunPosition train_epoch(const RunPosition& begin);
-  void check_parameters(const RunPosition& position) const;
+  void check_parameters() const;
   void save(const RunPosition& position);
   void save_network(const std::string& name) const;
   void save_best();
@@ -102,7 +102,7 @@ class Trainer {
   Status remember(ExchangeMemory memory, const nlohmann::json& report);
   void share_statistics();
   void exchange_average();
-  ValidationSums validate_model();
+  ValidationSums validate_model(bool may_be_best);
   StepTotals train_step(std::size_t micro_batches, double progress);
   StepTotals train_step_on_device(std::size_t micro_batches, double progress);
   void work_on_device(const std::vector<DeviceBatch>& batches);

@@ -80,13 +80,13 @@ void Trainer::check_gradients(std::size_t epoch, std::size_t step) {
 
 /// On all ranks the same. A checkpoint of what has left the numbers would be gone on from: an
 /// update can do that with gradients that nobody has looked at, or that were finite.
-void Trainer::check_parameters(const RunPosition& position) const {
+void Trainer::check_parameters() const {
   if (std::isfinite(backend_.optimizer().sum_of_squares(parameters_.values.size(),
                                                         parameters_.values.data<const float>())))
     return;
   throw Divergence(
       fmt::format("after step {} of the run {} is not finite; no checkpoint was written; {}",
-                  position.steps_done, parameters_not_finite(parameters_).first,
+                  reporter_.summary().steps, parameters_not_finite(parameters_).first,
                   advice_after_divergence(config_)));
 }
 

@@ -56,7 +56,7 @@ StepTotals Trainer::train_step_on_device(std::size_t micro_batches, double progr
     (void)reducer_->exchange_totals(totals).value_or_throw();  // one rank's, which it may have used
   };
   const bool repeated = graphs_->run(
-      {static_cast<std::size_t>(totals.samples), pixels_of(batches)},
+      {static_cast<std::size_t>(totals.samples), sides_of(batches)},
       [&] { work_on_device(batches); }, give_up);
   if (repeated) {
     ++reporter_.summary().repeated_steps;

@@ -52,6 +52,11 @@ bool has_single_image(const nn::StepPlan& plan, std::size_t step, std::size_t ra
   return false;
 }
 
+/// The one that the configuration sets.
+std::string batch_size_key(const TrainConfig& config) {
+  return config.global_batch_size > 0 ? "train.global_batch_size" : "train.batch_size_per_rank";
+}
+
 /// Throws ConfigError if a batch norm would be given a single value per channel: there is nothing
 /// to train on in that, and it would end the run at the last step of an epoch.
 void refuse_single_values(const TrainConfig& config, const nn::StepPlan& plan, std::size_t ranks,
@@ -62,9 +67,8 @@ void refuse_single_values(const TrainConfig& config, const nn::StepPlan& plan, s
       "has a single image{}, of which the batch norm {} sees one value per channel and needs more",
       config.sync_batch_norm ? "" : " on a rank", layer);
   if (has_single_image(plan, 0, ranks, config.sync_batch_norm))
-    throw ConfigError(fmt::format(
-        "train.{}: a micro-batch {}; take larger ones",
-        config.global_batch_size > 0 ? "global_batch_size" : "batch_size_per_rank", why));
+    throw ConfigError(
+        fmt::format("{}: a micro-batch {}; take larger ones", batch_size_key(config), why));
   const bool ends_before = config.max_steps > 0 && config.max_steps < plan.steps();
   if (!ends_before && has_single_image(plan, plan.steps() - 1, ranks, config.sync_batch_norm))
     throw ConfigError(fmt::format(
@@ -143,6 +147,11 @@ nn::ImageTransform training_transform(const DataConfig& config, const nn::ImageS
         "data.crop_padding: {} is not below the sides of images of {} x {}; allowed: at most {}",
         config.augmentation.crop_padding, shape.height, shape.width,
         std::min(shape.height, shape.width) - 1));
+  if (config.augmentation.cutout >= 2 * std::min(shape.height, shape.width))
+    throw ConfigError(fmt::format(
+        "data.cutout: a square of {} covers images of {} x {} wherever it is; allowed: at most {}",
+        config.augmentation.cutout, shape.height, shape.width,
+        2 * std::min(shape.height, shape.width) - 1));
   return {shape, config.normalization, config.augmentation};
 }
 
@@ -225,6 +234,7 @@ nn::StepPlan affordable_plan(const TrainConfig& config, const Communicator& worl
   const nn::Shape image = image_batch(1, dataset.image_shape());
   if (backend.host_accessible())  // else the device says what it has not
     refuse_unless_it_fits(
+        batch_size_key(config),
         least_memory(network, largest_trained(config, image), compute_type_of(config, backend),
                      images, config.data.prefetch),
         images, machine);

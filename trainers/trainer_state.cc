@@ -36,7 +36,15 @@ RunPosition Trainer::restore() {
   const Checkpointing::ResumePoint from = checkpointing_.resume();
   GradientReducerOptions options = reducer_options(config_.parallel, parameters_);
   if (from.found) {
+    const RunPosition& at = from.position;
+    if (at.step >= plan_.steps() || at.steps_done != at.epoch * plan_.steps() + at.step)
+      throw UnusableCheckpoint(
+          fmt::format("{}: epoch {} and step {} are no place after {} steps, {} in an epoch",
+                      checkpointing_.found(), at.epoch, at.step, at.steps_done, plan_.steps()));
     reporter_.restore(from.report.at("progress"));
+    if (at.epoch >= config_.epochs)
+      reporter_.note(fmt::format("nothing is left to train: epoch {} of {} (train.epochs) is done",
+                                 at.epoch, config_.epochs));
     optimizer_.restored();
     // So that sums of gradients have the same bits.
     options.order = from.report.at("gradient_order").get<std::vector<std::size_t>>();
@@ -78,7 +86,7 @@ Status Trainer::remember(ExchangeMemory memory, const nlohmann::json& report) {
 
 void Trainer::save(const RunPosition& position) {
   const Observation::Interlude interlude(observation_, "checkpoint");
-  check_parameters(position);
+  check_parameters();
   share_statistics();
   optimizer_.gather(*reducer_);
   compression_memory_.gather(world_.size() == 1 ? kept_memory_ : reducer_->memory());
@@ -120,13 +128,15 @@ void Trainer::exchange_average() {
   throw_if_error(broadcast_state(world_, state).within("average"));
 }
 
-ValidationSums Trainer::validate_model() {
+ValidationSums Trainer::validate_model(bool may_be_best) {
   const Observation::Interlude interlude(observation_, "validation");
+  check_parameters();
   share_statistics();
   exchange_average();
   const ValidationSums sums =
       validate(world_, backend_, *model_, validation_transform_, shard_, validation_options_);
-  if (config_.checkpoint.keep_best && world_.rank() == 0 && reporter_.summary().is_best(sums))
+  if (may_be_best && config_.checkpoint.keep_best && world_.rank() == 0 &&
+      reporter_.summary().is_best(sums))
     save_best();  // while it is the one that was validated
   exchange_average();
   return sums;

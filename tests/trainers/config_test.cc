@@ -106,6 +106,11 @@ TEST(TrainConfig, RefusesWhatCannotBe) {
               HasSubstr("0 factors for 1 point_epochs"));
   EXPECT_THAT(refusal(R"({"data": {"std": [1, 0, 1]}})"), HasSubstr("found 0; allowed: an array"));
   EXPECT_THAT(refusal(R"({"data": {"mean": [1, 1]}})"), HasSubstr("three numbers"));
+  EXPECT_THAT(refusal(R"({"data": {"mean": [125, 125, 125]}})"), HasSubstr("at most 1"));
+  EXPECT_THAT(refusal(R"({"data": {"directory": ""}})"), HasSubstr("allowed: a folder"));
+  // What is another number as a float.
+  EXPECT_THAT(refusal(R"({"optimizer": {"name": "adam", "eps": 1e-300}})"), HasSubstr("at least"));
+  EXPECT_THAT(refusal(R"({"ema": {"decay": 0.9999999999999999}})"), HasSubstr("at most 0.9999999"));
   EXPECT_THAT(refusal(R"({"data": {"image_size": [32, 32]}})"), HasSubstr("only data.set"));
 }
 

@@ -103,6 +103,23 @@ TEST_F(DeviceTraining, RecordsStepsOfEverySizeOfImages) {
   EXPECT_EQ(repeated.repeats, 8 - 2 * 2) << "all but two of each size";
 }
 
+TEST_F(DeviceTraining, TellsImagesOfOneHeightOrOneNumberOfPixelsApart) {
+  for (const int height : {12, 8}) {
+    SCOPED_TRACE(height);
+    const nlohmann::json how = {
+        {"data",
+         {{"synthetic", {{"train_size", 32}, {"height", height}, {"width", 18}}},
+          {"resize_sides", {12}},
+          {"resize_until", {1}}}},
+        {"model", {{"name", "resnet20"}}},
+        {"ema", {{"decay", 0}}},
+        {"train", {{"epochs", 2}, {"global_batch_size", 8}, {"drop_last", true}}}};
+    const Outcome repeated = train(1, On::kDeviceWithGraphs, how);
+    EXPECT_EQ(train(1, On::kCpu, how).parameters, repeated.parameters);
+    EXPECT_EQ(repeated.repeats, 8 - 2 * 2) << "all but two of each size";
+  }
+}
+
 TEST_F(DeviceTraining, OfOneRankIsRecordedAndRepeated) {
   EXPECT_EQ(train(1, On::kCpu).parameters, train(1, On::kDeviceWithGraphs).parameters);
 }

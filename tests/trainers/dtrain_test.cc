@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <unistd.h>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -108,6 +110,11 @@ TEST_F(Dtrain, RefusesBadInputWithOneLineAndItsExitCode) {
       {{"--trace-steps", "five", "--trace", "trace.json"},
        kExitUsage,
        "dtrain: --trace-steps five: output.trace_steps: allowed: FIRST:LAST"},
+      {{"--set", "data.cutout=64"}, kExitUsage, "data.cutout: a square of 64 covers images of 32 "},
+      {{"--set", "train.global_batch_size=200000000", "--set", "train.batch_size_per_rank=0",
+        "--set", "data.synthetic.train_size=10000000"},
+       kExitUsage,
+       "train.global_batch_size: a rank needs at least "},
       {{"--resume", ""}, kExitUsage, "dtrain: --resume : checkpoint.resume: allowed: auto, none, "},
       {{"--set", "train.device=cuda"}, kExitUsage, "train.device: "},
       {{"--set", "train.compute_type=fp16"}, kExitUsage, "train.compute_type: \"fp16\" is for "},
@@ -275,8 +282,8 @@ TEST_F(Dtrain, RefusesRanksWithDifferentConfigurations) {
        "rank 1: optimizer.learning_rate is 0.02, on rank 0 0.01; start all ranks with the same"},
       {"--set train.accumulation_steps=$((RANK/2+1))",
        "rank 2: train.accumulation_steps is 2, on rank 0 1; "},
-      {"--set data.mean=[0,0,$RANK]",
-       "rank 1: data.mean is [0.0,0.0,1.0], on rank 0 [0.0,0.0,0.0]"},
+      {"--set data.mean=[0,0,0.$RANK]",
+       "rank 1: data.mean is [0.0,0.0,0.1], on rank 0 [0.0,0.0,0.0]"},
       {"$([ $RANK = 1 ] && echo --set optimizer.name=adam --set optimizer.momentum=0.5)", ""},
       {"$([ $RANK = 0 ] && echo --set output.trace=" + directory_ + "/trace.json)",
        "rank 1: output.trace is \"\", on rank 0 \"FILE\""},
@@ -307,6 +314,22 @@ TEST_F(Dtrain, RefusesItsCommandLine) {
   EXPECT_EQ(broken.exit_code, kExitUsage);
   EXPECT_THAT(broken.error, HasSubstr("broken.json:2:23: "));
   EXPECT_EQ(testing::run_command({.arguments = {built_program("dtrain"), "--help"}}).exit_code, 0);
+  for (const char* option : {"--resume", "--trace"}) {
+    const CompletedProcess bytes = dtrain(0, {option, "\xe9"});
+    EXPECT_EQ(bytes.exit_code, kExitUsage);
+    EXPECT_EQ(bytes.error,
+              std::string("dtrain: ") + option + ": its value is not UTF-8; try dtrain --help\n");
+  }
+}
+
+TEST_F(Dtrain, LostOutputIsAFailureWhereItIsAllThereIs) {
+  if (access("/dev/full", W_OK) != 0) GTEST_SKIP() << "there is no /dev/full";
+  const CompletedProcess process =
+      testing::run_command({.arguments = {"/bin/sh", "-c",
+                                          "exec " + built_program("dtrain") + " " + directory_ +
+                                              "/run.json --dry-run >/dev/full"}});
+  EXPECT_EQ(process.exit_code, kExitFailure);
+  EXPECT_EQ(process.error, "dtrain: cannot write to standard output: No space left on device\n");
 }
 
 TEST_F(Dtrain, RefusesATruncatedDataFile) {

@@ -158,6 +158,13 @@ TEST_F(RestartedJobs, GoOnFromTheirOwnOrFromWhereTheyWereToldToBegin) {
   EXPECT_EQ(resumed_at("train.max_steps=8"), 7);
 }
 
+TEST_F(RestartedJobs, ThatMayNotGoOnAreToldWhatKeepsThemFromIt) {
+  const CompletedProcess process =
+      dtrain(0, {"--resume", "none", "--set", "checkpoint.every_steps=1"});
+  EXPECT_EQ(process.exit_code, kExitUsage);
+  EXPECT_THAT(process.error, HasSubstr("--resume none keeps it from going on"));
+}
+
 TEST_F(RestartedJobs, BeginAnewIfTheyWriteNoCheckpoints) {
   train({"--set", "train.max_steps=3"});
   EXPECT_TRUE(events("resume").empty());
@@ -211,6 +218,66 @@ TEST_F(GoingOn, TheBestNetworkIsKeptAndCanBeValidatedAlone) {
   EXPECT_EQ(metrics().back(), summary);
 }
 
+TEST_F(GoingOn, TheBestNetworkIsThatOfARunThatDidNotStop) {
+  const auto train = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"--set", "checkpoint.every_epochs=1",
+                                       "--set", "checkpoint.keep_best=true",
+                                       "--set", "train.epochs=3"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const CompletedProcess process = dtrain(2, arguments);
+    EXPECT_EQ(process.exit_code, kExitOk) << process.error;
+  };
+  // Of a network that gets worse: the first epoch's is the best, and the rest of a run is not.
+  const std::vector<std::string> worse{
+      "--set", R"(schedule={"name": "multi_step", "milestones": [1], "gamma": 0})", "--set",
+      "ema.decay=0.5"};
+  const std::string best = directory_ + "/out/best.safetensors";
+  train(worse);
+  const Tensors expected = tensors_in(best);
+  const nlohmann::json summary = metrics().back();
+  fs::remove_all(directory_ + "/out");
+  std::vector<std::string> stopped = worse;
+  stopped.insert(stopped.end(), {"--set", "train.max_steps=8"});
+  train(stopped);
+  EXPECT_EQ(metrics().back()["best_epoch"], 1);
+  std::vector<std::string> resumed = worse;
+  resumed.insert(resumed.end(), {"--resume", "auto"});
+  train(resumed);
+  EXPECT_EQ(metrics().back()["best_top1"], summary["best_top1"]);
+  EXPECT_EQ(metrics().back()["best_epoch"], summary["best_epoch"]);
+  EXPECT_EQ(tensors_in(best), expected);
+}
+
+TEST_F(GoingOn, ANetworkThatIsNotFiniteEndsTheRunBeforeItIsValidated) {
+  const CompletedProcess process =
+      dtrain(2, {"--set", "checkpoint.keep_best=true", "--set", "optimizer.learning_rate=1e300",
+                 "--set", "train.max_steps=1"});
+  EXPECT_EQ(process.exit_code, kExitDiverged) << process.error;
+  ASSERT_EQ(complaints(process).size(), 1U) << process.error;
+  EXPECT_FALSE(fs::exists(directory_ + "/out/best.safetensors"));
+}
+
+TEST_F(GoingOn, ARunWithNothingLeftToTrainSaysSo) {
+  const std::vector<std::string> how{"--set", "checkpoint.every_epochs=1"};
+  ASSERT_EQ(dtrain(0, how).exit_code, kExitOk);
+  const CompletedProcess process = dtrain(
+      0, {"--set", "checkpoint.every_epochs=1", "--set", "train.epochs=1", "--resume", "auto"});
+  EXPECT_EQ(process.exit_code, kExitOk) << process.error;
+  EXPECT_THAT(process.out,
+              HasSubstr("nothing is left to train: epoch 2 of 1 (train.epochs) is done"));
+}
+
+TEST_F(GoingOn, WithAnotherOptimizerIsRefused) {
+  const std::string adam = R"(optimizer={"name": "adam"})";
+  ASSERT_EQ(dtrain(0, {"--set", "checkpoint.every_epochs=1", "--set", adam}).exit_code, kExitOk);
+  const CompletedProcess process =
+      dtrain(0, {"--set", "checkpoint.every_epochs=1", "--set", R"(optimizer={"name": "adamw"})",
+                 "--resume", "auto"});
+  EXPECT_EQ(process.exit_code, kExitBadData);
+  EXPECT_THAT(process.error, HasSubstr("optimizer.name is \"adam\" in this checkpoint, "
+                                       "\"adamw\" in the configuration"));
+}
+
 TEST_F(GoingOn, AFullDiskCostsTheBestNetworkAndFiguresButNotTheRun) {
   // No file may grow beyond a kibibyte: a write then fails as on a full disk.
   const std::string command =
@@ -259,6 +326,11 @@ TEST_F(GoingOn, WhatCannotBeValidatedIsRefused) {
   ASSERT_EQ(
       dtrain(0, {"--set", "checkpoint.every_epochs=1", "--set", "train.max_steps=1"}).exit_code,
       kExitOk);
+  const CompletedProcess nowhere =
+      dtrain(2, {"--validate", newest(), "--set", "output.directory=/proc/nowhere"});
+  EXPECT_EQ(nowhere.exit_code, kExitFailure);
+  EXPECT_THAT(nowhere.error, HasSubstr("/proc/nowhere/validation.jsonl: cannot write metrics: "));
+  EXPECT_EQ(nowhere.out, "");  // nothing was validated in vain
   const CompletedProcess other =
       dtrain(2, {"--validate", newest(), "--set", "model.name=resnet20"});
   EXPECT_EQ(other.exit_code, kExitBadData);

@@ -147,10 +147,13 @@ TEST(ValidationBatch, IsRefusedByTheNameOfItsKeyIfTheMachineHasLess) {
 TEST(MemoryNeed, IsRefusedWithTheNumbersIfTheMachineHasLess) {
   constexpr double kGiB = 1U << 30;
   const MemoryNeed need{.parameters = 1 * kGiB, .activations = 6 * kGiB, .batches = 3 * kGiB};
-  EXPECT_NO_THROW(refuse_unless_it_fits(need, 9, {.ranks = 2, .memory = 20ULL << 30}));
-  EXPECT_NO_THROW(refuse_unless_it_fits(need, 9, {.ranks = 2, .memory = 0}));
+  EXPECT_NO_THROW(refuse_unless_it_fits("train.batch_size_per_rank", need, 9,
+                                        {.ranks = 2, .memory = 20ULL << 30}));
+  EXPECT_NO_THROW(
+      refuse_unless_it_fits("train.batch_size_per_rank", need, 9, {.ranks = 2, .memory = 0}));
   try {
-    refuse_unless_it_fits(need, 9, {.ranks = 2, .memory = 19ULL << 30});
+    refuse_unless_it_fits("train.batch_size_per_rank", need, 9,
+                          {.ranks = 2, .memory = 19ULL << 30});
     ADD_FAILURE() << "no exception";
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), HasSubstr("a rank needs at least 10.0 GiB for micro-batches of 9 "
