@@ -257,6 +257,7 @@ std::vector<std::size_t> Options::sweep() const {
   for (std::size_t bytes = std::max(min_bytes, size_of(dtype)); bytes <= max_bytes;
        bytes *= factor) {
     result.push_back(bytes / size_of(dtype));
+    if (bytes > max_bytes / factor) break;  // before it overflows
   }
   return result;
 }

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <future>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <sys/resource.h>
@@ -87,10 +87,10 @@ class Bench {
   double barrier() {
     const std::string name = "barrier " + std::to_string(++barriers_);
     const auto start = Clock::now();
-    std::vector<std::thread> threads;
+    std::vector<std::future<void>> threads;
     threads.reserve(static_cast<std::size_t>(options_.threads));
     for (int t = 0; t < options_.threads; ++t) {
-      threads.emplace_back([&, t] {
+      threads.push_back(std::async(std::launch::async, [&, t] {
         std::vector<std::unique_ptr<TcpStore>> clients;
         for (auto i = static_cast<std::size_t>(t); i < options_.clients;
              i += static_cast<std::size_t>(options_.threads)) {
@@ -104,9 +104,9 @@ class Bench {
           throw_if_error(
               each->get(name + " is complete", Deadline::after(std::chrono::seconds(30))).status());
         }
-      });
+      }));
     }
-    for (auto& thread : threads) thread.join();
+    for (auto& thread : threads) thread.get();
     return seconds_since(start);
   }
 

@@ -4,7 +4,7 @@ import os
 import statistics
 import tempfile
 
-from .contenders import PEERS_FOLDER, Failure, run_command
+from .contenders import PEERS_FOLDER, Failure, json_lines, run_command
 
 PEER = os.path.join(PEERS_FOLDER, "torch_accuracy.py")
 LIMIT = 1800  # seconds for one run
@@ -37,7 +37,7 @@ def run_peer(arguments, seed):
         raise Failure("there is no Python with torch")
     text = run_command([arguments.torch_python, PEER, arguments.config, "--data", arguments.data, "--epochs",
                         str(arguments.epochs), "--seed", str(seed)], LIMIT)
-    lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    lines = json_lines(text)
     summary = next(line for line in lines if line["event"] == "summary")
     return {**reached(lines, summary["peak_mib"]), "torch": summary["torch"]}
 

@@ -21,15 +21,31 @@ def run_command(command, limit_seconds, environment=None):
         code, out, errors = run_whole(command, limit_seconds, environment or {})
     except subprocess.TimeoutExpired:
         raise Failure(f"not done after {limit_seconds:.0f} s") from None
+    except OSError as error:
+        raise Failure(str(error)) from None
     if code != 0:
         lines = (errors or out).strip().splitlines()
         raise Failure(f"exit code {code}: {lines[-1] if lines else 'no message'}")
     return out
 
 
-def cells_of_lines(text):
-    """Cells from the JSON lines that the peers' drivers print."""
-    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+def json_lines(text):
+    """What the peers' drivers print, an object on each line, else a Failure."""
+    try:
+        lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    except ValueError as error:
+        raise Failure(f"it printed what is no JSON: {error}") from None
+    if not lines:
+        raise Failure("it printed no result")
+    return lines
+
+
+def load_json(file):
+    """What dbench wrote, else a Failure."""
+    try:
+        return json.load(file)
+    except ValueError as error:
+        raise Failure(f"it wrote what is no JSON: {error}") from None
 
 
 class Contender:
@@ -61,7 +77,7 @@ class Dlaunch(Contender):
             if operation == "allreduce":
                 command += ["--counts", ",".join(map(str, counts)), *self.reduction]
             run_command(command, limit_seconds)
-            return [{**cell, "ranks": ranks} for cell in json.load(file)["cells"]]
+            return [{**cell, "ranks": ranks} for cell in load_json(file)["cells"]]
 
 
 class OpenMpi(Contender):
@@ -81,7 +97,7 @@ class OpenMpi(Contender):
             command += ["--oversubscribe", "--mca", "mpi_yield_when_idle", "1"]
         command += [self.driver, operation, ",".join(map(str, counts)), str(seconds)]
         root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-        return cells_of_lines(run_command(command, limit_seconds, root))
+        return json_lines(run_command(command, limit_seconds, root))
 
 
 class Mpich(Contender):
@@ -97,7 +113,7 @@ class Mpich(Contender):
 
     def run(self, operation, ranks, counts, seconds, limit_seconds):
         command = ["mpirun.mpich", "-n", str(ranks), self.driver, operation, ",".join(map(str, counts)), str(seconds)]
-        return cells_of_lines(run_command(command, limit_seconds))
+        return json_lines(run_command(command, limit_seconds))
 
 
 class Gloo(Contender):
@@ -113,7 +129,7 @@ class Gloo(Contender):
 
     def run(self, operation, ranks, counts, seconds, limit_seconds):
         command = [self.python, self.driver, "--ranks", str(ranks), "--seconds", str(seconds), operation]
-        return cells_of_lines(run_command(command + [",".join(map(str, counts))], limit_seconds))
+        return json_lines(run_command(command + [",".join(map(str, counts))], limit_seconds))
 
 
 def imports_torch(python):
@@ -133,4 +149,4 @@ def memory_figures(programs, sizes, seconds):
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         run_command([os.path.join(programs, "dbench"), "p2p", "--nproc", "2", "--references",
                      "--counts", ",".join(map(str, sizes)), "--seconds", str(seconds), "--json", file.name], 60)
-        return {(cell["way"], cell["bytes"]): cell for cell in json.load(file)["cells"]}
+        return {(cell["way"], cell["bytes"]): cell for cell in load_json(file)["cells"]}

@@ -22,7 +22,7 @@ def figures(runs, operation):
             continue
         for cell in run["cells"]:
             of_cell = table.setdefault((run["ranks"], cell["count"]), {})
-            of_cell.setdefault(run["contender"], []).append((tuple(run["flag_ns"]), cell))
+            of_cell.setdefault(run["contender"], []).append(((*run["flag_ns"], run["round"]), cell))
     return dict(sorted(table.items()))
 
 

@@ -1,12 +1,13 @@
 #!/usr/bin/python3
 """Times training on GPUs in PyTorch as dbench syncbn, train and device --device cuda time ours.
 
-    torch_gpu.py syncbn --ranks 2 --channels 128,256 --batches 32,64 [--images 512x64x32,...] [--bf16]
+    torch_gpu.py syncbn --ranks 2 --channels 128,256 --batches 32,64 [--images 512x64x32,...] [--bf16] [--ddp]
     torch_gpu.py train --batch 512 [--ranks 2] [--compile] [--precision bf16] [--warmup 20] [--steps 100]
     torch_gpu.py device
 
-`syncbn`: torch.nn.SyncBatchNorm under DistributedDataParallel, forward and backward, by CUDA events, the slowest rank's
-median after a barrier, and the most memory that was allocated beyond what there was before. `train`: ResNet-18 in
+`syncbn`: torch.nn.SyncBatchNorm, forward and backward, by CUDA events, the slowest rank's median after a barrier, and the
+most memory that was allocated beyond what there was before; alone, or with --ddp under DistributedDataParallel, which
+besides broadcasts the running statistics and sums the gradients of weight and bias. `train`: ResNet-18 in
 channels_last under autocast, mean time of ten steps at a time, behind each of which the host waits. Ranks that have a GPU
 each talk by NCCL; ranks that share one by Gloo, as NCCL refuses that. Rank 0 prints JSON. Without torch or a GPU it says
 why in a line and ends with exit code 3.
@@ -103,13 +104,14 @@ def measure_cell(ranks, arguments, shape):
     dtype = torch.bfloat16 if arguments.bf16 else torch.float32
     layout = torch.channels_last if len(shape) == 4 else torch.contiguous_format
     layer = torch.nn.SyncBatchNorm(shape[1]).to(ranks.device)
-    network = torch.nn.parallel.DistributedDataParallel(layer, device_ids=[ranks.device]) if arguments.ranks > 1 else layer
+    if arguments.ddp and arguments.ranks > 1:
+        layer = torch.nn.parallel.DistributedDataParallel(layer, device_ids=[ranks.device])
     x = torch.randn(shape, device=ranks.device).to(dtype).to(memory_format=layout).requires_grad_()
     gradient = torch.randn(shape, device=ranks.device).to(dtype).to(memory_format=layout)
 
     def run():
         x.grad = None
-        network(x).backward(gradient)
+        layer(x).backward(gradient)
 
     durations = repeat(ranks, arguments.seconds, run)
     peak = ranks.maximum([(torch.cuda.max_memory_allocated() - before) / 2**20])[0]
@@ -132,7 +134,7 @@ def train(ranks, arguments):
     network = make_network(torch, "resnet18").to(ranks.device).to(memory_format=torch.channels_last)
     if arguments.ranks > 1:
         network = torch.nn.SyncBatchNorm.convert_sync_batchnorm(network)
-        network = torch.nn.parallel.DistributedDataParallel(network, device_ids=[ranks.device])
+        network = torch.nn.parallel.DistributedDataParallel(network, device_ids=[ranks.device], broadcast_buffers=False)
     forward = torch.compile(network) if arguments.compile else network
     optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9, nesterov=True, weight_decay=5e-4, fused=True)
     images = torch.randn(arguments.batch, 3, 32, 32, device=ranks.device).to(memory_format=torch.channels_last)
@@ -209,6 +211,7 @@ def parse_arguments():
     parser.add_argument("--batches", type=numbers, default=[32, 64])
     parser.add_argument("--images", type=images, default=[], help="COUNTxCHANNELSxSIDE,...")
     parser.add_argument("--bf16", action="store_true")
+    parser.add_argument("--ddp", action="store_true", help="of syncbn")
     parser.add_argument("--seconds", type=float, default=0.5)
     parser.add_argument("--batch", type=int, default=512, help="of a rank")
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="bf16")

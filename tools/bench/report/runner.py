@@ -100,7 +100,7 @@ class Runner:
             for attempt in range(ATTEMPTS):
                 record = self.attempt(step)
                 attempts.append(record["load"])
-                if kept is None or strain(record) < strain(kept):
+                if kept is None or preference(record) < preference(kept):
                     kept = record
                 if record["state"] != "done" or not record["load"]["disturbed"]:
                     break
@@ -147,6 +147,11 @@ def one_line(failure):
     if isinstance(failure, (StepFailure, OSError)):
         return str(failure)
     return f"its results cannot be read: {type(failure).__name__}: {failure}"
+
+
+def preference(record):
+    """Least for the best: a figure is better than none, whatever the load."""
+    return record["state"] != "done", strain(record)
 
 
 def strain(record):

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include <omp.h>
 #include <CLI/CLI.hpp>
 
 #include "nn/data/dataset.h"
@@ -41,6 +42,7 @@ int run(const TrainingOptions& options, int argc, char** argv) {
     relaunch_under_dlaunch(options.nproc, argc, argv);
     return fail(Status::from_errno("cannot start dlaunch", errno).to_string(), kExitFailure);
   }
+  if (options.threads > 0) omp_set_num_threads(options.threads);  // dlaunch was called by hand
   auto world = connect_world().value_or_throw();
   if (options.subject == TrainingSubject::kTrain) {
     measure_training(*world, options);
