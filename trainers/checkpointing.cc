@@ -2,15 +2,19 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <iterator>
 #include <span>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
 #include <spdlog/fmt/fmt.h>
 
 #include "nn/checkpoint/atomic_file.h"
+#include "runtime/base/deadline.h"
 #include "runtime/base/json_reader.h"
+#include "runtime/parallel/leader_work.h"
 #include "runtime/parallel/state_broadcast.h"
 #include "trainers/tensor_memory.h"
 
@@ -40,8 +44,10 @@ nlohmann::json training_in(const nn::SafetensorsFile& file) {
     for (const char* key :
          {"steps_done", "epoch", "step", "run", "data", "begun_from", "report", "random"})
       (void)training.at(key);
-    if (training["random"].size() % kStateWords != 0 || !training["begun_from"].is_string())
-      file.refuse(kTraining, "\"random\" or \"begun_from\" are not what dtrain writes");
+    if (training["random"].size() % kStateWords != 0 || !training["begun_from"].is_string() ||
+        !training.value("begun_at", nlohmann::json(0U)).is_number_unsigned())
+      file.refuse(kTraining,
+                  "\"random\", \"begun_from\" or \"begun_at\" are not what dtrain writes");
     return training;
   } catch (const nlohmann::json::exception& error) {
     file.refuse(kTraining, error.what());
@@ -72,15 +78,30 @@ Checkpointing::Checkpointing(const TrainConfig& config, Communicator& world,
   if (!config_.checkpoint.enabled()) return;
   folder_.prepare();
   if (fingerprint_.empty())
-    computing_fingerprint_ =
-        std::async(std::launch::async, [&data = train_set_] { return data.fingerprint(); });
+    computing_fingerprint_ = std::async([this] { fingerprint_ = train_set_.fingerprint(); });
 }
 
 /// For the networks beside the checkpoints.
-void Checkpointing::prepare_output() const {
+void Checkpointing::prepare_output() {
   nn::make_writable_folder(config_.output_directory);
+  lock_output();
   for (const char* name : {kBestFile, kModelFile})
     nn::AtomicFile::remove_leftovers(config_.output_directory, name);
+}
+
+/// Two runs in one folder would remove and replace each other's files.
+void Checkpointing::lock_output() {
+  // Rank 0 of the attempt before may have been on another machine, where its end takes a while.
+  const auto patience = std::chrono::seconds(config_.checkpoint.restarted ? 10 : 0);
+  const Deadline deadline = Deadline::after(patience);
+  while (!(lock_ = nn::try_to_lock_folder(config_.output_directory)).is_open()) {
+    if (deadline.expired())
+      throw ConfigError(
+          fmt::format("{} is in use: another run that has not ended writes to it; set "
+                      "output.directory, or wait for its end",
+                      config_.output_directory));
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
 }
 
 Checkpointing::~Checkpointing() = default;  // a future of std::async waits
@@ -102,18 +123,18 @@ void Checkpointing::find_checkpoint() {
     // the newest one is another run's.
     if (how.path.empty() || training["begun_from"] == how.path) {
       begun_from_ = training["begun_from"];
+      begun_at_ = training.value("begun_at", begun_at_);
       return load(newest, std::move(training));
     }
   }
-  std::uint64_t begin = 0;
   if (!how.path.empty()) {
     const nn::SafetensorsFile file(how.path);
     load(file, training_in(file));
     begun_from_ = how.path;
-    begin = training_["steps_done"].get<std::uint64_t>();
+    begun_at_ = training_["steps_done"];
   }
   // Its next checkpoints would lie among those, and the newest would not be this run's.
-  if (how.enabled() && !files.empty() && (how.path.empty() || files.back().step > begin)) {
+  if (how.enabled() && !files.empty() && (how.path.empty() || files.back().step > begun_at_)) {
     if (how.restarted && how.path.empty())
       throw ConfigError(fmt::format(
           "{} is in the way: dlaunch has restarted the job, and --resume none keeps it from going "
@@ -213,15 +234,12 @@ std::vector<std::uint64_t> Checkpointing::gather_random_states() {
   return all;
 }
 
-const std::string& Checkpointing::data_fingerprint() {
-  if (computing_fingerprint_.valid()) fingerprint_ = computing_fingerprint_.get();
-  return fingerprint_;
-}
-
 void Checkpointing::save(const RunPosition& position, const nlohmann::json& report) {
   const std::vector<std::uint64_t> random = gather_random_states();
+  throw_if_error(await_leader(world_, computing_fingerprint_).within("checkpoint"));
+  await_write();
   if (world_.rank() != 0) return;
-  wait_for_write();
+  if (computing_fingerprint_.valid()) computing_fingerprint_.get();
   if (!failure_.empty())
     logger_->warn("{}; training goes on, the checkpoints before it are good",
                   std::exchange(failure_, ""));
@@ -229,19 +247,22 @@ void Checkpointing::save(const RunPosition& position, const nlohmann::json& repo
                                 {"epoch", position.epoch},
                                 {"step", position.step},
                                 {"run", describe_run()},
-                                {"data", data_fingerprint()},
+                                {"data", fingerprint_},
                                 {"begun_from", begun_from_},
+                                {"begun_at", begun_at_},
                                 {"random", random},
                                 {"report", report}};
   snapshot_.take(whole_state(nullptr));
-  writing_ = std::async(std::launch::async, [this, path = folder_.path_of(position.steps_done),
-                                             text = training.dump()] {
-    snapshot_.write(path, {{kTraining, text}});
-    folder_.keep_newest(config_.checkpoint.keep);
-  });
+  writing_ =
+      std::async([this, path = folder_.path_of(position.steps_done), text = training.dump()] {
+        snapshot_.write(path, {{kTraining, text}});
+        folder_.keep_newest(config_.checkpoint.keep, begun_at_);
+      });
 }
 
-void Checkpointing::wait_for_write() {
+/// Collective: until rank 0 has written the checkpoint before.
+void Checkpointing::await_write() {
+  throw_if_error(await_leader(world_, writing_).within("checkpoint"));
   if (!writing_.valid()) return;
   try {
     writing_.get();
@@ -251,7 +272,7 @@ void Checkpointing::wait_for_write() {
 }
 
 void Checkpointing::finish() {
-  wait_for_write();
+  await_write();
   if (!failure_.empty()) throw std::runtime_error(failure_);
 }
 

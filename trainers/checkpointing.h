@@ -24,6 +24,7 @@
 #include "nn/core/random.h"
 #include "nn/data/dataset.h"
 #include "nn/data/sampler.h"
+#include "runtime/base/descriptor.h"
 #include "runtime/base/logging.h"
 #include "runtime/comm/communicator.h"
 #include "trainers/config.h"
@@ -86,20 +87,21 @@ class Checkpointing {
   /// before has failed (the disk is full), says so on stderr; the checkpoints before stay. Throws
   /// StatusError, and nn::DataError if the data cannot be read.
   void save(const RunPosition& position, const nlohmann::json& report);
-  /// Waits for the last write. Throws std::runtime_error if it failed.
+  /// Collective: waits for the last write. Throws StatusError, and std::runtime_error on rank 0 if
+  /// the write failed.
   void finish();
 
  private:
   std::vector<nn::NamedTensor> whole_state(const nn::SafetensorsFile* source) const;
   void find_checkpoint();
-  void prepare_output() const;
+  void prepare_output();
+  void lock_output();
   void load(const nn::SafetensorsFile& file, nlohmann::json training);
   void check_same_run(const nn::SafetensorsFile& file, const nlohmann::json& run);
   nlohmann::json describe_run() const;
   std::string how_to_have_samples(const nlohmann::json& samples) const;
-  const std::string& data_fingerprint();
   std::vector<std::uint64_t> gather_random_states();
-  void wait_for_write();
+  void await_write();
 
   const TrainConfig& config_;
   Communicator& world_;
@@ -109,12 +111,14 @@ class Checkpointing {
   LeaderState leader_state_;
   nn::Generator& generator_;
   nn::CheckpointFolder folder_;
+  Descriptor lock_;  // rank 0: on the output folder
   Logger logger_ = make_logger("checkpoint");
-  std::string found_;        // rank 0: the checkpoint that is gone on from; empty: none
-  nlohmann::json training_;  // rank 0: of the checkpoint that was found
-  std::string begun_from_;   // rank 0: the checkpoint that this run was told to begin from
-  std::future<std::string> computing_fingerprint_;
-  std::string fingerprint_;
+  std::string found_;           // rank 0: the checkpoint that is gone on from; empty: none
+  nlohmann::json training_;     // rank 0: of the checkpoint that was found
+  std::string begun_from_;      // rank 0: the checkpoint that this run was told to begin from
+  std::uint64_t begun_at_ = 0;  // its steps
+  std::string fingerprint_;     // of the data; once that is computed:
+  std::future<void> computing_fingerprint_;
   nn::Snapshot snapshot_;
   std::future<void> writing_;
   std::string failure_;  // of the last write

@@ -96,8 +96,8 @@ class Trainer {
   RunPosition train_epoch(const RunPosition& begin);
   void check_parameters() const;
   void save(const RunPosition& position);
-  void save_network(const std::string& name) const;
-  void save_best();
+  void save_network(const std::string& name, bool mine);
+  void save_best(bool best);
   void save_final_network();
   Status remember(ExchangeMemory memory, const nlohmann::json& report);
   void share_statistics();

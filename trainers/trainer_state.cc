@@ -1,10 +1,12 @@
 // What a Trainer's run consists of: resumed, saved, shared with the other ranks, validated.
 #include <algorithm>
+#include <future>
 #include <iterator>
 #include <utility>
 
 #include <spdlog/fmt/fmt.h>
 
+#include "runtime/parallel/leader_work.h"
 #include "runtime/parallel/state_broadcast.h"
 #include "trainers/tensor_memory.h"
 #include "trainers/trainer.h"
@@ -135,35 +137,44 @@ ValidationSums Trainer::validate_model(bool may_be_best) {
   exchange_average();
   const ValidationSums sums =
       validate(world_, backend_, *model_, validation_transform_, shard_, validation_options_);
-  if (may_be_best && config_.checkpoint.keep_best && world_.rank() == 0 &&
-      reporter_.summary().is_best(sums))
-    save_best();  // while it is the one that was validated
+  if (may_be_best && config_.checkpoint.keep_best)  // while it is the one that was validated
+    save_best(world_.rank() == 0 && reporter_.summary().is_best(sums));
   exchange_average();
   return sums;
 }
 
-/// Rank 0. As with checkpoints, a full disk does not end the run as long as a later file fits.
-void Trainer::save_best() {
+/// Collective: if it is the `best`, which rank 0 knows. As with checkpoints, a full disk does not
+/// end the run as long as a later file fits.
+void Trainer::save_best(bool best) {
   try {
-    save_network(kBestFile);
-    best_failure_.clear();
+    save_network(kBestFile, best);
+    if (best) best_failure_.clear();
+  } catch (const StatusError&) {
+    throw;
   } catch (const std::runtime_error& error) {
     best_failure_ = error.what();
     logger_->warn("{}; training goes on, the next best network is tried", best_failure_);
   }
 }
 
-/// The one that was validated.
+/// Collective: the one that was validated.
 void Trainer::save_final_network() {
-  if (world_.rank() != 0 || !config_.checkpoint.enabled()) return;
+  if (!config_.checkpoint.enabled()) return;
   if (ema_) ema_->swap();
-  save_network(kModelFile);
+  save_network(kModelFile, world_.rank() == 0);
   if (ema_) ema_->swap();
 }
 
-/// Rank 0: the network alone, as it is now.
-void Trainer::save_network(const std::string& name) const {
-  nn::save_state_dict(config_.output_path(name), *model_);
+/// Collective: writes `mine`, the network alone as it is now on this rank, which is rank 0.
+void Trainer::save_network(const std::string& name, bool mine) {
+  nn::Snapshot snapshot;
+  std::future<void> writing;
+  if (mine) {
+    snapshot.take(nn::state_of(*model_));
+    writing = std::async([&] { snapshot.write(config_.output_path(name), {}); });
+  }
+  throw_if_error(await_leader(world_, writing).within(name));
+  if (writing.valid()) writing.get();
 }
 
 }  // namespace dlaunch

@@ -1,6 +1,7 @@
 #include "nn/checkpoint/checkpoint_folder.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -45,6 +46,15 @@ void make_writable_folder(const std::string& directory) {
         fmt::format("cannot write to {}: {}", directory, std::generic_category().message(errno)));
 }
 
+Descriptor try_to_lock_folder(const std::string& directory) {
+  Descriptor folder(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder.is_open())
+    throw std::runtime_error(
+        fmt::format("cannot open {}: {}", directory, std::generic_category().message(errno)));
+  if (::flock(folder.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return {};
+  return folder;
+}
+
 std::string CheckpointFolder::path_of(std::uint64_t step) const {
   return fmt::format("{}/{}{:08}{}", directory_, kBegin, step, kEnd);
 }
@@ -74,9 +84,10 @@ void CheckpointFolder::prepare() const {
   AtomicFile::remove_leftovers(directory_);
 }
 
-void CheckpointFolder::keep_newest(std::size_t count) const {
+void CheckpointFolder::keep_newest(std::size_t count, std::uint64_t begin) const {
   std::error_code ignored;  // an old checkpoint too many does no harm
-  const std::vector<CheckpointFile> files = list(ignored);
+  std::vector<CheckpointFile> files = list(ignored);
+  std::erase_if(files, [begin](const CheckpointFile& file) { return file.step <= begin; });
   for (std::size_t i = 0; i + count < files.size(); ++i) {
     std::filesystem::remove(files[i].path, ignored);
   }

@@ -8,6 +8,8 @@
 #include <system_error>
 #include <vector>
 
+#include "runtime/base/descriptor.h"
+
 namespace dlaunch::nn {
 
 struct CheckpointFile {
@@ -18,6 +20,11 @@ struct CheckpointFile {
 /// Makes a folder for files that are written atomically, if need be. Throws std::runtime_error if
 /// it cannot, or if no files can be made in the folder.
 void make_writable_folder(const std::string& directory);
+
+/// A lock on a folder for this process alone, which ends with the descriptor or the process, and of
+/// which nothing is left in the folder. Not open if another process has it. Where the file system
+/// knows no locks (NFS knows none on folders) all get it.
+Descriptor try_to_lock_folder(const std::string& directory);
 
 class CheckpointFolder {
  public:
@@ -30,8 +37,9 @@ class CheckpointFolder {
   /// Makes the folder (make_writable_folder), and removes what killed writers left in it. Throws
   /// std::runtime_error.
   void prepare() const;
-  /// Removes all but the newest `count` checkpoints.
-  void keep_newest(std::size_t count) const;
+  /// Removes all but the newest `count` of the checkpoints after step `begin`; those up to there
+  /// are another run's.
+  void keep_newest(std::size_t count, std::uint64_t begin = 0) const;
 
  private:
   std::vector<CheckpointFile> list(std::error_code& error) const;

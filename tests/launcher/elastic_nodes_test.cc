@@ -52,8 +52,8 @@ class ElasticNodes : public ::testing::Test {
 
 TEST_F(ElasticNodes, GoOnWithTheSurvivorsAndTakeInANewcomer) {
   nodes_.start(kOneRank, kTellsTheWorld);
-  ASSERT_TRUE(nodes_[0].wait_for_output("world 3\n", soon()));
-  ASSERT_TRUE(nodes_[2].wait_for_output("world 3\n", soon()));
+  for (std::size_t node = 0; node < nodes_.size(); ++node)
+    ASSERT_TRUE(nodes_[node].wait_for_output("world 3\n", soon())) << node;
   nodes_[2].send_signal(SIGKILL);
   ASSERT_TRUE(nodes_[0].wait_for_error("is lost", soon()));
   ASSERT_TRUE(nodes_[0].wait_for_error("starts again with the nodes that are there", soon()));

@@ -1,7 +1,12 @@
 #include <algorithm>
+#include <chrono>
+#include <future>
+#include <stdexcept>
+#include <thread>
 
 #include <gtest/gtest.h>
 
+#include "runtime/parallel/leader_work.h"
 #include "runtime/parallel/parts.h"
 #include "runtime/parallel/state_broadcast.h"
 #include "runtime/parallel/timed_communicator.h"
@@ -33,6 +38,38 @@ TEST(BroadcastState, RefusesDifferentModelsOnAllRanks) {
               "broadcast_state: rank " + std::to_string(world.rank()) + " has 1 buffers of " +
                   (world.rank() == 2 ? "44" : "40") +
                   " bytes together, other ranks have between 1 and 1 of 40 to 44 bytes");
+  });
+}
+
+TEST(AwaitLeader, MayTakeLongerThanACollective) {
+  run_threads_as_ranks(
+      3,
+      [](Communicator& world) {
+        std::future<void> work;
+        if (world.rank() == 0)
+          work = std::async(std::launch::async,
+                            [] { std::this_thread::sleep_for(std::chrono::seconds(6)); });
+        const auto begin = std::chrono::steady_clock::now();
+        const Status status = await_leader(world, work);
+        EXPECT_TRUE(status.ok()) << status.to_string();
+        EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+      },
+      {.timeout = std::chrono::seconds(5)});
+}
+
+TEST(AwaitLeader, LeavesFailuresAndWorkWithoutAThreadToGet) {
+  run_threads_as_ranks(2, [](Communicator& world) {
+    std::future<void> failing, deferred;
+    if (world.rank() == 0) {
+      failing = std::async(std::launch::async, [] { throw std::runtime_error("full"); });
+      deferred = std::async(std::launch::deferred, [] {});
+    }
+    EXPECT_TRUE(await_leader(world, failing).ok());
+    EXPECT_TRUE(await_leader(world, deferred).ok());
+    EXPECT_EQ(failing.valid(), world.rank() == 0);
+    if (failing.valid()) {
+      EXPECT_THROW(failing.get(), std::runtime_error);
+    }
   });
 }
 

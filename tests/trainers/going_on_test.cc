@@ -2,13 +2,16 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "runtime/base/deadline.h"
 #include "runtime/base/exit_codes.h"
+#include "tests/support/sanitized.h"
 #include "tests/trainers/checkpoints.h"
 
 namespace dlaunch {
@@ -152,7 +155,7 @@ TEST_F(RestartedJobs, GoOnFromTheirOwnOrFromWhereTheyWereToldToBegin) {
   };
   // The first attempt was killed before it wrote any.
   EXPECT_EQ(resumed_at("train.max_steps=6"), 4);
-  EXPECT_EQ(steps(), std::vector<std::uint64_t>{6});
+  EXPECT_EQ(steps(), (std::vector<std::uint64_t>{2, 6}));  // 2 is another run's
   fs::remove(from_);  // and need it no more
   EXPECT_EQ(resumed_at("train.max_steps=7"), 6);
   EXPECT_EQ(resumed_at("train.max_steps=8"), 7);
@@ -292,6 +295,58 @@ TEST_F(GoingOn, AFullDiskCostsTheBestNetworkAndFiguresButNotTheRun) {
                               "goes on"),
                     HasSubstr("/best.safetensors: File too large; training goes on")));
   EXPECT_FALSE(fs::exists(directory_ + "/out/best.safetensors"));
+}
+
+TEST_F(GoingOn, WritesThatTakeLongerThanACollectiveMayDoNotEndTheRun) {
+  if (testing::kSanitized) GTEST_SKIP() << "nothing can be loaded before a sanitizer";
+  std::vector<std::unique_ptr<testing::Subprocess>> runs;
+  for (const std::string file : {"step-00000001", "best.", "model."}) {
+    runs.push_back(std::make_unique<testing::Subprocess>(testing::Command{
+        .arguments = {testing::built_program("dlaunch"), "--nproc", "2", "--",
+                      testing::built_program("dtrain"), directory_ + "/run.json", "--set",
+                      "output.directory=" + directory_ + "/" + std::to_string(runs.size()), "--set",
+                      "checkpoint.every_steps=1", "--set", "checkpoint.keep_best=true", "--set",
+                      "train.epochs=1", "--set", "train.batch_size_per_rank=16"},
+        .environment = {{"OMP_NUM_THREADS", "1"},
+                        {"DLAUNCH_TIMEOUT", "5"},
+                        {"LD_PRELOAD", SLOW_DISK},
+                        {"SLOW_DISK_FILE", file}}}));
+  }
+  const Deadline deadline = Deadline::after(std::chrono::seconds(100));
+  for (auto& run : runs) {
+    const CompletedProcess process = run->finish(deadline);
+    EXPECT_EQ(process.exit_code, kExitOk) << process.error;
+  }
+}
+
+TEST_F(GoingOn, TwoRunsInOneFolderAreOneTooMany) {
+  fs::create_directories(directory_ + "/out");
+  const Descriptor other = nn::try_to_lock_folder(directory_ + "/out");
+  ASSERT_TRUE(other.is_open());
+  const CompletedProcess process = dtrain(2, {"--set", "checkpoint.every_steps=1"});
+  EXPECT_EQ(process.exit_code, kExitUsage) << process.error;
+  const auto lines = complaints(process);
+  ASSERT_EQ(lines.size(), 1U) << process.error;
+  EXPECT_THAT(lines[0], HasSubstr("/out is in use: another run that has not ended writes to it"));
+  EXPECT_EQ(dtrain(2, {}).exit_code, kExitOk);  // keeps nothing there that could be mixed up
+}
+
+TEST_F(GoingOn, CheckpointsFromBeforeTheRunStay) {
+  const auto train = [&](const std::string& until, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> arguments{"--set", "checkpoint.every_steps=1",
+                                       "--set", "checkpoint.keep=2",
+                                       "--set", "train.max_steps=" + until};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const CompletedProcess process = dtrain(0, arguments);
+    EXPECT_EQ(process.exit_code, kExitOk) << process.error;
+  };
+  train("2");
+  const std::string from = directory_ + "/from.safetensors";
+  fs::copy_file(newest(), from);
+  train("5", {"--resume", from});
+  EXPECT_EQ(steps(), (std::vector<std::uint64_t>{1, 2, 4, 5}));
+  train("6", {"--resume", "auto"});  // still that run
+  EXPECT_EQ(steps(), (std::vector<std::uint64_t>{1, 2, 5, 6}));
 }
 
 TEST_F(GoingOn, WhatKilledWritersLeftBesideTheCheckpointsIsRemoved) {
