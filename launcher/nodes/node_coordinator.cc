@@ -220,11 +220,16 @@ bool NodeCoordinator::may_restart() const {
   return restarts_ < options_.max_restarts && ever_ready_;
 }
 
+// Where ranks ended well at the signal, or before it, but those of other nodes did not, the job has
+// not ended well.
 VerdictRecord NodeCoordinator::ended_by(const Member& member, const EndedRecord& ended) const {
-  return {.number = round_,
-          .action = VerdictRecord::Action::kFailed,
-          .exit_code = ended.exit_code,
-          .reason = named(member) + ": " + ended.error};
+  VerdictRecord verdict{.number = round_,
+                        .action = VerdictRecord::Action::kFailed,
+                        .exit_code = ended.exit_code,
+                        .reason = named(member) + ": " + ended.error};
+  for (const Member* const other : all_that_ended())
+    if (verdict.exit_code == 0) verdict.exit_code = other->ended->exit_code;
+  return verdict;
 }
 
 std::optional<VerdictRecord> NodeCoordinator::ended_by_a_node() const {

@@ -56,8 +56,8 @@ TEST(ErrorOutput, ArrivesWholeHoweverMuchItIs) {
 
 TEST(ErrorOutput, ThatNobodyReadsDoesNotStopTheSupervision) {
   const std::string mark = fresh_mark();
-  Subprocess job(ranks_that({mark, "chunks=100000"}, {"--nproc", "2", "--timeout", "0.7"}));
-  ASSERT_TRUE(all_there(mark, 2, soon()));
+  Subprocess job(ranks_that({mark, "chunks=100000"}, {"--nproc", "2", "--timeout", "3"}));
+  ASSERT_TRUE(all_there(mark, 4, soon()));  // dlaunch's two processes and the ranks
   EXPECT_TRUE(all_gone(mark, soon()));
   EXPECT_EQ(job.finish(soon()).exit_code, 124);
 }

@@ -1,7 +1,9 @@
 // How dlaunch ends, and what it says then.
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <thread>
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -46,10 +48,20 @@ TEST(ExitCode, Is128PlusTheSignalThatKilledARank) {
 }
 
 TEST(ExitCode, OfAnEarlySuccessDoesNotEndTheOthers) {
-  const auto result =
-      run_command(ranks_that({"only=1", "stdin", "out=late", "only=0", "exit=0"}, 2));
-  EXPECT_EQ(result.exit_code, 0);
-  EXPECT_THAT(result.out, HasSubstr("late\n"));
+  Subprocess job(
+      ranks_that({"only=1", "await=" + std::to_string(SIGUSR1), "only=0", "pid", "exit=0"}, 2));
+  ASSERT_TRUE(job.wait_for_output("1 waits\n", soon()));
+  const std::string said = "0 pid ";
+  ASSERT_TRUE(job.wait_for_output(said, soon()));
+  const std::string& out = job.output();
+  const pid_t early = std::stoi(out.substr(out.find(said) + said.size()));
+  const Deadline deadline = soon();
+  while (kill(early, 0) == 0 && !deadline.expired())
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  job.send_signal(SIGUSR1);
+  const auto result = job.finish(soon());
+  EXPECT_EQ(result.exit_code, 0) << result.error;
+  EXPECT_THAT(result.out, HasSubstr("1 got "));
 }
 
 TEST(ExitCode, IsThatOfLostPeersIfThereIsNoOtherCause) {

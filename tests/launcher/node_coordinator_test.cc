@@ -143,6 +143,18 @@ TEST_F(NodeCoordinatorTest, EndsWithANodeThatIsToldToAfterItsRanksHaveFinished) 
   EXPECT_EQ(verdict().reason, "node 1 (host-2 (pid 7)): ended by SIGINT");
 }
 
+// Its ranks have just finished, or ended well at the signal: that is not true of all.
+TEST_F(NodeCoordinatorTest, DoesNotEndWellBecauseTheRanksOfTheNodeThatIsToldToHave) {
+  for (const int elsewhere : {0, 143}) {
+    start(2, 2);
+    come(member("1"));
+    come(member("2"));
+    end("2", {.how = How::kSignal, .exit_code = 0, .error = "ended by SIGINT"});
+    end("1", {.how = How::kStopped, .exit_code = elsewhere});
+    EXPECT_EQ(verdict().exit_code, elsewhere);
+  }
+}
+
 TEST_F(NodeCoordinatorTest, NamesTheFirstFailureByItsAgeWhateverTheOrderOfReports) {
   start(3, 3);
   for (const char* id : {"1", "2", "3"}) come(member(id));

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <fstream>
+#include <sstream>
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -26,6 +27,14 @@ TokenFile::~TokenFile() {
 
 std::string free_endpoint() {
   return "127.0.0.1:" + std::to_string(*find_free_port());
+}
+
+std::string without_waiting(const std::string& error) {
+  std::string rest;
+  std::istringstream lines(error);
+  for (std::string line; std::getline(lines, line);)
+    if (!line.starts_with("dlaunch: waiting for")) rest += line + "\n";
+  return rest;
 }
 
 Command Nodes::command(const Strings& options, const Strings& program) const {

@@ -35,6 +35,10 @@ inline const Strings kOneRank{"--nproc", "1"};
 /// Has rank 0 wait for SIGUSR1, and the others finish.
 inline const Strings kRankZeroHasWork{"only=0", "await=" + std::to_string(SIGUSR1)};
 
+/// What a node has said, but for the lines that say for whom it waits: whether they come is a
+/// matter of time.
+std::string without_waiting(const std::string& error);
+
 /// A job's nodes, in the order in which they are started.
 class Nodes {
  public:

@@ -114,7 +114,7 @@ TEST(Nodes, SayWhatCountsWhereTheyWereToldDifferently) {
   EXPECT_EQ(here.out, "0 TORCHELASTIC_MAX_RESTARTS=2\n");
   EXPECT_EQ(there.out, "1 TORCHELASTIC_MAX_RESTARTS=2\n");
   EXPECT_THAT(here.error, Not(HasSubstr("counts")));
-  EXPECT_EQ(there.error,
+  EXPECT_EQ(without_waiting(there.error),
             "dlaunch: --max-restarts 2 of the node with the store counts, not 0 here\n"
             "dlaunch: --restart-delay 1.00 s of the node with the store counts, not 3.00 s here\n");
 }
@@ -279,7 +279,11 @@ TEST(Nodes, NoticeOneThatHasFallenSilentWithinFiveSeconds) {
   kill(launcher[0], SIGSTOP);
   const auto result = nodes.finish(0);
   EXPECT_EQ(result.exit_code, 122) << result.error;
-  EXPECT_THAT(result.error, HasSubstr("is lost: no sign of life for "));
+  // By its own clock, however late this test looks.
+  const std::string silence = "is lost: no sign of life for ";
+  const auto at = result.error.find(silence);
+  ASSERT_NE(at, std::string::npos) << result.error;
+  EXPECT_LT(std::stod(result.error.substr(at + silence.size())), 5) << result.error;
   // Once it goes on it learns that, and ends its ranks.
   kill(launcher[0], SIGCONT);
   const auto silent = nodes.finish(1);
@@ -306,10 +310,7 @@ TEST(Nodes, EndWithTheSignalThatOneGetsWhoseRanksHaveFinished) {
   ASSERT_TRUE(nodes[0].wait_for_error("waiting for 1 of 2", soon()));  // so it hosts the store
   nodes.start_ranks({"--nproc", "1", "--node-rank", "1"}, {"out=done"});
   ASSERT_TRUE(nodes[1].wait_for_output("done\n", soon()));
-  const auto launcher = children_of(nodes[1].pid());
-  ASSERT_EQ(launcher.size(), 1U);
-  const Deadline deadline = soon();
-  while (!children_of(launcher[0]).empty() && !deadline.expired()) std::this_thread::sleep_for(1ms);
+  ASSERT_TRUE(nodes.knows_of_end(0, 1));
   ASSERT_TRUE(nodes[0].wait_for_output("up\n", soon()));
   nodes[1].send_signal(SIGINT);
   EXPECT_EQ(nodes.finish(1).exit_code, 130);
@@ -347,7 +348,7 @@ TEST(Nodes, RestartTogetherWithKeysOfTheirOwn) {
   // Fails in the first round on rank 1.
   const std::string script =
       "echo $DLAUNCH_STORE_PREFIX restart $TORCHELASTIC_RESTART_COUNT; "
-      "if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then [ $RANK = 1 ] && exit 3; exec sleep 60; fi";
+      "if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then [ $RANK = 1 ] && exit 3; exec sleep 300; fi";
   nodes.start(options, {"sh", "-c", script});
   nodes.start(options, {"sh", "-c", script});
   for (std::size_t node = 0; node < 2; ++node) {
@@ -409,7 +410,9 @@ TEST_F(NodesThatHang, AreShownTogetherWithStacksAtSigquit) {
     nodes_[1].send_signal(SIGQUIT);
   } while (!nodes_[1].wait_for_error("ranks 0, 1: in barrier #", Deadline::after(5s)) &&
            !deadline.expired());
-  EXPECT_TRUE(nodes_[1].wait_for_error("stack of rank 0 (pid ", soon())) << nodes_[1].error();
+  // On a loaded machine a debugger may need all of the time that it is given for each rank.
+  EXPECT_TRUE(nodes_[1].wait_for_error("stack of rank 0 (pid ", Deadline::after(100s)))
+      << nodes_[1].error();
 }
 
 TEST(NodesExplained, SayFromWhereEachValueCame) {

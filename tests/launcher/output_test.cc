@@ -186,10 +186,12 @@ TEST(StandardInputOption, IsWaitedForWhereOthersHaveMadeItNonBlocking) {
   const Descriptor reading(ends[0]);
   Descriptor writing(ends[1]);
   close_on_exec(writing.get());
-  Command command = ranks_that({"stdin"}, {"--nproc", "2", "--stdin", "all"});
+  Command command = ranks_that({"out={rank} up", "stdin"}, {"--nproc", "2", "--stdin", "all"});
   command.arguments.insert(command.arguments.begin(),
                            {"/bin/sh", "-c", "exec \"$@\" <&" + std::to_string(ends[0]), "sh"});
   Subprocess ranks(command);
+  ASSERT_TRUE(ranks.wait_for_output("0 up\n", soon()));
+  ASSERT_TRUE(ranks.wait_for_output("1 up\n", soon()));
   std::this_thread::sleep_for(std::chrono::milliseconds(200));  // so that it finds nothing at first
   ASSERT_EQ(write(writing.get(), "hello", 5), 5);
   writing.close();

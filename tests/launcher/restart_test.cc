@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "launcher/ranks/free_port.h"
 #include "launcher/supervision/restart_policy.h"
 #include "tests/launcher/launcher_runs.h"
 
@@ -86,11 +87,8 @@ TEST(Restart, GivesEveryAttemptAStoreAndASecretOfItsOwn) {
 }
 
 TEST(Restart, UsesTheSameStorePortAgainIfTheUserChoseIt) {
-  Subprocess probe(ranks_that({"env=DLAUNCH_STORE"}, 1));
-  const std::string store = probe.finish(soon()).out;
-  const std::string port = store.substr(store.rfind(':') + 1, store.size() - store.rfind(':') - 2);
   Strings options = with_restarts(2, 2);
-  options.insert(options.end(), {"--port", port});
+  options.insert(options.end(), {"--port", std::to_string(*find_free_port())});
   const auto result = run_command(ranks_that({"fail-before=2"}, options));
   EXPECT_EQ(result.exit_code, 0) << result.error;
 }

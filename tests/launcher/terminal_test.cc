@@ -47,6 +47,12 @@ class TerminalJob {
   void type(std::string_view keys) const {
     EXPECT_EQ(write(terminal_, keys.data(), keys.size()), static_cast<ssize_t>(keys.size()));
   }
+  /// Waits until there is something to read, and reads nothing.
+  bool has_output(Deadline deadline) const {
+    pollfd waiting{.fd = terminal_, .events = POLLIN, .revents = 0};
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining()).count();
+    return poll(&waiting, 1, static_cast<int>(left)) > 0;
+  }
   bool wait_for(std::string_view text) {
     const Deadline deadline = soon();
     while (screen_.find(text) == std::string::npos) {
@@ -87,9 +93,7 @@ class TerminalJob {
 
  private:
   bool read_more(Deadline deadline) {
-    pollfd waiting{.fd = terminal_, .events = POLLIN, .revents = 0};
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining()).count();
-    if (poll(&waiting, 1, static_cast<int>(left)) <= 0) return false;
+    if (!has_output(deadline)) return false;
     std::array<char, 4096> buffer;
     const ssize_t count = read(terminal_, buffer.data(), buffer.size());
     if (count > 0) screen_.append(buffer.data(), static_cast<std::size_t>(count));
@@ -254,8 +258,8 @@ TEST_F(Terminal, ThatNobodyReadsHoldsUpNeitherTheTimeoutNorTheGuard) {
     TerminalJob unread({.arguments = words});
     const auto launchers = wait_for_children(unread.pid());
     ASSERT_EQ(launchers.size(), 1U);
-    ASSERT_FALSE(wait_for_children(launchers[0]).empty());
     const Deadline deadline = soon();
+    ASSERT_TRUE(unread.has_output(deadline));  // so the ranks have begun
     while (!children_of(launchers[0]).empty()) ASSERT_FALSE(deadline.expired());
     // Now it waits for its reader, and is killed; the guard must not wait, too.
     kill(launchers[0], SIGKILL);

@@ -88,10 +88,10 @@ void start_family() {
   if (pipe(ready) != 0) std::_Exit(99);
   if (fork() == 0) {
     setsid();
-    alarm(60);
+    alarm(300);
     if (fork() == 0) {
       setsid();
-      alarm(60);
+      alarm(300);
       write_all(ready[1], "x");
       while (true) pause();
     }
@@ -222,7 +222,7 @@ void act(const std::string& action, const std::string& value) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  alarm(60);
+  alarm(300);
   const rlimit no_core{0, 0};
   setrlimit(RLIMIT_CORE, &no_core);
   dlaunch::testing::for_each_action(argc, argv, act);

@@ -40,13 +40,21 @@ bool names(const std::string& entry, const std::string& variable) {
          entry.compare(0, variable.size(), variable) == 0;
 }
 
+// What a cluster's job, or a user's shell, would have programs do otherwise than a test expects.
+bool is_foreign(const std::string& entry) {
+  constexpr std::array kForeign{"DLAUNCH_LOG=", "PET_",       "SLURM_STEP_", "SLURM_JOB_",
+                                "SLURM_PROCID", "OMPI_COMM_", "PMI_"};
+  return std::ranges::any_of(kForeign, [&](const char* name) { return entry.starts_with(name); });
+}
+
 std::vector<std::string> make_environment(const Command& command) {
   std::vector<std::string> environment;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;
     const auto replaced = [&](const auto& pair) { return names(text, pair.first); };
     const auto unset = [&](const std::string& name) { return names(text, name); };
-    if (std::none_of(command.environment.begin(), command.environment.end(), replaced) &&
+    if (!is_foreign(text) &&
+        std::none_of(command.environment.begin(), command.environment.end(), replaced) &&
         std::none_of(command.unset.begin(), command.unset.end(), unset)) {
       environment.push_back(text);
     }

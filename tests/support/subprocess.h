@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/base/deadline.h"
+#include "tests/support/soon.h"
 
 namespace dlaunch::testing {
 
@@ -63,8 +64,7 @@ class Subprocess {
 };
 
 /// Starts a command and waits for its end.
-CompletedProcess run_command(const Command& command,
-                             Deadline deadline = Deadline::after(std::chrono::seconds(30)));
+CompletedProcess run_command(const Command& command, Deadline deadline = soon());
 
 /// The path of a program that the build made: build/bin/NAME or build/bin/tests/NAME.
 std::string built_program(const std::string& name);

@@ -2,12 +2,15 @@
 // failing_bodies.cc, which go wrong on purpose, and reads the output.
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
+#include <iterator>
 #include <regex>
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "runtime/base/temporary_folder.h"
 #include "tests/support/launcher_process.h"
 
 namespace dlaunch::testing {
@@ -79,7 +82,7 @@ TEST(ReportedFailures, OfAnAssertionStandBeforeThoseItCauses) {
   EXPECT_THAT(outcome, Fails(AllOf(HasSubstr("the root cause"), HasSubstr("[rank 0 of 3] "),
                                    HasSubstr("rank 2 came to its end"))));
   EXPECT_LT(outcome.output.find("the root cause"), outcome.output.find("[rank 0 of 3] "));
-  EXPECT_LT(outcome.time, seconds(20)) << "peers must not wait for the deadline";
+  EXPECT_LT(outcome.time, seconds(40)) << "peers must not wait for the deadline";
 }
 
 TEST(ReportedFailures, TellTheTextOfAnException) {
@@ -105,10 +108,10 @@ TEST(ReportedFailures, TellOfARankThatLeavesTheBodyWithExitCodeZero) {
 
 TEST(ReportedFailures, NameTheRanksThatDidNotFinishInTime) {
   const auto outcome = run("Failing.Hang");
-  EXPECT_THAT(outcome, Fails(HasSubstr("the deadline of 2 s passed; not finished: rank 1 (in the "
+  EXPECT_THAT(outcome, Fails(HasSubstr("the deadline of 10 s passed; not finished: rank 1 (in the "
                                        "body), rank 3 (in the body)\n")));
-  EXPECT_GE(outcome.time, seconds(2));
-  EXPECT_LT(outcome.time, seconds(12));
+  EXPECT_GE(outcome.time, seconds(10));
+  EXPECT_LT(outcome.time, seconds(40));
 }
 
 TEST(ReportedFailures, NameTheRanksThatDidNotReachTheBodyInTime) {
@@ -140,9 +143,11 @@ TEST(PassingTests, AreSkippedIfEveryRankSkips) {
 }
 
 TEST(PassingTests, WriteNoReportsFromTheirRanks) {
-  const std::string path = ::testing::TempDir() + "/passing_tests_report.xml";
-  EXPECT_THAT(run("Passing.Talkative", {"GTEST_OUTPUT=xml:" + path}), Passes(HasSubstr("1 test")));
-  EXPECT_EQ(std::remove(path.c_str()), 0) << "the parent's own report";
+  const TemporaryFolder folder;  // of which gtest makes a new name for each report
+  EXPECT_THAT(run("Passing.Talkative", {"GTEST_OUTPUT=xml:" + folder.path() + "/"}),
+              Passes(HasSubstr("1 test")));
+  const std::filesystem::directory_iterator reports(folder.path());
+  EXPECT_EQ(std::distance(begin(reports), end(reports)), 1) << "the parent's own";
 }
 
 }  // namespace

@@ -54,7 +54,7 @@ TEST_F(DstoreTest, PrintsValuesAsTheyAreAndListsThemOnOneLineEach) {
 }
 
 TEST_F(DstoreTest, WaitsForKeysAndNamesThoseThatDoNotCome) {
-  const auto result = run_command(dstore({"get", "r/0", "r/1", "r/2", "--timeout", "0.05"}));
+  const auto result = run_command(dstore({"get", "r/0", "r/1", "r/2", "--timeout", "2"}));
   EXPECT_EQ(result.exit_code, 4);
   EXPECT_EQ(result.error, "dstore: store: no value for 'r/0', 'r/1', 'r/2'\n");
 }
