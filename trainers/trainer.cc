@@ -217,8 +217,11 @@ StepTotals Trainer::train_step(std::size_t micro_batches, double progress) {
     run_micro_batch(next_batch(), i + 1 == micro_batches);
   optimizer_.begin_step(learning_rate_(progress), stem_learning_rate_(progress));
   const StepTotals totals = reducer_->totals().value_or_throw();
-  if (std::isfinite(totals.loss))  // else there is nothing to learn from
+  if (std::isfinite(totals.loss)) {
     throw_if_error(finish_gradients());
+  } else {  // there is nothing to learn from, but what was begun has to be ended by all ranks
+    throw_if_error(reducer_->finish([](FlatSpan, double) {}));
+  }
   return totals;
 }
 

@@ -135,7 +135,8 @@ ValidationShard scatter_validation_set(Communicator& world, const nn::Dataset* d
     const std::size_t end = std::min(size, begin + kChunk);
     std::vector<std::size_t> samples, bytes;
     for (std::size_t r = 0; r < ranks; ++r) {
-      samples.push_back(nn::even_part(end - begin, ranks, r).size());
+      // Of the first n images it has (n + r) / ranks, so that in the end all have as many.
+      samples.push_back((end + r) / ranks - (begin + r) / ranks);
       bytes.push_back(samples.back() * shape.size());
     }
     const ValidationShard chunk = read_chunk(has_images ? dataset : nullptr, begin, end);

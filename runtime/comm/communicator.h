@@ -58,8 +58,8 @@ class Communicator {
 
   /// Runs a collective on this thread; the typed members below are the usual way to call it.
   virtual Status run(const CollectiveCall& call) = 0;
-  /// The same in the background. The buffers (not the spans and the reduction that `call` points
-  /// to) must stay in place until the Work is done.
+  /// The same in the background. The buffers, and what a reduction's context points to, must stay
+  /// in place until the Work is done; the spans and the reduction that `call` points to need not.
   virtual Work start(const CollectiveCall& call) = 0;
 
   /// Point to point. The receiver's buffer has exactly the sender's count and type (else

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <numeric>
+#include <stdexcept>
+#include <string>
 #include <utility>
 
 #include <spdlog/fmt/fmt.h>
@@ -18,9 +20,31 @@ GradientReducer::GradientReducer(Communicator& world, std::span<float> gradients
       plain_steps_(options_.plain_steps),
       used_(ranges_.size()),
       last_used_(ranges_.size()) {
+  check_options();
   std::vector<std::size_t> backwards(ranges_.size());
   std::iota(backwards.rbegin(), backwards.rend(), 0U);
   plan(order_.empty() ? backwards : order_);
+}
+
+/// What would leave gradients unsummed.
+void GradientReducer::check_options() const {
+  const auto demand = [](bool holds, const std::string& what) {
+    if (!holds) throw std::invalid_argument("GradientReducer: " + what);
+  };
+  for (std::size_t i = 0; i < ranges_.size(); ++i)
+    demand(
+        ranges_[i].rows > 0 && ranges_[i].count % ranges_[i].rows == 0,
+        fmt::format("range {} of {} elements has {} rows", i, ranges_[i].count, ranges_[i].rows));
+  std::vector<std::size_t> order = order_;
+  std::ranges::sort(order);
+  for (std::size_t i = 0; i < order.size(); ++i)
+    demand(order.size() == ranges_.size() && order[i] == i,
+           fmt::format("order is no order of {} ranges", ranges_.size()));
+  demand(options_.power_sgd_rank > 0, "power_sgd_rank is 0");
+  demand(
+      options_.exchange != GradientExchange::kShard ||
+          options_.parameters.size() == gradients_.size(),
+      fmt::format("{} parameters for {} gradients", options_.parameters.size(), gradients_.size()));
 }
 
 void GradientReducer::plan(std::span<const std::size_t> order) {

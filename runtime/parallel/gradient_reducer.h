@@ -62,10 +62,13 @@ class GradientReducer {
 
   /// `ranges` ascend without overlap and cover the parameters in forward order, the same on all
   /// ranks. A range larger than a bucket is a bucket of its own. `world` and `gradients` must
-  /// outlive the reducer.
+  /// outlive the reducer. Throws std::invalid_argument for options that fit neither each other nor
+  /// the ranges.
   GradientReducer(Communicator& world, std::span<float> gradients,
                   std::vector<GradientRange> ranges, Options options = {});
-  /// Waits for all-reduces in flight (after an error in the middle of a step).
+  /// Waits for all-reduces in flight (after an error in the middle of a step). Where an exception
+  /// has ended a step on this rank, the others may have started what this one has not: then abort()
+  /// the communicator first.
   ~GradientReducer() = default;
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
@@ -111,6 +114,7 @@ class GradientReducer {
   Status remember(const ExchangeMemory& memory) { return exchange_->remember(memory); }
 
  private:
+  void check_options() const;
   void plan(std::span<const std::size_t> order);
   GradientExchange exchange_now() const;
   void make_exchange();

@@ -42,8 +42,10 @@ class HalfExchange final : public BucketExchange {
         buckets_(std::move(buckets)),
         dtype_(dtype),
         works_(buckets_.size()) {
-    // A power of two, so that it costs no precision. The sum of everybody's then fits if the
-    // largest gradient of a rank does, which matters for f16: its numbers end at 65504.
+    // The sum of everybody's then fits if the largest gradient of a rank does, which matters for
+    // f16: its numbers end at 65504. At the other end that costs it as many of the smallest ones;
+    // bf16, which has float's range, needs none.
+    if (dtype_ == DType::kBF16) return;
     while (scale_ * static_cast<float>(context_.world.size()) > 1) scale_ /= 2;
   }
 

@@ -227,11 +227,12 @@ void PowerSgdExchange::send_factors(std::size_t index) {
 Status PowerSgdExchange::wait(std::size_t index) {
   if (samples_ == 0) return {};
   DLAUNCH_RETURN_IF_ERROR(failure_);
-  while (with_factors_ <= index) {
+  // Later buckets' second all-reduces are to be under way, too, while this one is waited for.
+  while (with_factors_ <= index || (second_.goes_on(index) && with_factors_ < buckets_.size())) {
     DLAUNCH_RETURN_IF_ERROR(first_.wait(with_factors_).within("power_sgd, P"));
     send_factors(with_factors_++);
   }
-  advance();  // so that later buckets' second all-reduces are under way, too
+  advance();
   DLAUNCH_RETURN_IF_ERROR(second_.wait(index).within("power_sgd, Q"));
   const CompressedBucket& bucket = buckets_[index];
   for (const Matrix& matrix : bucket.matrices) {

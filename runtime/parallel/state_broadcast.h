@@ -9,7 +9,7 @@
 namespace dlaunch {
 
 /// Copies rank 0's contents of each buffer (parameters, running statistics) to all ranks. Ranks
-/// whose buffers differ in number or size all get kMismatch. Blocks.
+/// whose buffers differ in number, size or type all get kMismatch. Blocks.
 Status broadcast_state(Communicator& world, std::span<const Buffer> state);
 
 /// Gives all ranks the text of rank `root`, of any length. Blocks.

@@ -23,6 +23,10 @@ class Works {
   void set(std::size_t index, Work work) { works_[index] = std::move(work); }
   /// Whether it was started and has ended.
   bool done(std::size_t index) const { return works_[index].has_value() && works_[index]->done(); }
+  /// Whether it was started and has not ended.
+  bool goes_on(std::size_t index) const {
+    return works_[index].has_value() && !works_[index]->done();
+  }
   /// How it ended; ok if there is none, or it was waited for before.
   Status wait(std::size_t index) {
     if (!works_[index].has_value()) return {};

@@ -319,6 +319,26 @@ TEST(GradientReducer, CountsTheRanksThatWantToStop) {
   });
 }
 
+TEST(GradientReducer, RefusesOptionsThatWouldLeaveGradientsUnsummed) {
+  run_threads_as_ranks(1, [](Communicator& world) {
+    std::vector<float> gradients(12), parameters(11);
+    const auto make = [&](std::size_t rows, const GradientReducerOptions& options) {
+      const GradientReducer reducer(
+          world, gradients, {{.offset = 0, .count = 6}, {.offset = 6, .count = 6, .rows = rows}},
+          options);
+    };
+    EXPECT_NO_THROW(make(3, {.order = {1, 0}}));
+    EXPECT_THROW(make(4, {}), std::invalid_argument);
+    EXPECT_THROW(make(0, {}), std::invalid_argument);
+    EXPECT_THROW(make(3, {.power_sgd_rank = 0}), std::invalid_argument);
+    for (const std::vector<std::size_t>& order :
+         {std::vector<std::size_t>{0}, {0, 0}, {0, 2}, {0, 1, 1}})
+      EXPECT_THROW(make(3, {.order = order}), std::invalid_argument);
+    EXPECT_THROW(make(3, {.exchange = GradientExchange::kShard, .parameters = parameters}),
+                 std::invalid_argument);
+  });
+}
+
 TEST(GradientReducer, TellsWhichPeerIsLost) {
   testing::ThreadWorld network(2);
   run_threads_as_ranks(network, 2, [&](Communicator& world) {

@@ -41,6 +41,21 @@ TEST(BroadcastState, RefusesDifferentModelsOnAllRanks) {
   });
 }
 
+TEST(BroadcastState, RefusesBuffersOfOtherSizesOrTypesOnAllRanks) {
+  run_threads_as_ranks(2, [](Communicator& world) {
+    std::vector<float> four(4), eight(8);
+    std::vector<std::int32_t> others(8);
+    const auto swapped =
+        world.rank() == 0 ? std::vector<Buffer>{four, eight} : std::vector<Buffer>{eight, four};
+    const Status sizes = broadcast_state(world, swapped);
+    EXPECT_EQ(sizes.code(), StatusCode::kMismatch);
+    EXPECT_TRUE(sizes.to_string().ends_with("of 48 to 48 bytes, of other sizes or types each"))
+        << sizes.to_string();
+    const auto typed = world.rank() == 0 ? std::vector<Buffer>{eight} : std::vector<Buffer>{others};
+    EXPECT_EQ(broadcast_state(world, typed).code(), StatusCode::kMismatch);
+  });
+}
+
 TEST(AwaitLeader, MayTakeLongerThanACollective) {
   run_threads_as_ranks(
       3,

@@ -183,8 +183,9 @@ void MeshEndpoint::await(int rank) {
 
 // True if poll() has something to return for.
 bool MeshEndpoint::take_event(const Readiness* also) {
+  // Of one order with the stores of fall_asleep() and wake().
   const bool woken =
-      woken_.load(std::memory_order_relaxed) && woken_.exchange(false, std::memory_order_acquire);
+      woken_.load(std::memory_order_seq_cst) && woken_.exchange(false, std::memory_order_acquire);
   return std::exchange(context_.completed, false) || woken || failure_.failed() ||
          (also != nullptr && also->ready());
 }
