@@ -4,6 +4,20 @@
 
 namespace dlaunch {
 
+std::size_t Plan::bytes() const {
+  std::size_t bytes = steps.size() * sizeof(PlanStep);
+  const auto add = [&bytes](const auto& parts) { bytes += parts.size() * sizeof(parts[0]); };
+  for (const PlanStep& step : steps) {
+    add(step.copies);
+    add(step.reductions);
+    for (const PlannedReduction& reduction : step.reductions) add(reduction.operands);
+    add(step.divisions);
+    add(step.sends);
+    add(step.recvs);
+  }
+  return bytes;
+}
+
 Partition Partition::equal(int parts, std::size_t each) {
   Partition partition;
   for (int part = 0; part < parts; ++part) {

@@ -82,6 +82,8 @@ struct PlanStep {
 struct Plan {
   std::vector<PlanStep> steps;
   std::size_t scratch = 0;  // elements of Region::kScratch
+  /// That the plan itself takes, about.
+  std::size_t bytes() const;
 };
 
 /// How a vector is cut into one part per rank.

@@ -69,6 +69,10 @@ struct SharedPlan {
   std::vector<SharedStep> steps;
   std::vector<SharedAction> actions;
   std::uint32_t operations = 1;
+  /// That the plan itself takes, about.
+  std::size_t bytes() const {
+    return steps.size() * sizeof(SharedStep) + actions.size() * sizeof(SharedAction);
+  }
 };
 
 /// What the plans need to know.

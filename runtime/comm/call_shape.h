@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -31,7 +32,9 @@ struct CallShape {
   friend bool operator==(const CallShape&, const CallShape&) = default;
 };
 
-/// Holds the values of up to 256 shapes, those used last. One thread at a time.
+/// Holds the values of up to 256 shapes, those used last, and of fewer where they take more than 32
+/// MiB together (Value::bytes()): the plan of a vector of gigabytes among hundreds of ranks takes
+/// megabytes. One thread at a time.
 template <typename Value>
 class ShapeCache {
  public:
@@ -58,12 +61,14 @@ class ShapeCache {
 
  private:
   static constexpr std::size_t kMostEntries = 256;
+  static constexpr std::size_t kMostBytes = std::size_t{32} << 20;
 
   struct Entry {
     CallShape shape;
     std::vector<std::size_t> counts;
     std::vector<std::size_t> recv_counts;
     Value value;
+    std::size_t bytes = value.bytes();
   };
 
   static std::uint64_t key_of(const CallShape& shape, const CollectiveCall& call) {
@@ -92,21 +97,32 @@ class ShapeCache {
     return size;
   }
 
-  // In the place of the one that was not used for the longest time.
   std::size_t add(Entry entry) {
-    if (entries_.size() < kMostEntries) {
-      entries_.push_back(std::move(entry));
-      return entries_.size() - 1;
-    }
-    const auto at = static_cast<std::size_t>(std::ranges::min_element(used_) - used_.begin());
-    entries_[at] = std::move(entry);
-    return at;
+    while (!entries_.empty() &&
+           (entries_.size() == kMostEntries || bytes_ + entry.bytes > kMostBytes))
+      remove_oldest();
+    bytes_ += entry.bytes;
+    entries_.push_back(std::move(entry));
+    return entries_.size() - 1;
+  }
+
+  // The one that was not used for the longest time; the last takes its place.
+  void remove_oldest() {
+    const auto uses = std::span(used_).first(entries_.size());
+    const auto at = static_cast<std::size_t>(std::ranges::min_element(uses) - uses.begin());
+    const std::size_t last = entries_.size() - 1;
+    bytes_ -= entries_[at].bytes;
+    if (at != last) entries_[at] = std::move(entries_[last]);
+    keys_[at] = keys_[last];
+    used_[at] = used_[last];
+    entries_.pop_back();
   }
 
   std::vector<Entry> entries_;
   std::array<std::uint64_t, kMostEntries> keys_{};  // of the entries; most searches need no more
   std::array<std::uint64_t, kMostEntries> used_{};  // the use that was each one's last
   std::uint64_t uses_ = 0;
+  std::size_t bytes_ = 0;   // of all values
   std::size_t newest_ = 0;  // the entry used last
 };
 

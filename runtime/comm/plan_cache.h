@@ -18,6 +18,7 @@ class PlanCache {
   struct Planned {
     Algorithm algorithm = Algorithm::kAuto;  // kAuto where there is no choice
     std::shared_ptr<const Plan> plan;
+    std::size_t bytes() const { return plan->bytes(); }
   };
 
   /// `tuning` is the same on all ranks; nullptr: all ranks are on one host and talk over TCP.

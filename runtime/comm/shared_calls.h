@@ -25,6 +25,7 @@ class SharedCalls {
     bool in_place = false;
     std::size_t input_count = 0;  // elements that this member exposes
     std::size_t own_offset = 0;   // bytes from the beginning of the whole vector to its own part
+    std::size_t bytes() const { return plan == nullptr ? 0 : plan->bytes(); }
   };
 
   /// `group` is the endpoint's; with nullptr nothing goes through shared memory. It must have all

@@ -71,10 +71,14 @@ void orthonormalise(std::size_t rows, std::size_t rank, float* p) {
   for (std::size_t k = 0; k < rank; ++k) {
     float* const vector = p + k * rows;
     const float before = std::sqrt(dot(rows, vector, vector));
-    for (std::size_t earlier = 0; earlier < k; ++earlier) {
-      const float* const other = p + earlier * rows;
-      add(rows, -dot(rows, other, vector), other, vector);
-    }
+    // Twice: of a vector that nearly depends on the others, what is left after the first time has
+    // rounding errors of its own size (Giraud, Langou, Rozloznik: "The loss of orthogonality in the
+    // Gram-Schmidt orthogonalization process", 2005).
+    for (int pass = 0; pass < 2; ++pass)
+      for (std::size_t earlier = 0; earlier < k; ++earlier) {
+        const float* const other = p + earlier * rows;
+        add(rows, -dot(rows, other, vector), other, vector);
+      }
     const float after = std::sqrt(dot(rows, vector, vector));
     // Not written the other way round: NaN stays.
     multiply_by(rows, after <= kDependent * before ? 0 : 1 / after, vector);

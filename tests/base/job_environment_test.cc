@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "runtime/base/token.h"
 
@@ -110,7 +111,8 @@ TEST(JobEnvironment, ReadsWhatTransportIsForced) {
 }
 
 TEST(JobEnvironment, ReadsTheTokenFromAFile) {
-  const std::string path = ::testing::TempDir() + "/job_environment_test_token";
+  const std::string path =
+      ::testing::TempDir() + "/job_environment_test_token." + std::to_string(getpid());
   std::ofstream(path) << kHex << '\n';
   ASSERT_EQ(chmod(path.c_str(), 0600), 0);
   auto variables = complete();

@@ -22,13 +22,14 @@ class Cache {
     const std::string told = tell(count, counts) + "/" + tell(0, recv_counts);
     bool made = false;
     const CallShape shape{.kind = CollectiveKind::kAllReduce, .count = count, .element = 4};
-    const std::string value = cache_.get(shape, call, [&] {
+    const Told value = cache_.get(shape, call, [&] {
       made = true;
-      return told;
+      return Told{told, size_of_each};
     });
-    EXPECT_EQ(value, told);
+    EXPECT_EQ(value.text, told);
     return !made;
   }
+  std::size_t size_of_each = 1;  // of those that are made from now on
 
  private:
   static std::string tell(std::size_t count, const std::vector<std::size_t>& counts) {
@@ -37,7 +38,12 @@ class Cache {
     return text;
   }
 
-  ShapeCache<std::string> cache_;
+  struct Told {
+    std::string text;
+    std::size_t size = 0;
+    std::size_t bytes() const { return size; }
+  };
+  ShapeCache<Told> cache_;
 };
 
 TEST(ShapeCache, TellsShapesAndCountsApart) {
@@ -72,6 +78,24 @@ TEST(ShapeCache, GivesUpWhatWasNotUsedForTheLongestTime) {
   EXPECT_TRUE(cache.has(0));
 }
 
+TEST(ShapeCache, KeepsFewerLargeOnes) {
+  Cache cache;
+  EXPECT_FALSE(cache.has(1));
+  cache.size_of_each = std::size_t{12} << 20;
+  EXPECT_FALSE(cache.has(2));
+  EXPECT_FALSE(cache.has(3));
+  for (const std::size_t count : {1U, 2U, 3U}) EXPECT_TRUE(cache.has(count));
+  EXPECT_FALSE(cache.has(4));  // in the place of 1 and 2
+  EXPECT_TRUE(cache.has(3));
+  EXPECT_TRUE(cache.has(4));
+  cache.size_of_each = std::size_t{100} << 20;
+  EXPECT_FALSE(cache.has(5));  // alone
+  EXPECT_TRUE(cache.has(5));
+  cache.size_of_each = 1;
+  for (const std::size_t count : {1U, 2U, 3U, 4U, 5U}) EXPECT_FALSE(cache.has(count)) << count;
+  for (const std::size_t count : {1U, 2U, 3U, 4U, 5U}) EXPECT_TRUE(cache.has(count)) << count;
+}
+
 TEST(ShapeCache, GivesTheRightValueWhateverWasAskedFor) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -79,6 +103,7 @@ TEST(ShapeCache, GivesTheRightValueWhateverWasAskedFor) {
   Cache cache;
   for (int i = 0; i < 20'000; ++i) {
     const std::size_t count = random() % 400;
+    cache.size_of_each = std::size_t{1} << random() % 23;
     if (random() % 2 == 0) {
       cache.has(count);
     } else {

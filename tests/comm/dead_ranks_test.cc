@@ -92,7 +92,7 @@ TEST_P(DeadRanks, KilledFailEveryCallInProgressOnEveryRankPromptly) {
 TEST_P(DeadRanks, StoppedAreNamedAtTheDeadline) {
   ForkedRanks ranks(options(), [](Communicator& world, LineChannel& test) {
     if (world.rank() == kVictim) return wait_for_the_end(test);
-    world.set_timeout(1500ms);
+    world.set_timeout(4s);
     return wait_in_every_kind_of_call(world, test, StatusCode::kTimeout, "waiting for rank 2");
   });
   ASSERT_NO_FATAL_FAILURE(expect_ready(ranks));
@@ -133,18 +133,22 @@ TEST_P(DeadRanks, ThatGaveUpInTheMiddleOfAMessageHaveSaidWhy) {
 TEST_P(DeadRanks, SendersThatGaveUpSaySoThoughTheirMessageArrives) {
   ForkedRanks::Options two = options();
   two.hosts.resize(2);
-  ForkedRanks ranks(two, [](Communicator& world, LineChannel& /*test*/) -> std::string {
+  ForkedRanks ranks(two, [](Communicator& world, LineChannel& test) -> std::string {
     std::vector<float> data(6'000'000);
     if (Status met = world.barrier(); !met.ok()) return met.to_string();
     if (world.rank() == 1) {
-      std::this_thread::sleep_for(1050ms);  // past the sender's deadline
+      (void)test.read_line(Deadline::after(60s));
+      std::this_thread::sleep_for(1200ms);  // past the sender's deadline
       (void)world.recv(data, 0);
       return "came";
     }
     world.set_timeout(1s);
+    test.write_line("sends");
     const Status sent = world.send(data, 1);
     return sent.to_string() + "; " + world.barrier().to_string();
   });
+  ASSERT_EQ(ranks[0].read_line(Deadline::after(20s)), "sends");
+  ranks[1].write_line("now");
   EXPECT_EQ(ranks[1].read_line(Deadline::after(20s)), "came");
   const std::string said = ranks[0].read_line(Deadline::after(20s)).value_or("nothing");
   EXPECT_THAT(said, HasSubstr("send f32[6000000] to rank 1: timed out after 1 s"));
@@ -162,13 +166,13 @@ TEST_P(DeadRanks, ThatDoNotComeToASplitAreNamedAtItsDeadline) {
       if (const Status status = world.run(told); !status.ok()) return status.to_string();
       return wait_for_the_end(test);
     }
-    world.set_timeout(1500ms);
+    world.set_timeout(4s);
     const auto begin = Clock::now();
     const auto part = world.split(world.rank() == 0 ? 1 : 0, 0);
     if (world.rank() == 0) return part.ok() ? "as expected" : part.status().to_string();
     const std::string words = part.status().to_string();
     const bool right = part.status().code() == StatusCode::kTimeout &&
-                       words.find("timed out after 1.5 s waiting for rank 2") != words.npos;
+                       words.find("timed out after 4 s waiting for rank 2") != words.npos;
     return right && Clock::now() - begin < kPromptly ? "as expected" : words;
   });
   for (int rank = 0; rank < kWorld; ++rank) {

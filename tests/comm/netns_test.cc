@@ -143,14 +143,14 @@ TEST_F(SeveralHosts, NameARankThatIsKilledOnAnotherHost) {
 
 TEST_F(SeveralHosts, EndAtTheDeadlineWhenOneIsCutOffAndNameItsRanks) {
   constexpr auto kTimeout = 3s;
-  ForkedRanks ranks(options({0, 0, 1, 1, 2, 2}, kTimeout),
-                    [](Communicator& world, LineChannel& test) {
-                      return reduce_until_failure(world, test, 20'000);
-                    });
+  ForkedRanks ranks(options({0, 0, 1, 1, 2, 2}), [&](Communicator& world, LineChannel& test) {
+    world.set_timeout(kTimeout);
+    return reduce_until_failure(world, test, 20'000);
+  });
   for (const std::string& line : lines_of(ranks, Deadline::after(30s))) ASSERT_EQ(line, "ready");
   const Status cut = network().set_link(2, /*up=*/false);
   ASSERT_TRUE(cut.ok()) << cut.to_string();
-  const std::vector<std::string> lines = lines_of(ranks, Deadline::after(kTimeout + 2s));
+  const std::vector<std::string> lines = lines_of(ranks, Deadline::after(kTimeout + kPromptly));
   int naming_the_right_ones[2] = {0, 0};  // of the ranks that stayed together, of those cut off
   for (int rank = 0; rank < ranks.size(); ++rank) {
     const std::string& line = lines[static_cast<std::size_t>(rank)];

@@ -65,6 +65,19 @@ TEST(LowRank, OrthonormalisesAndDropsWhatDependsOnTheRest) {
       EXPECT_NEAR(product(a, b), a == b && a != 2 ? 1 : 0, 1e-5) << a << ", " << b;
 }
 
+TEST(LowRank, OrthonormalisesWhatNearlyDependsOnTheRest) {
+  constexpr std::size_t kRows = 50;
+  for (const float distance : {1e-1F, 1e-2F, 1e-3F, 1e-4F, 3e-5F}) {
+    auto p = random_values(2 * kRows, 6);
+    for (std::size_t i = 0; i < kRows; ++i) p[kRows + i] = p[i] + distance * p[kRows + i];
+    orthonormalise(kRows, 2, p.data());
+    double product = 0;
+    for (std::size_t i = 0; i < kRows; ++i)
+      product += static_cast<double>(p[i]) * static_cast<double>(p[kRows + i]);
+    EXPECT_NEAR(product, 0, 1e-6) << distance;
+  }
+}
+
 TEST(LowRank, LeavesZerosAloneAndHandsOnNotANumber) {
   std::vector<float> zeros(8);
   orthonormalise(4, 2, zeros.data());

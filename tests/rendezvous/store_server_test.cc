@@ -471,14 +471,12 @@ TEST_F(StoreServerTest, CallsWaitNoLongerThanTheyMayForOneThatSends) {
   store->limit_answers(std::chrono::milliseconds(50));
   StoreBatch large;
   large.set("key", std::string(16 << 20, 'x'));
-  std::thread sender([&] {
-    EXPECT_EQ(store->run(large, Deadline::after(std::chrono::seconds(2))).status().code(),
-              StatusCode::kTimeout);
-  });
+  std::thread sender([&] { EXPECT_FALSE(store->run(large, soon()).ok()); });
   std::this_thread::sleep_for(std::chrono::milliseconds(100));  // so that it has begun to send
   const auto waited =
       store->get("key", Deadline::after(std::chrono::milliseconds(50))).status().code();
   EXPECT_EQ(waited, StatusCode::kTimeout);
+  held.close();  // the end of what is sent
   sender.join();
 }
 

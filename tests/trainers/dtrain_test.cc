@@ -139,6 +139,7 @@ TEST_F(Dtrain, RefusesBadInputWithOneLineAndItsExitCode) {
        "cannot write metrics"},
       {{"--set", "optimizer.learning_rate=1e30"}, kExitDiverged, "the loss is "},
   };
+  environment_.emplace_back("CUDA_VISIBLE_DEVICES", "");  // whether or not there is one
   for (const Refusal& refusal : refusals) {
     SCOPED_TRACE(refusal.line);
     const CompletedProcess process = dtrain(2, refusal.arguments);

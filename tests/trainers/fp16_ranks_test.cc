@@ -166,53 +166,62 @@ class Fp16Ranks : public DistributedTestWith<const char*> {
 // The gradients of a network with ReLUs in f16 are less exact than its numbers: inputs near 0 are
 // on their other side. A sum over ranks with a wrong weight would be off by half or more.
 constexpr double kOfRounding = 0.2;
+// Several networks one after the other, on a busy machine.
+const RunOptions kSeveralTrainings{.deadline = std::chrono::seconds(200)};
 
 TEST_P(Fp16Ranks, TrainAsF32OnTheCpu) {
-  run([how = changes()](Communicator& world) {
-    const std::vector<float> beginning = train(world, false, standing_still(how)).parameters;
-    const Outcome exact = train(world, false, how);
-    const Outcome rounded = train(world, true, fp16(kScale, how));
-    expect_the_same_on_all_ranks(world, rounded.parameters);
-    EXPECT_EQ(rounded.skipped.back(), 0);
-    EXPECT_LT(distance(rounded.parameters, exact.parameters, beginning), kOfRounding);
-  });
+  run(
+      [how = changes()](Communicator& world) {
+        const std::vector<float> beginning = train(world, false, standing_still(how)).parameters;
+        const Outcome exact = train(world, false, how);
+        const Outcome rounded = train(world, true, fp16(kScale, how));
+        expect_the_same_on_all_ranks(world, rounded.parameters);
+        EXPECT_EQ(rounded.skipped.back(), 0);
+        EXPECT_LT(distance(rounded.parameters, exact.parameters, beginning), kOfRounding);
+      },
+      kSeveralTrainings);
 }
 
 // Sums over ranks are made in another order, and round otherwise.
 TEST_P(Fp16Ranks, MakeTheStepOfOneRankWithAllImages) {
-  run([how = changes()](Communicator& world) {
-    json one_step = how;
-    one_step["train"]["max_steps"] = 1;
-    const std::vector<float> beginning = train(world, false, standing_still(one_step)).parameters;
-    const Outcome all = train(world, true, fp16(kScale, one_step));
-    const auto alone = world.split(world.rank(), 0).value_or_throw();
-    const Outcome one = train(*alone, true, fp16(kScale, one_step));
-    EXPECT_LT(distance(all.parameters, one.parameters, beginning), kOfRounding);
-  });
+  run(
+      [how = changes()](Communicator& world) {
+        json one_step = how;
+        one_step["train"]["max_steps"] = 1;
+        const std::vector<float> beginning =
+            train(world, false, standing_still(one_step)).parameters;
+        const Outcome all = train(world, true, fp16(kScale, one_step));
+        const auto alone = world.split(world.rank(), 0).value_or_throw();
+        const Outcome one = train(*alone, true, fp16(kScale, one_step));
+        EXPECT_LT(distance(all.parameters, one.parameters, beginning), kOfRounding);
+      },
+      kSeveralTrainings);
 }
 
 // Batch norm makes much of small images, and of their gradients, which do not fit into f16 then.
 // The reference does not move in steps that are skipped.
 TEST_P(Fp16Ranks, AllSkipStepsThatOverflowOnOne) {
-  run([how = changes()](Communicator& world) {
-    json usual = how;
-    usual["train"]["sync_batch_norm"] = false;
-    EXPECT_EQ(train(world, true, fp16(kScale, usual)).skipped.back(), 0);
-    json own = usual;
-    if (world.rank() == world.size() - 1) own["data"]["std"] = {2, 2, 2};
-    const Outcome outcome = train(world, true, fp16(kScale, own));
-    expect_the_same_on_all_ranks(world, outcome.parameters);
-    ASSERT_EQ(outcome.skipped.size(), kSteps);
-    EXPECT_EQ(outcome.skipped.front(), 1);
-    EXPECT_LT(outcome.skipped.back(), kSteps);
-    for (std::size_t i = 0; i < kSteps; ++i)
-      EXPECT_EQ(outcome.scales[i], kScale * std::pow(0.5, outcome.skipped[i])) << i;
+  run(
+      [how = changes()](Communicator& world) {
+        json usual = how;
+        usual["train"]["sync_batch_norm"] = false;
+        EXPECT_EQ(train(world, true, fp16(kScale, usual)).skipped.back(), 0);
+        json own = usual;
+        if (world.rank() == world.size() - 1) own["data"]["std"] = {2, 2, 2};
+        const Outcome outcome = train(world, true, fp16(kScale, own));
+        expect_the_same_on_all_ranks(world, outcome.parameters);
+        ASSERT_EQ(outcome.skipped.size(), kSteps);
+        EXPECT_EQ(outcome.skipped.front(), 1);
+        EXPECT_LT(outcome.skipped.back(), kSteps);
+        for (std::size_t i = 0; i < kSteps; ++i)
+          EXPECT_EQ(outcome.scales[i], kScale * std::pow(0.5, outcome.skipped[i])) << i;
 
-    const std::vector<float> beginning = train(world, false, standing_still(own)).parameters;
-    own["schedule"] = standing_in(outcome.skipped);
-    const Outcome exact = train(world, false, own);
-    EXPECT_LT(distance(outcome.parameters, exact.parameters, beginning), kOfRounding);
-  });
+        const std::vector<float> beginning = train(world, false, standing_still(own)).parameters;
+        own["schedule"] = standing_in(outcome.skipped);
+        const Outcome exact = train(world, false, own);
+        EXPECT_LT(distance(outcome.parameters, exact.parameters, beginning), kOfRounding);
+      },
+      kSeveralTrainings);
 }
 
 TEST_P(Fp16Ranks, AgreeOnTheScaleWhicheverOfThemOverflows) {

@@ -17,7 +17,7 @@ class FaultWorld {
  public:
   struct Options {
     int world = 3;
-    std::chrono::nanoseconds timeout = std::chrono::seconds(20);  // of every wait of a rank
+    std::chrono::nanoseconds timeout = std::chrono::seconds(100);  // of every wait of a rank
     /// Of the connections between two ranks as they are made; forward is from the higher one.
     FaultProxy::Choice choose = {};
   };

@@ -220,7 +220,7 @@ TEST(TcpMesh, TellsNothingButAChallengeToAStranger) {
 
 TEST(TcpMesh, NamesTheRanksThatDidNotCome) {
   World world(4);
-  world.options().timeout = std::chrono::milliseconds(300);
+  world.options().timeout = std::chrono::seconds(3);
   auto zero = world.start(0);
   auto two = world.start(2);
   const Status of_zero = zero.get().status();
@@ -234,7 +234,7 @@ TEST(TcpMesh, NamesTheRanksThatDidNotCome) {
 
 TEST(TcpMesh, SaysWhyARankCouldNotBeReached) {
   World world(2);
-  world.options().timeout = std::chrono::milliseconds(300);
+  world.options().timeout = std::chrono::seconds(3);
   {
     const TcpListener closed = listen();
     world.options().addresses[0] = address_of(closed);
