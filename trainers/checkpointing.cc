@@ -187,7 +187,7 @@ void Checkpointing::check_same_run(const nn::SafetensorsFile& file, const nlohma
     if (run.at(key) != mine)
       throw nn::DataError(fmt::format(
           "{}: {} is {} in this checkpoint, {} in the configuration; {}, or begin anew with "
-          "--resume none",
+          "another output.directory",
           file.path(), key, run.at(key).dump(), mine.dump(),
           key == kSamples ? how_to_have_samples(run.at(key)) : "make them the same"));
   }
@@ -195,7 +195,7 @@ void Checkpointing::check_same_run(const nn::SafetensorsFile& file, const nlohma
   if (training_.at("data") != fingerprint_)
     throw nn::DataError(
         fmt::format("{}: the training images have changed since this checkpoint was written; "
-                    "restore them, or begin anew with --resume none",
+                    "restore them, or begin anew with another output.directory",
                     file.path()));
 }
 

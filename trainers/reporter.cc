@@ -37,7 +37,7 @@ Reporter::Reporter(const TrainConfig& config, const Screen& screen, bool enabled
 }
 
 void Reporter::start(std::size_t ranks, const nn::StepPlan& plan, std::size_t training_images,
-                     std::size_t parameters) {
+                     std::size_t parameters, const std::string& compute_type) {
   steps_per_epoch_ = plan.steps();
   summary_.ranks = ranks;
   summary_.metrics_path = metrics_.path();
@@ -47,6 +47,7 @@ void Reporter::start(std::size_t ranks, const nn::StepPlan& plan, std::size_t tr
                   {"ranks", ranks},
                   {"training_images", training_images},
                   {"parameters", parameters},
+                  {"compute_type", compute_type},
                   {"config", config_.resolved}});
   const std::size_t samples = plan.step_range(0).size();
   progress_.line(fmt::format(

@@ -58,7 +58,7 @@ class Reporter {
 
   /// Once nothing keeps the run from beginning. What is about to be trained; `plan` is an epoch's.
   void start(std::size_t ranks, const nn::StepPlan& plan, std::size_t training_images,
-             std::size_t parameters);
+             std::size_t parameters, const std::string& compute_type);
   /// A line on the screen, unless it is empty.
   void note(const std::string& text);
   void warn(const std::string& text);

@@ -112,6 +112,10 @@ DType compute_type_of(const TrainConfig& config, const nn::Backend& backend) {
   return config.compute_type == ComputeType::kF32 || !bf16 ? DType::kF32 : DType::kBF16;
 }
 
+std::string name_of_compute_type(DType type) {
+  return type == DType::kF32 ? "fp32" : type == DType::kF16 ? "fp16" : "bf16";
+}
+
 std::optional<nn::ResidentImages> make_resident_images(const TrainConfig& config,
                                                        nn::Backend& backend,
                                                        const nn::Dataset& dataset,

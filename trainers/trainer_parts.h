@@ -27,6 +27,8 @@ namespace dlaunch {
 /// What activations are computed in. Throws ConfigError if the configuration asks for more than the
 /// hardware has.
 DType compute_type_of(const TrainConfig& config, const nn::Backend& backend);
+/// As configurations name it: "fp32".
+std::string name_of_compute_type(DType type);
 
 /// On a GPU, if the configuration wants it and they take no more than 8 GiB.
 std::optional<nn::ResidentImages> make_resident_images(const TrainConfig& config,

@@ -54,6 +54,10 @@ RunPosition Trainer::restore() {
       throw UnusableCheckpoint(fmt::format("{}: gradient_order is no order of {} parameters",
                                            checkpointing_.found(), parameters_.views.size()));
     best_failure_ = from.report.value("best_failure", "");
+    const std::string here = name_of_compute_type(compute_type_of(config_, backend_));
+    if (const std::string there = from.report.value("compute_type", here); there != here)
+      reporter_.note(
+          fmt::format("the run goes on in {}, the checkpoint is of one in {}", here, there));
   }
   ExchangeMemory memory = compression_memory_.scatter();
   compression_memory_.forget();
@@ -92,9 +96,11 @@ void Trainer::save(const RunPosition& position) {
   share_statistics();
   optimizer_.gather(*reducer_);
   compression_memory_.gather(world_.size() == 1 ? kept_memory_ : reducer_->memory());
+  const std::string compute_type = name_of_compute_type(compute_type_of(config_, backend_));
   checkpointing_.save(position, {{"progress", reporter_.state()},
                                  {"gradient_order", reducer_->order()},
                                  {"power_sgd_rank", config_.parallel.power_sgd_rank},
+                                 {"compute_type", compute_type},
                                  {"best_failure", best_failure_}});
   optimizer_.forget_whole();
   compression_memory_.forget();

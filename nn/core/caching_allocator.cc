@@ -59,9 +59,10 @@ void CachingAllocator::deallocate(void* memory, std::size_t bytes) noexcept {
 bool CachingAllocator::owns(const void* memory) const {
   const auto* const address = static_cast<const std::byte*>(memory);
   const std::lock_guard lock(mutex_);
-  const auto after = std::ranges::find_if(
-      segments_, [&](const auto& segment) { return address < segment.first + segment.second; });
-  return after != segments_.end() && address >= after->first;
+  auto segment = segments_.upper_bound(const_cast<std::byte*>(address));
+  if (segment == segments_.begin()) return false;
+  --segment;
+  return address < segment->first + segment->second;
 }
 
 void CachingAllocator::give_back_unused() noexcept {

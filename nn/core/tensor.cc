@@ -203,7 +203,8 @@ void Tensor::move_into(const Tensor& flat, std::int64_t offset) {
 }
 
 bool Tensor::sole_owner() const {
-  return impl_.use_count() == 1 && impl_->storage.use_count() == 1;
+  return impl_.use_count() == 1 && impl_->storage.use_count() == 1 &&
+         impl_->storage->owner == nullptr;
 }
 
 void copy_values(const Tensor& from, const Tensor& to) {

@@ -94,7 +94,8 @@ class Tensor {
   bool same_as(const Tensor& other) const { return impl_ == other.impl_; }
   /// The same for all handles of this tensor and for no other living one.
   const void* id() const { return impl_.get(); }
-  /// Whether nobody but this handle can see its memory, so that it may be overwritten.
+  /// Whether nobody but this handle can see its memory, so that it may be overwritten. Not where
+  /// the memory is somebody else's (over()).
   bool sole_owner() const;
   /// For kernels that keep something derived from these values (f32 only).
   WeightsRef weights() const;

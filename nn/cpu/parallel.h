@@ -5,12 +5,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <exception>
 
 namespace dlaunch::nn::cpu {
 
 /// Calls function(begin, end) for ranges that cover [0, count), one range per thread, each of at
 /// least `grain` elements (so with little to do it all runs on the calling thread). The same ranges
-/// for the same number of threads. The function must not throw.
+/// for the same number of threads. What the function throws in one of them is thrown on.
 template <typename Function>
 void parallel_ranges(std::int64_t count, std::int64_t grain, const Function& function) {
   const std::int64_t most = (count + grain - 1) / grain;
@@ -19,13 +20,20 @@ void parallel_ranges(std::int64_t count, std::int64_t grain, const Function& fun
     if (count > 0) function(std::int64_t{0}, count);
     return;
   }
+  std::exception_ptr failure;
 #pragma omp parallel num_threads(static_cast <int>(threads))
   {
     const std::int64_t share = (count + omp_get_num_threads() - 1) / omp_get_num_threads();
     const std::int64_t begin = std::min(count, share * omp_get_thread_num());
     const std::int64_t end = std::min(count, begin + share);
-    if (begin < end) function(begin, end);
+    try {
+      if (begin < end) function(begin, end);
+    } catch (...) {
+#pragma omp critical(dlaunch_parallel_ranges)
+      failure = std::current_exception();
+    }
   }
+  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace dlaunch::nn::cpu

@@ -2,8 +2,13 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <memory>
+#include <optional>
+#include <system_error>
 
 #include <spdlog/fmt/fmt.h>
 
@@ -15,15 +20,31 @@
 #define STBI_ONLY_JPEG
 #include <stb_image.h>
 
+#include "nn/data/image_format.h"
+
 namespace dlaunch::nn {
 namespace {
 
 constexpr std::size_t kChannels = 3;
+constexpr std::size_t kMostlyEnough = std::size_t{16} << 10;  // bytes of a file, for its header
+constexpr std::size_t kMostFile = std::size_t{1} << 30;       // bytes
+constexpr std::size_t kMostPixels = std::size_t{1} << 28;
 
-[[noreturn]] void fail(const std::string& path) {
-  const char* reason = stbi_failure_reason();
-  throw DataError(fmt::format("{}: cannot read the image: {}; replace or remove the file", path,
-                              reason != nullptr ? reason : "unknown format"));
+[[noreturn]] void fail(const std::string& path, const std::string& reason) {
+  throw DataError(
+      fmt::format("{}: cannot read the image: {}; replace or remove the file", path, reason));
+}
+
+/// The first `most` bytes of a file.
+std::vector<std::uint8_t> read_beginning(const std::string& path, std::size_t most) {
+  std::error_code error;
+  const std::uintmax_t size = std::filesystem::file_size(path, error);
+  if (error) fail(path, error.message());
+  std::vector<std::uint8_t> bytes(std::min<std::uintmax_t>(size, most));
+  std::ifstream file(path, std::ios::binary);
+  file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  if (!file) fail(path, std::generic_category().message(errno));
+  return bytes;
 }
 
 /// Which source positions make up one output position, and how much each counts.
@@ -66,16 +87,36 @@ bool is_image_name(const std::string& name) {
 }
 
 ImageShape read_image_shape(const std::string& path) {
-  int width = 0, height = 0, channels = 0;
-  if (stbi_info(path.c_str(), &width, &height, &channels) == 0) fail(path);
-  return {static_cast<std::size_t>(height), static_cast<std::size_t>(width), kChannels};
+  std::optional<ImageShape> shape;
+  std::vector<std::uint8_t> beginning;
+  // Before the size there may be much else (the previews of cameras).
+  for (std::size_t most = kMostlyEnough;; most *= 8) {
+    beginning = read_beginning(path, most);
+    shape = image_shape_in(beginning);
+    if (shape || beginning.size() < most) break;
+  }
+  if (!shape) {
+    const std::string damage = image_damage(beginning);
+    fail(path, damage.empty() ? "it does not say how large it is" : damage);
+  }
+  if (shape->height > kMostPixels / shape->width)
+    fail(path, fmt::format("{} x {} pixels, at most {} are read", shape->height, shape->width,
+                           kMostPixels));
+  return *shape;
 }
 
 std::vector<std::uint8_t> read_image(const std::string& path, const ImageShape& expected) {
+  const std::vector<std::uint8_t> file = read_beginning(path, kMostFile);
+  if (const std::string damage = image_damage(file); !damage.empty()) fail(path, damage);
   int width = 0, height = 0, channels = 0;
   const std::unique_ptr<stbi_uc, void (*)(void*)> pixels(
-      stbi_load(path.c_str(), &width, &height, &channels, kChannels), stbi_image_free);
-  if (pixels == nullptr) fail(path);
+      stbi_load_from_memory(file.data(), static_cast<int>(file.size()), &width, &height, &channels,
+                            kChannels),
+      stbi_image_free);
+  if (pixels == nullptr) {
+    const char* reason = stbi_failure_reason();
+    fail(path, reason != nullptr ? reason : "unknown format");
+  }
   const ImageShape shape{static_cast<std::size_t>(height), static_cast<std::size_t>(width),
                          kChannels};
   if (shape != expected)
@@ -89,25 +130,25 @@ void resize_image(std::span<const std::uint8_t> from, const ImageShape& from_sha
   const std::size_t channels = from_shape.channels;
   const std::vector<Taps> columns = make_taps(from_shape.width, to_shape.width);
   const std::vector<Taps> rows = make_taps(from_shape.height, to_shape.height);
-  std::vector<float> narrowed(from_shape.height * to_shape.width * channels);
-  for (std::size_t y = 0; y < from_shape.height; ++y)
+  // A row of the result at a time: however long and thin the image is, little memory.
+  const std::size_t from_row = from_shape.width * channels;
+  std::vector<float> lowered(from_row);
+  for (std::size_t y = 0; y < to_shape.height; ++y) {
+    std::ranges::fill(lowered, 0.0F);
+    for (std::size_t i = 0; i < rows[y].weights.size(); ++i) {
+      const std::uint8_t* const row = from.data() + (rows[y].first + i) * from_row;
+      for (std::size_t k = 0; k < from_row; ++k)
+        lowered[k] += rows[y].weights[i] * static_cast<float>(row[k]);
+    }
     for (std::size_t x = 0; x < to_shape.width; ++x)
       for (std::size_t c = 0; c < channels; ++c) {
-        float sum = 0;
+        float sum = 0.5F;  // rounds
         for (std::size_t i = 0; i < columns[x].weights.size(); ++i)
-          sum += columns[x].weights[i] *
-                 static_cast<float>(
-                     from[(y * from_shape.width + columns[x].first + i) * channels + c]);
-        narrowed[(y * to_shape.width + x) * channels + c] = sum;
+          sum += columns[x].weights[i] * lowered[(columns[x].first + i) * channels + c];
+        to[(y * to_shape.width + x) * channels + c] =
+            static_cast<std::uint8_t>(std::clamp(sum, 0.0F, 255.0F));
       }
-  const std::size_t row_size = to_shape.width * channels;
-  for (std::size_t y = 0; y < to_shape.height; ++y)
-    for (std::size_t k = 0; k < row_size; ++k) {
-      float sum = 0.5F;  // rounds
-      for (std::size_t i = 0; i < rows[y].weights.size(); ++i)
-        sum += rows[y].weights[i] * narrowed[(rows[y].first + i) * row_size + k];
-      to[y * row_size + k] = static_cast<std::uint8_t>(std::clamp(sum, 0.0F, 255.0F));
-    }
+  }
 }
 
 }  // namespace dlaunch::nn

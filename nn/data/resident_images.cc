@@ -6,7 +6,7 @@
 namespace dlaunch::nn {
 namespace {
 
-constexpr std::size_t kUpload = 1024;  // images that are copied at once
+constexpr std::size_t kUpload = std::size_t{16} << 20;  // bytes of images, copied at once
 
 std::int64_t extent(std::size_t size) {
   return static_cast<std::int64_t>(size);
@@ -39,9 +39,10 @@ ResidentImages::ResidentImages(Backend& backend, const Dataset& dataset,
       {extent(dataset.size()), extent(shape.height), extent(shape.width), extent(shape.channels)},
       DType::kU8);
   auto* const to = images_.data<std::uint8_t>();
-  std::vector<std::uint8_t> bytes(kUpload * size);
-  for (std::size_t begin = 0; begin < dataset.size(); begin += kUpload) {
-    const std::size_t count = std::min(kUpload, dataset.size() - begin);
+  const std::size_t together = std::clamp<std::size_t>(kUpload / size, 1, dataset.size());
+  std::vector<std::uint8_t> bytes(together * size);
+  for (std::size_t begin = 0; begin < dataset.size(); begin += together) {
+    const std::size_t count = std::min(together, dataset.size() - begin);
     for (std::size_t i = 0; i < count; ++i)
       dataset.copy_image(begin + i, std::span(bytes).subspan(i * size, size));
     backend.copy_from_host(to + begin * size, bytes.data(), count * size);

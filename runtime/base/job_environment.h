@@ -9,11 +9,11 @@
 //   DLAUNCH_ACTIVITY     the memory in which ranks publish what they are doing: see activity.h
 //   DLAUNCH_JOB_ID       names the job in logs and in `dlaunch status`
 //   DLAUNCH_NODES        number of nodes; sockets bind to loopback only while it is 1
-//   DLAUNCH_LOCAL_CORES  cores of this node that its ranks share (default: those this process may
-//   use) DLAUNCH_TIMEOUT      seconds that a wait lasts at most (default 300) DLAUNCH_TRANSPORT
-//   auto (default), tcp or shm: see transport_choice.h DLAUNCH_REDUCE_ORDER any (default) or ranks:
-//   the order of operands in reductions DLAUNCH_COST_MODEL   file by which algorithms are chosen:
-//   see collective/cost_model.h
+//   DLAUNCH_LOCAL_CORES  cores of this node that its ranks share (default: all that it may use)
+//   DLAUNCH_TIMEOUT      seconds that a wait lasts at most (default 300)
+//   DLAUNCH_TRANSPORT    auto (default), tcp or shm: see transport_choice.h
+//   DLAUNCH_REDUCE_ORDER any (default) or ranks: the order of operands in reductions
+//   DLAUNCH_COST_MODEL   file by which algorithms are chosen: see collective/cost_model.h
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,6 @@
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -191,6 +192,100 @@ TEST_F(DataSets, AFolderOfImagesIsRefusedWithOneClearLine) {
   std::vector<std::uint8_t> image(60);
   EXPECT_THAT(data_error([&] { dataset->copy_image(1, image); }),
               HasSubstr("set/b/1.png: cannot read the image"));
+}
+
+/// A JPEG file of noise.
+std::string jpeg(int height, int width) {
+  std::string pixels(static_cast<std::size_t>(height * width * 3), '\0');
+  std::mt19937 random(7);
+  for (char& value : pixels) value = static_cast<char>(random());
+  std::string file;
+  stbi_write_jpg_to_func(
+      [](void* out, void* data, int size) {
+        static_cast<std::string*>(out)->append(static_cast<char*>(data),
+                                               static_cast<std::size_t>(size));
+      },
+      &file, width, height, 3, pixels.data(), 90);
+  return file;
+}
+
+/// An image in a class of its own.
+class ImageFiles : public DataSets {
+ protected:
+  std::vector<std::uint8_t> read(const std::string& name, const std::string& file) const {
+    write(name, file);
+    const ImageShape shape = read_image_shape(path(name));
+    return read_image(path(name), shape);
+  }
+  std::string refusal(const std::string& name, const std::string& file) const {
+    return data_error([&] { read(name, file); });
+  }
+};
+
+TEST_F(ImageFiles, ThatAreWholeAreRead) {
+  EXPECT_EQ(read("1.jpg", jpeg(30, 17)).size(), 30U * 17 * 3);
+  EXPECT_EQ(read("1.png", png(30, 17, 'x')), std::vector<std::uint8_t>(30 * 17 * 3, 'x'));
+  EXPECT_EQ(read("2.jpg", jpeg(9, 9) + std::string(100, '\0')).size(), 243U);  // padding
+  // What cameras put before the picture: 60 segments of 64 KiB that a reader skips.
+  std::string large = jpeg(9, 9);
+  const std::string comment = "\xff\xfe\xff\xff" + std::string(65533, 'c');
+  for (int i = 0; i < 60; ++i) large.insert(2, comment);
+  EXPECT_EQ(read("3.jpg", large), read("4.jpg", jpeg(9, 9)));
+}
+
+TEST_F(ImageFiles, ThatAreCutOffAnywhereAreRefused) {
+  for (const std::string& file : {jpeg(30, 17), png(30, 17, 'x')}) {
+    const std::string name = file[0] == '\x89' ? "cut.png" : "cut.jpg";
+    for (std::size_t length = 0; length < file.size(); ++length)
+      ASSERT_THAT(refusal(name, file.substr(0, length)),
+                  HasSubstr(name + ": cannot read the image: "))
+          << length;
+  }
+}
+
+TEST_F(ImageFiles, WithFlippedBitsAreRefusedIfTheyHaveChecksums) {
+  const std::string file = png(30, 17, 'x');
+  for (std::size_t at = 0; at < file.size(); ++at) {
+    std::string flipped = file;
+    flipped[at] = static_cast<char>(flipped[at] ^ 1);
+    ASSERT_NE(refusal("flipped.png", flipped), "") << at;
+  }
+}
+
+TEST_F(ImageFiles, ThatWouldOverwhelmTheDecoderAreRefused) {
+  const std::string start = "\xff\xd8";
+  const std::string frame("\xff\xc0\0\x11\x08\0\x08\0\x08\x03\1\x22\0\2\x11\1\3\x11\1", 19);
+  EXPECT_THAT(refusal("empty.jpg", start + frame + "\xff\xd9"),
+              HasSubstr("there is no image in it"));
+  // 255 codes of 14, of 15 and of 16 bits; and three of one bit.
+  for (const bool many : {true, false}) {
+    const std::string counts = many ? std::string(13, '\0') + std::string(3, '\xff')
+                                    : std::string("\3") + std::string(15, '\0');
+    const std::string table = std::string(1, '\0') + counts + std::string(many ? 765 : 3, '\1');
+    const std::size_t length = table.size() + 2;
+    const std::string segment = std::string("\xff\xc4") + static_cast<char>(length >> 8) +
+                                static_cast<char>(length & 0xff) + table;
+    EXPECT_THAT(refusal("tables.jpg", start + segment + frame + "\xff\xda\xff\xd9"),
+                HasSubstr("cannot read the image"));
+    std::string whole = jpeg(9, 9);
+    whole.insert(2, segment);
+    EXPECT_THAT(refusal("tables.jpg", whole), HasSubstr("impossible Huffman tables"));
+  }
+  std::string huge = png(30, 17, 'x');
+  huge.replace(16, 8, std::string("\0\xff\xff\xff\0\xff\xff\xff", 8));
+  EXPECT_THAT(refusal("huge.png", huge), HasSubstr("16777215 x 16777215 pixels, at most "));
+}
+
+TEST_F(DataSets, LinksToNothingAreRefused) {
+  write("set/a/1.png", png(4, 5, 'x'));
+  std::filesystem::create_symlink("nowhere", path("set/a/2.png"));
+  const auto open = [&] { open_image_folder(path("set"), std::nullopt); };
+  EXPECT_THAT(data_error(open), HasSubstr("set/a/2.png: "));
+  std::filesystem::remove(path("set/a/2.png"));
+  std::filesystem::create_symlink("nowhere", path("set/b"));
+  EXPECT_THAT(data_error(open), HasSubstr("set/b: "));
+  std::filesystem::remove(path("set/b"));
+  open();
 }
 
 TEST(ResizeImage, KeepsARampARampAndAveragesWhenShrinking) {

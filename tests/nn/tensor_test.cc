@@ -85,6 +85,14 @@ TEST_F(TensorTest, KnowsItsSoleOwner) {
   EXPECT_FALSE(tensor.sole_owner());
 }
 
+TEST_F(TensorTest, IsNeverSoleOwnerOfMemoryThatIsSomebodyElses) {
+  const auto values = std::make_shared<std::vector<float>>(4, -1.0F);
+  const Tensor tensor = Tensor::over(*backend_, {4}, DType::kF32, values->data(), values);
+  EXPECT_FALSE(tensor.sole_owner());
+  (void)relu(Tensor::over(*backend_, {4}, DType::kF32, values->data(), values));
+  EXPECT_EQ(*values, std::vector<float>(4, -1.0F));
+}
+
 TEST_F(TensorTest, OnlyFloatingTensorsHaveGradients) {
   Tensor labels = Tensor::zeros(*backend_, {4}, DType::kI32);
   EXPECT_THROW(labels.set_requires_grad(true), Error);

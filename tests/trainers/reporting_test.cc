@@ -118,7 +118,7 @@ TEST(Reporter, SaysWhatIsLeftOfALimitThatEachStartHasWhole) {
   config.progress = ProgressStyle::kBar;
   std::ostringstream out;
   Reporter reporter(config, {out}, /*enabled=*/true, /*resumes=*/true);
-  reporter.start(1, nn::StepPlan(100, 10, 1, 1), 100, 1);
+  reporter.start(1, nn::StepPlan(100, 10, 1, 1), 100, 1, "fp32");
   nlohmann::json state = reporter.state();
   state["steps"] = 500;
   state["train_seconds"] = 5000.0;  // longer than the limit

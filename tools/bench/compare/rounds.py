@@ -47,6 +47,8 @@ class Comparison:
         """So many settled rounds, with three more at most to make up for others."""
         entries, settled_rounds = list(entries), 0
         for number in range(wanted + 3):
+            if not entries:
+                return
             runs, settled = self.round(entries, operation, ranks, counts, number)
             self.runs += runs
             settled_rounds += settled

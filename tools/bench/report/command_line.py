@@ -49,18 +49,18 @@ def parse_arguments(description, root, words):
 
 
 def built_programs(root, given):
-    """The folder of the programs; builds them if none is given. Raises UnusableFolder."""
-    folder = os.path.abspath(given) if given else os.path.join(root, "build", "bin")
-    absent = [name for name in PROGRAMS if not os.path.exists(os.path.join(folder, name))]
-    if absent and given:
-        raise result_files.UnusableFolder(f"{folder} has no {', '.join(absent)}")
-    if absent:
-        log(f"building {', '.join(absent)}")
-        for command in (["tools/setup"], ["cmake", "--preset", "release"],
-                        ["cmake", "--build", "--preset", "release", "--target", *PROGRAMS, TEST]):
-            if subprocess.run(command, cwd=root, stdout=sys.stderr, check=False).returncode != 0:
-                raise result_files.UnusableFolder(f"{' '.join(command)} failed")
-    return folder
+    """The folder of the programs; builds them, as the sources are now, if none is given. Raises UnusableFolder."""
+    if given:
+        absent = [name for name in PROGRAMS if not os.path.exists(os.path.join(given, name))]
+        if absent:
+            raise result_files.UnusableFolder(f"{given} has no {', '.join(absent)}")
+        return os.path.abspath(given)
+    log("building what is not built yet")
+    for command in (["tools/setup"], ["cmake", "--preset", "release"],
+                    ["cmake", "--build", "--preset", "release", "--target", *PROGRAMS, TEST]):
+        if subprocess.run(command, cwd=root, stdout=sys.stderr, check=False).returncode != 0:
+            raise result_files.UnusableFolder(f"{' '.join(command)} failed")
+    return os.path.join(root, "build", "bin")
 
 
 def plan(results, sections, setting):

@@ -72,7 +72,8 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return bench::fail(error.what(), kExitUsage);
   } catch (const StatusError& error) {
-    return bench::fail(error.what(), kExitCommunication);
+    const bool refused = error.status().code() == StatusCode::kInvalidArgument;  // a variable
+    return bench::fail(error.what(), refused ? kExitUsage : kExitCommunication);
   } catch (const ConfigError& error) {
     return bench::fail(error.what(), kExitUsage);
   } catch (const nn::DataError& error) {
