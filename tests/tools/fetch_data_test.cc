@@ -101,7 +101,9 @@ class FetchData : public ::testing::Test {
     // A small archive with the right folder, of bytes that do not compress.
     shell(
         "mkdir -p cifar-10-batches-bin && head -c 200000 /dev/urandom > "
-        "cifar-10-batches-bin/test_batch.bin && tar -czf set.tar.gz cifar-10-batches-bin && "
+        "cifar-10-batches-bin/test_batch.bin && for i in 1 2 3 4 5; do echo $i > "
+        "cifar-10-batches-bin/data_batch_$i.bin; done && tar -czf set.tar.gz cifar-10-batches-bin "
+        "&& "
         "cp -r cifar-10-batches-bin original && rm -r cifar-10-batches-bin");
     archive_ = read("set.tar.gz");
     md5_ = shell("md5sum < set.tar.gz").substr(0, 32);
@@ -147,7 +149,8 @@ class FetchData : public ::testing::Test {
     return text.substr(text.rfind('\n') + 1);
   }
 
-  const std::string part_ = "data/.cifar-10-binary.tar.gz.part";
+  std::string part() const { return "data/.cifar-10-binary." + md5_.substr(0, 8) + ".tar.gz.part"; }
+
   const TemporaryFolder temporary_;
   const std::string directory_ = temporary_.path();
   std::string archive_, md5_;
@@ -163,27 +166,33 @@ TEST_F(FetchData, DownloadsChecksAndUnpacksOnce) {
   EXPECT_EQ(server.bytes_sent(), archive_.size());
 }
 
+TEST_F(FetchData, DoesNotTakeAnEmptyFolderForADataSet) {
+  FileServer server(archive_);
+  std::filesystem::create_directories(directory_ + "/data/cifar-10-batches-bin");
+  expect_fetched(fetch(server.url(), md5_));
+}
+
 TEST_F(FetchData, GoesOnWhereItStopped) {
   FileServer server(archive_);
-  write(part_, archive_.substr(0, archive_.size() / 2));
+  write(part(), archive_.substr(0, archive_.size() / 2));
   expect_fetched(fetch(server.url(), md5_));
   EXPECT_EQ(server.bytes_sent(), archive_.size() - archive_.size() / 2);
 }
 
 TEST_F(FetchData, FetchesNothingIfTheArchiveIsThere) {
   FileServer server(archive_);
-  write(part_, archive_);
+  write(part(), archive_);
   expect_fetched(fetch(server.url(), md5_));
   EXPECT_EQ(server.bytes_sent(), 0U);
 }
 
 TEST_F(FetchData, BeginsAgainIfItCannotGoOn) {
   FileServer server(archive_);
-  write(part_, archive_ + "more than there is");
+  write(part(), archive_ + "more than there is");
   expect_fetched(fetch(server.url(), md5_));
   std::filesystem::remove_all(directory_ + "/data/cifar-10-batches-bin");
   server.ignore_ranges();
-  write(part_, archive_.substr(0, 1000));
+  write(part(), archive_.substr(0, 1000));
   expect_fetched(fetch(server.url(), md5_));
 }
 

@@ -156,7 +156,7 @@ TEST_F(RestartedJobs, GoOnFromTheirOwnOrFromWhereTheyWereToldToBegin) {
   // The first attempt was killed before it wrote any.
   EXPECT_EQ(resumed_at("train.max_steps=6"), 4);
   EXPECT_EQ(steps(), (std::vector<std::uint64_t>{2, 6}));  // 2 is another run's
-  fs::remove(from_);  // and need it no more
+  fs::remove(from_);                                       // and need it no more
   EXPECT_EQ(resumed_at("train.max_steps=7"), 6);
   EXPECT_EQ(resumed_at("train.max_steps=8"), 7);
 }
