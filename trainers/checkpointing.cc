@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <filesystem>
 #include <iterator>
 #include <span>
 #include <stdexcept>
@@ -73,8 +74,11 @@ Checkpointing::Checkpointing(const TrainConfig& config, Communicator& world,
       generator_(generator),
       folder_(config.output_path("checkpoints")) {
   if (world.rank() != 0) return;
+  const bool writes = config_.checkpoint.enabled() || config_.checkpoint.keep_best;
+  // First, so that nobody else changes what is found.
+  if (writes && std::filesystem::is_directory(config_.output_directory)) lock_output();
   find_checkpoint();
-  if (config_.checkpoint.enabled() || config_.checkpoint.keep_best) prepare_output();
+  if (writes) prepare_output();
   if (!config_.checkpoint.enabled()) return;
   folder_.prepare();
   if (fingerprint_.empty())
@@ -84,7 +88,7 @@ Checkpointing::Checkpointing(const TrainConfig& config, Communicator& world,
 /// For the networks beside the checkpoints.
 void Checkpointing::prepare_output() {
   nn::make_writable_folder(config_.output_directory);
-  lock_output();
+  if (!lock_.is_open()) lock_output();
   for (const char* name : {kBestFile, kModelFile})
     nn::AtomicFile::remove_leftovers(config_.output_directory, name);
 }
@@ -186,8 +190,8 @@ void Checkpointing::check_same_run(const nn::SafetensorsFile& file, const nlohma
     if (key == kOptimizer && !run.contains(key)) continue;  // of an earlier version
     if (run.at(key) != mine)
       throw nn::DataError(fmt::format(
-          "{}: {} is {} in this checkpoint, {} in the configuration; {}, or begin anew with "
-          "another output.directory",
+          "{}: {} is {} in this checkpoint, {} in the configuration; {}, or begin anew without "
+          "--resume in another output.directory",
           file.path(), key, run.at(key).dump(), mine.dump(),
           key == kSamples ? how_to_have_samples(run.at(key)) : "make them the same"));
   }
@@ -195,7 +199,7 @@ void Checkpointing::check_same_run(const nn::SafetensorsFile& file, const nlohma
   if (training_.at("data") != fingerprint_)
     throw nn::DataError(
         fmt::format("{}: the training images have changed since this checkpoint was written; "
-                    "restore them, or begin anew with another output.directory",
+                    "restore them, or begin anew without --resume in another output.directory",
                     file.path()));
 }
 

@@ -229,6 +229,7 @@ VerdictRecord NodeCoordinator::ended_by(const Member& member, const EndedRecord&
                         .reason = named(member) + ": " + ended.error};
   for (const Member* const other : all_that_ended())
     if (verdict.exit_code == 0) verdict.exit_code = other->ended->exit_code;
+  if (verdict.exit_code == 0 && !lost_.empty()) verdict.exit_code = kLauncherNodeLost;
   return verdict;
 }
 

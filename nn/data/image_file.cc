@@ -26,7 +26,7 @@ namespace dlaunch::nn {
 namespace {
 
 constexpr std::size_t kChannels = 3;
-constexpr std::size_t kMostlyEnough = std::size_t{16} << 10;  // bytes of a file, for its header
+constexpr std::size_t kMostlyEnough = std::size_t{16} << 10;  // bytes of a file for its header
 constexpr std::size_t kMostFile = std::size_t{1} << 30;       // bytes
 constexpr std::size_t kMostPixels = std::size_t{1} << 28;
 
@@ -90,10 +90,10 @@ ImageShape read_image_shape(const std::string& path) {
   std::optional<ImageShape> shape;
   std::vector<std::uint8_t> beginning;
   // Before the size there may be much else (the previews of cameras).
-  for (std::size_t most = kMostlyEnough;; most *= 8) {
+  for (std::size_t most = kMostlyEnough; most <= kMostFile; most *= 8) {
     beginning = read_beginning(path, most);
     shape = image_shape_in(beginning);
-    if (shape || beginning.size() < most) break;
+    if (shape || beginning.size() < most || !is_jpeg(beginning)) break;
   }
   if (!shape) {
     const std::string damage = image_damage(beginning);
@@ -106,7 +106,8 @@ ImageShape read_image_shape(const std::string& path) {
 }
 
 std::vector<std::uint8_t> read_image(const std::string& path, const ImageShape& expected) {
-  const std::vector<std::uint8_t> file = read_beginning(path, kMostFile);
+  const std::vector<std::uint8_t> file = read_beginning(path, kMostFile + 1);
+  if (file.size() > kMostFile) fail(path, fmt::format("more than {} bytes", kMostFile));
   if (const std::string damage = image_damage(file); !damage.empty()) fail(path, damage);
   int width = 0, height = 0, channels = 0;
   const std::unique_ptr<stbi_uc, void (*)(void*)> pixels(

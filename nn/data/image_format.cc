@@ -24,8 +24,10 @@ bool is_png(Bytes file) {
          std::ranges::equal(file.first(kPngSignature.size()), kPngSignature);
 }
 
-bool is_jpeg(Bytes file) {
-  return file.size() >= 3 && file[0] == 0xff && file[1] == 0xd8 && file[2] == 0xff;
+/// As the standard demands; others have a chunk of their own there, and pixels of their own kind.
+bool begins_with_size(Bytes png) {
+  constexpr std::string_view kSize = "IHDR";
+  return png.size() >= 24 && std::ranges::equal(png.subspan(12, 4), kSize);
 }
 
 std::optional<ImageShape> shape_of(std::size_t height, std::size_t width) {
@@ -54,6 +56,7 @@ std::uint32_t crc32(Bytes bytes) {
 }
 
 std::string png_damage(Bytes file) {
+  if (file.size() >= 24 && !begins_with_size(file)) return "its first chunk is not IHDR";
   for (Bytes rest = file.subspan(kPngSignature.size()); rest.size() >= kChunkFrame;) {
     const std::size_t length = big_endian(rest.first(4));
     if (length > rest.size() - kChunkFrame) break;
@@ -156,12 +159,14 @@ std::optional<ImageShape> jpeg_shape(Bytes beginning) {
 
 }  // namespace
 
+bool is_jpeg(Bytes file) {
+  return file.size() >= 3 && file[0] == 0xff && file[1] == 0xd8 && file[2] == 0xff;
+}
+
 std::optional<ImageShape> image_shape_in(Bytes beginning) {
   if (is_jpeg(beginning)) return jpeg_shape(beginning);
-  constexpr std::size_t kSize = 16;  // of the image, in the first chunk
-  if (!is_png(beginning) || beginning.size() < kSize + 8) return std::nullopt;
-  return shape_of(big_endian(beginning.subspan(kSize + 4, 4)),
-                  big_endian(beginning.subspan(kSize, 4)));
+  if (!is_png(beginning) || !begins_with_size(beginning)) return std::nullopt;
+  return shape_of(big_endian(beginning.subspan(20, 4)), big_endian(beginning.subspan(16, 4)));
 }
 
 std::string image_damage(Bytes file) {

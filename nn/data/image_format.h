@@ -1,7 +1,7 @@
 // What files of images (PNG and JPEG) say of themselves, read without a decoder: its size, and
-// whether the file is whole. stb_image trusts what it is given: it takes a file that ends too early
-// for an image, up to its version 2.27 it writes outside its tables for a wrong one, and it does
-// not look at checksums. Any thread.
+// whether the file is whole. stb_image trusts what it is given: from version 2.28 on it takes a
+// JPEG file that ends too early for an image, before that it writes outside its tables for a wrong
+// one, and it does not look at checksums. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,9 @@
 #include "nn/data/dataset.h"
 
 namespace dlaunch::nn {
+
+/// Whether a file that begins with these bytes is, or is to be, a JPEG file.
+bool is_jpeg(std::span<const std::uint8_t> beginning);
 
 /// The size of the image in a file that begins with these bytes, as three channels. None if they do
 /// not say.

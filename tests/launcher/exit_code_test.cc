@@ -58,6 +58,7 @@ TEST(ExitCode, OfAnEarlySuccessDoesNotEndTheOthers) {
   const Deadline deadline = soon();
   while (kill(early, 0) == 0 && !deadline.expired())
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  ASSERT_NE(kill(early, 0), 0) << "rank 0 is still there";
   job.send_signal(SIGUSR1);
   const auto result = job.finish(soon());
   EXPECT_EQ(result.exit_code, 0) << result.error;

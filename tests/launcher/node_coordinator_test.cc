@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "launcher/nodes/node_report.h"
+#include "runtime/base/exit_codes.h"
 #include "tests/launcher/told_coordinator.h"
 
 namespace dlaunch::testing {
@@ -153,6 +154,15 @@ TEST_F(NodeCoordinatorTest, DoesNotEndWellBecauseTheRanksOfTheNodeThatIsToldToHa
     end("1", {.how = How::kStopped, .exit_code = elsewhere});
     EXPECT_EQ(verdict().exit_code, elsewhere);
   }
+}
+
+TEST_F(NodeCoordinatorTest, DoesNotEndWellWhereNothingIsKnownOfANodesRanks) {
+  start(2, 2);
+  come(member("1"));
+  come(member("2"));
+  end("2", {.how = How::kSignal, .exit_code = 0, .error = "ended by SIGINT"});
+  leave("1");
+  EXPECT_EQ(verdict().exit_code, kLauncherNodeLost);
 }
 
 TEST_F(NodeCoordinatorTest, NamesTheFirstFailureByItsAgeWhateverTheOrderOfReports) {

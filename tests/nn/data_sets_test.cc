@@ -271,6 +271,14 @@ TEST_F(ImageFiles, ThatWouldOverwhelmTheDecoderAreRefused) {
     whole.insert(2, segment);
     EXPECT_THAT(refusal("tables.jpg", whole), HasSubstr("impossible Huffman tables"));
   }
+  std::string own = png(30, 17, 'x');  // another chunk before the size, as Apple's tools write
+  own.insert(8, std::string("\0\0\0\x08"
+                            "CgBI"
+                            "\0\0\0\x08"
+                            "\0\0\0\x08"
+                            "crc!",
+                            20));
+  EXPECT_THAT(refusal("own.png", own), HasSubstr("its first chunk is not IHDR"));
   std::string huge = png(30, 17, 'x');
   huge.replace(16, 8, std::string("\0\xff\xff\xff\0\xff\xff\xff", 8));
   EXPECT_THAT(refusal("huge.png", huge), HasSubstr("16777215 x 16777215 pixels, at most "));

@@ -308,7 +308,7 @@ TEST_F(GoingOn, WritesThatTakeLongerThanACollectiveMayDoNotEndTheRun) {
                       "checkpoint.every_steps=1", "--set", "checkpoint.keep_best=true", "--set",
                       "train.epochs=1", "--set", "train.batch_size_per_rank=16"},
         .environment = {{"OMP_NUM_THREADS", "1"},
-                        {"DLAUNCH_TIMEOUT", "5"},
+                        {"DLAUNCH_TIMEOUT", "10"},
                         {"LD_PRELOAD", SLOW_DISK},
                         {"SLOW_DISK_FILE", file}}}));
   }
@@ -316,6 +316,7 @@ TEST_F(GoingOn, WritesThatTakeLongerThanACollectiveMayDoNotEndTheRun) {
   for (auto& run : runs) {
     const CompletedProcess process = run->finish(deadline);
     EXPECT_EQ(process.exit_code, kExitOk) << process.error;
+    EXPECT_THAT(process.error, HasSubstr("the disk was slow"));
   }
 }
 

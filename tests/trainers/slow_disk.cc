@@ -1,11 +1,12 @@
 // Loaded before a program starts (LD_PRELOAD): flushing a file to the disk whose path has
-// SLOW_DISK_FILE in it takes six seconds.
+// SLOW_DISK_FILE in it takes twelve seconds, and says so on stderr.
 #include <linux/limits.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <string_view>
@@ -18,7 +19,9 @@ extern "C" int fsync(int descriptor) {
   const char* slow = std::getenv("SLOW_DISK_FILE");  // NOLINT(concurrency-mt-unsafe): never changed
   if (length > 0 && slow != nullptr &&
       std::string_view(path.data(), static_cast<std::size_t>(length)).find(slow) !=
-          std::string_view::npos)
-    std::this_thread::sleep_for(std::chrono::seconds(6));
+          std::string_view::npos) {
+    std::this_thread::sleep_for(std::chrono::seconds(12));
+    std::fputs("the disk was slow\n", stderr);
+  }
   return static_cast<int>(::syscall(SYS_fsync, descriptor));
 }

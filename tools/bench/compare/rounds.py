@@ -20,9 +20,17 @@ class Comparison:
         self.programs, self.seconds, self.limit_seconds, self.log = programs, seconds, limit_seconds, log
         self.runs = []
 
+    def flag_ns(self):
+        """0 if it cannot be measured: then the round is not used, and what else it gave is kept."""
+        try:
+            return flag_ns(self.programs)
+        except who.Failure as failure:
+            self.log(f"a flag's round trip: {failure}")
+            return 0
+
     def round(self, entries, operation, ranks, counts, number):
         """One run of every contender; the runs, with the state of the machine before and after."""
-        before, runs = flag_ns(self.programs), []
+        before, runs = self.flag_ns(), []
         # The order changes from round to round, so that nobody always comes first.
         shift = number % len(entries)
         for entry in entries[shift:] + entries[:shift]:
@@ -35,8 +43,8 @@ class Comparison:
                 self.log(f"{entry.name}, {operation}, {ranks} ranks: {failure}")
             run["wall_s"] = round(time.monotonic() - start, 2)
             runs.append(run)
-        after = flag_ns(self.programs)
-        settled = max(before, after) <= SETTLED * min(before, after)
+        after = self.flag_ns()
+        settled = 0 < max(before, after) <= SETTLED * min(before, after)
         for run in runs:
             run.update(flag_ns=[round(before), round(after)], settled=settled)
         self.log(f"{operation}, {ranks} ranks, round {number + 1}: flag {before:.0f} to {after:.0f} ns"
