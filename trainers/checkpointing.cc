@@ -7,6 +7,7 @@
 #include <iterator>
 #include <span>
 #include <stdexcept>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -76,7 +77,8 @@ Checkpointing::Checkpointing(const TrainConfig& config, Communicator& world,
   if (world.rank() != 0) return;
   const bool writes = config_.checkpoint.enabled() || config_.checkpoint.keep_best;
   // First, so that nobody else changes what is found.
-  if (writes && std::filesystem::is_directory(config_.output_directory)) lock_output();
+  std::error_code ignored;  // what reads and writes there says it
+  if (writes && std::filesystem::is_directory(config_.output_directory, ignored)) lock_output();
   find_checkpoint();
   if (writes) prepare_output();
   if (!config_.checkpoint.enabled()) return;

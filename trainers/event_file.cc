@@ -7,24 +7,15 @@
 #include <chrono>
 #include <climits>
 #include <filesystem>
-#include <system_error>
+#include <span>
 #include <utility>
 
 #include <spdlog/fmt/fmt.h>
 
+#include "runtime/base/crc32.h"
+
 namespace dlaunch {
 namespace {
-
-constexpr std::array<std::uint32_t, 256> make_crc_table() {
-  constexpr std::uint32_t kPolynomial = 0x82F63B78;  // reversed
-  std::array<std::uint32_t, 256> table{};
-  for (std::uint32_t byte = 0; byte < table.size(); ++byte) {
-    std::uint32_t crc = byte;
-    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1U) ^ ((crc & 1U) != 0 ? kPolynomial : 0);
-    table[byte] = crc;
-  }
-  return table;
-}
 
 /// TFRecord's: so that the CRC of data that holds CRCs is not a bad one.
 std::uint32_t masked_crc(std::string_view bytes) {
@@ -83,11 +74,7 @@ std::string file_name() {
 }  // namespace
 
 std::uint32_t crc32c(std::string_view bytes) {
-  static constexpr std::array<std::uint32_t, 256> kTable = make_crc_table();
-  std::uint32_t crc = ~0U;
-  for (const char byte : bytes)
-    crc = (crc >> 8U) ^ kTable[(crc ^ static_cast<unsigned char>(byte)) & 0xFFU];
-  return ~crc;
+  return crc_of<kCrc32c>(std::as_bytes(std::span(bytes)));
 }
 
 EventFile::EventFile(const std::string& directory) {

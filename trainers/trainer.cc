@@ -108,8 +108,7 @@ Summary Trainer::train() {
   check_agreement();
   share_state();
   reporter_.start(static_cast<std::size_t>(world_.size()), plan_, train_set_->size(),
-                  static_cast<std::size_t>(model_->parameter_count()),
-                  name_of_compute_type(compute_type_of(config_, backend_)));
+                  static_cast<std::size_t>(model_->parameter_count()), compute_type());
   RunPosition position = resume();
   observation_.start(world_, *model_);
   while (position.epoch < config_.epochs && !stop_) {
@@ -141,11 +140,11 @@ void Trainer::load_from(std::size_t epoch, std::size_t step) {
 /// Ranks that train on different data or in different steps would wait for each other for ever.
 void Trainer::check_agreement() {
   // "auto" may be one type here and another on the next machine.
-  const DType type = compute_type_of(config_, backend_);
-  const std::array<std::int64_t, 4> mine{static_cast<std::int64_t>(train_set_->size()),
-                                         static_cast<std::int64_t>(plan_.step_range(0).size()),
-                                         static_cast<std::int64_t>(config_.epochs),
-                                         static_cast<std::int64_t>(type)};
+  const std::array<std::int64_t, 4> mine{
+      static_cast<std::int64_t>(train_set_->size()),
+      static_cast<std::int64_t>(plan_.step_range(0).size()),
+      static_cast<std::int64_t>(config_.epochs),
+      static_cast<std::int64_t>(compute_type_of(config_, backend_))};
   std::array<std::int64_t, 4> least = mine;
   std::array<std::int64_t, 4> most = mine;
   throw_if_error(world_.all_reduce(least, ReduceOp::kMin).within("start"));
@@ -161,7 +160,7 @@ void Trainer::check_agreement() {
     throw TrainingFailure(
         fmt::format("train.compute_type: \"auto\" is {} on rank {} and another type on others; "
                     "name one that all machines have",
-                    name_of_compute_type(type), world_.rank()));
+                    compute_type(), world_.rank()));
 }
 
 void Trainer::share_state() {

@@ -95,6 +95,7 @@ class Trainer {
   void take_losses(StepTotals& totals, std::size_t epoch, std::size_t step);
   RunPosition train_epoch(const RunPosition& begin);
   void check_parameters() const;
+  std::string compute_type() const;
   void save(const RunPosition& position);
   void save_network(const std::string& name, bool mine);
   void save_best(bool best);

@@ -13,17 +13,11 @@
 #include "trainers/trainer_parts.h"
 
 namespace dlaunch {
-namespace {
 
-/// Whether this is one in which gradients become ready; empty: of a run of one rank.
-bool is_order_of(std::vector<std::size_t> order, std::size_t parameters) {
-  std::ranges::sort(order);
-  for (std::size_t i = 0; i < order.size(); ++i)
-    if (order[i] != i) return false;
-  return order.empty() || order.size() == parameters;
+/// In which products are computed here: what "auto" has come to.
+std::string Trainer::compute_type() const {
+  return name_of_compute_type(compute_type_of(config_, backend_));
 }
-
-}  // namespace
 
 /// Where training begins.
 RunPosition Trainer::resume() {
@@ -50,11 +44,12 @@ RunPosition Trainer::restore() {
     optimizer_.restored();
     // So that sums of gradients have the same bits.
     options.order = from.report.at("gradient_order").get<std::vector<std::size_t>>();
-    if (!is_order_of(options.order, parameters_.views.size()))
+    const bool of_one_rank = options.order.empty();
+    if (!of_one_rank && !is_order_of(options.order, parameters_.views.size()))
       throw UnusableCheckpoint(fmt::format("{}: gradient_order is no order of {} parameters",
                                            checkpointing_.found(), parameters_.views.size()));
     best_failure_ = from.report.value("best_failure", "");
-    const std::string here = name_of_compute_type(compute_type_of(config_, backend_));
+    const std::string here = compute_type();
     if (const std::string there = from.report.value("compute_type", here); there != here)
       reporter_.note(
           fmt::format("the run goes on in {}, the checkpoint is of one in {}", here, there));
@@ -96,11 +91,10 @@ void Trainer::save(const RunPosition& position) {
   share_statistics();
   optimizer_.gather(*reducer_);
   compression_memory_.gather(world_.size() == 1 ? kept_memory_ : reducer_->memory());
-  const std::string compute_type = name_of_compute_type(compute_type_of(config_, backend_));
   checkpointing_.save(position, {{"progress", reporter_.state()},
                                  {"gradient_order", reducer_->order()},
                                  {"power_sgd_rank", config_.parallel.power_sgd_rank},
-                                 {"compute_type", compute_type},
+                                 {"compute_type", compute_type()},
                                  {"best_failure", best_failure_}});
   optimizer_.forget_whole();
   compression_memory_.forget();

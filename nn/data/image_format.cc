@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <string_view>
 
+#include "runtime/base/crc32.h"
+
 namespace dlaunch::nn {
 namespace {
 
@@ -37,31 +39,14 @@ std::optional<ImageShape> shape_of(std::size_t height, std::size_t width) {
 
 // --- PNG
 
-constexpr std::array<std::uint32_t, 256> make_crc_table() {
-  std::array<std::uint32_t, 256> table{};
-  for (std::uint32_t byte = 0; byte < 256; ++byte) {
-    std::uint32_t value = byte;
-    for (int bit = 0; bit < 8; ++bit)
-      value = (value & 1) != 0 ? 0xedb88320U ^ value >> 1 : value >> 1;
-    table[byte] = value;
-  }
-  return table;
-}
-
-std::uint32_t crc32(Bytes bytes) {
-  static constexpr std::array<std::uint32_t, 256> kTable = make_crc_table();
-  std::uint32_t value = 0xffffffff;
-  for (const std::uint8_t byte : bytes) value = kTable[(value ^ byte) & 0xff] ^ value >> 8;
-  return ~value;
-}
-
 std::string png_damage(Bytes file) {
   if (file.size() >= 24 && !begins_with_size(file)) return "its first chunk is not IHDR";
   for (Bytes rest = file.subspan(kPngSignature.size()); rest.size() >= kChunkFrame;) {
     const std::size_t length = big_endian(rest.first(4));
     if (length > rest.size() - kChunkFrame) break;
     const Bytes content = rest.subspan(4, 4 + length);
-    if (crc32(content) != big_endian(rest.subspan(8 + length, 4))) return "wrong checksum";
+    if (crc_of<kCrc32>(std::as_bytes(content)) != big_endian(rest.subspan(8 + length, 4)))
+      return "wrong checksum";
     constexpr std::string_view kEnd = "IEND";
     if (std::ranges::equal(content.first(4), kEnd)) return "";
     rest = rest.subspan(kChunkFrame + length);

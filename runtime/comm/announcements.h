@@ -150,9 +150,9 @@ class Announcements {
     Call call;
   };
 
-  // Each is counted by one thread at a time.
+  // By several threads.
   static void count(std::atomic<std::uint64_t>& number) {
-    number.fetch_add(1, std::memory_order_relaxed);  // of several threads
+    number.fetch_add(1, std::memory_order_relaxed);
   }
   static void address(Transfer& transfer, int peer, Payload& payload);
   static std::string describe(const Payload& wait);

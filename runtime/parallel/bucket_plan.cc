@@ -73,4 +73,12 @@ std::vector<FlatSpan> even_parts(FlatSpan span, std::size_t parts) {
   return result;
 }
 
+bool is_order_of(std::span<const std::size_t> order, std::size_t ranges) {
+  std::vector<std::size_t> sorted(order.begin(), order.end());
+  std::ranges::sort(sorted);
+  for (std::size_t i = 0; i < sorted.size(); ++i)
+    if (sorted[i] != i) return false;
+  return sorted.size() == ranges;
+}
+
 }  // namespace dlaunch

@@ -41,6 +41,9 @@ struct BucketLimits {
 std::vector<Bucket> plan_buckets(std::span<const GradientRange> ranges,
                                  std::span<const std::size_t> order, const BucketLimits& limits);
 
+/// Whether `order` is such a permutation of that many indices.
+bool is_order_of(std::span<const std::size_t> order, std::size_t ranges);
+
 /// The part of `span` that belongs to each of `parts` ranks: equal ones of whole cache lines, as
 /// far as that goes. They are neighbours in the order of ranks; some may be empty.
 std::vector<FlatSpan> even_parts(FlatSpan span, std::size_t parts);

@@ -35,11 +35,8 @@ void GradientReducer::check_options() const {
     demand(
         ranges_[i].rows > 0 && ranges_[i].count % ranges_[i].rows == 0,
         fmt::format("range {} of {} elements has {} rows", i, ranges_[i].count, ranges_[i].rows));
-  std::vector<std::size_t> order = order_;
-  std::ranges::sort(order);
-  for (std::size_t i = 0; i < order.size(); ++i)
-    demand(order.size() == ranges_.size() && order[i] == i,
-           fmt::format("order is no order of {} ranges", ranges_.size()));
+  demand(order_.empty() || is_order_of(order_, ranges_.size()),
+         fmt::format("order is no order of {} ranges", ranges_.size()));
   demand(options_.power_sgd_rank > 0, "power_sgd_rank is 0");
   demand(
       options_.exchange != GradientExchange::kShard ||
