@@ -1,6 +1,7 @@
 #include "nn/core/tensor.h"
 
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -86,11 +87,15 @@ TEST_F(TensorTest, KnowsItsSoleOwner) {
 }
 
 TEST_F(TensorTest, IsNeverSoleOwnerOfMemoryThatIsSomebodyElses) {
-  const auto values = std::make_shared<std::vector<float>>(4, -1.0F);
-  const Tensor tensor = Tensor::over(*backend_, {4}, DType::kF32, values->data(), values);
-  EXPECT_FALSE(tensor.sole_owner());
-  (void)relu(Tensor::over(*backend_, {4}, DType::kF32, values->data(), values));
-  EXPECT_EQ(*values, std::vector<float>(4, -1.0F));
+  const std::vector<float> negative(4, -1.0F);
+  const Tensor theirs = Tensor::from<float>(*backend_, {4}, negative);
+  const auto over_theirs = [&] {
+    return Tensor::over(*backend_, {4}, DType::kF32, theirs.data<float>(),
+                        std::make_shared<Tensor>(theirs));
+  };
+  EXPECT_FALSE(over_theirs().sole_owner());
+  (void)relu(over_theirs());
+  EXPECT_EQ(theirs.host_values<float>(), negative);
 }
 
 TEST_F(TensorTest, OnlyFloatingTensorsHaveGradients) {
