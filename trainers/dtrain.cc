@@ -81,9 +81,18 @@ Screen make_screen() {
   return {std::cout, ::isatty(STDOUT_FILENO) == 1, known ? size.ws_col : std::size_t{80}};
 }
 
+/// Throws ConfigError for what this kind of device does not do, on whichever machine. (Whether a
+/// CPU multiplies in bf16 only the one that is to train can tell.)
+void check_kind_of_device(const TrainConfig& config, const nn::Backend& cpu) {
+  if (config.device == DeviceKind::kCuda) return refuse_what_gpus_do_not_do(config);
+  if (config.compute_type == ComputeType::kF16) (void)compute_type_of(config, cpu);
+  check_loss_scaling(config, cpu);
+}
+
 void print_plan(const TrainConfig& config) {
   const DataShape data = data_shape(config.data);
   const auto backend = nn::make_cpu_backend();
+  check_kind_of_device(config, *backend);
   nn::Generator generator(config.seed);
   (void)training_transform(config.data, data.image);
   const auto model = make_network(config, data, DType::kF32, *backend, generator, nullptr);

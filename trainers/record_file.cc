@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,6 +20,23 @@ namespace {
 
 // How long a reader of a FIFO may take to make room. Training waits for it only once.
 constexpr int kReaderMs = 1000;
+
+/// As write(); what nobody will read any more is an error, as elsewhere, and no signal that ends
+/// the program.
+ssize_t write_without_signal(int file, const void* data, std::size_t size) {
+  sigset_t broken_pipe;
+  sigset_t before;
+  ::sigemptyset(&broken_pipe);
+  ::sigaddset(&broken_pipe, SIGPIPE);
+  ::pthread_sigmask(SIG_BLOCK, &broken_pipe, &before);
+  const ssize_t count = ::write(file, data, size);
+  const int error = errno;
+  constexpr timespec kNow{};
+  if (count < 0 && error == EPIPE) ::sigtimedwait(&broken_pipe, nullptr, &kNow);
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  errno = error;
+  return count;
+}
 
 bool has_room(int file) {
   pollfd room{.fd = file, .events = POLLOUT, .revents = 0};
@@ -72,7 +91,8 @@ int RecordFile::write_whole(std::string& record, bool patient) {
   const off_t before = ::lseek(file_.get(), 0, SEEK_END);
   std::size_t written = 0;
   while (written < record.size()) {
-    const ssize_t count = ::write(file_.get(), record.data() + written, record.size() - written);
+    const ssize_t count =
+        write_without_signal(file_.get(), record.data() + written, record.size() - written);
     if (count >= 0) {
       written += static_cast<std::size_t>(count);
       continue;
@@ -87,7 +107,7 @@ int RecordFile::write_whole(std::string& record, bool patient) {
 }
 
 std::string RecordFile::complaint(int error_number) const {
-  const bool no_reader = error_number == ENXIO || error_number == EAGAIN;
+  const bool no_reader = error_number == ENXIO || error_number == EAGAIN || error_number == EPIPE;
   return fmt::format("{}: cannot write {}: {}{}{}", path_, words_.content,
                      no_reader ? "nobody reads it" : std::generic_category().message(error_number),
                      words_.advice.empty() ? "" : "; ", words_.advice);

@@ -4,7 +4,7 @@
 // made here is removed again if nothing came into it. A record that cannot be written (the disk is
 // full) ends no training: a line says so, the file is cut back to its last whole record, and what
 // is missing is tried again with the next one. A FIFO must have a reader when it is opened; one
-// that reads nothing is a full disk. One thread.
+// that reads nothing, or goes, is a full disk. One thread.
 #pragma once
 
 #include <deque>

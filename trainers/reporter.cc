@@ -25,6 +25,25 @@ void Reporter::Interval::add(const StepReport& report) {
   times += report.times;
 }
 
+nlohmann::json Reporter::Interval::state() const {
+  return {totals.samples,
+          totals.loss,
+          seconds,
+          steps,
+          times[StepPhase::kCommunication],
+          times.hidden_communication};
+}
+
+/// Of the times, those that lines tell.
+void Reporter::Interval::restore(const nlohmann::json& state) {
+  totals = {.samples = state.at(0), .loss = state.at(1)};
+  seconds = state.at(2);
+  if (state.size() == 3) return;  // of an earlier version
+  steps = state.at(3);
+  times[StepPhase::kCommunication] = state.at(4);
+  times.hidden_communication = state.at(5);
+}
+
 Reporter::Reporter(const TrainConfig& config, const Screen& screen, bool enabled, bool resumes)
     : config_(config),
       resumes_(resumes),
@@ -68,7 +87,10 @@ nlohmann::json Reporter::state() const {
           {"best_epoch", summary_.best_epoch},
           {"validation", {last.samples, last.top1, last.top5, last.loss}},
           {"validated_steps", summary_.validated_steps},
-          {"epoch", {epoch_.totals.samples, epoch_.totals.loss, epoch_.seconds}}};
+          {"total_seconds", summary_.total_seconds},
+          {"communication_seconds", summary_.communication_seconds},
+          {"epoch", epoch_.state()},
+          {"line", since_metrics_.state()}};
 }
 
 void Reporter::restore(const nlohmann::json& state) {
@@ -82,12 +104,18 @@ void Reporter::restore(const nlohmann::json& state) {
   const auto& last = state.at("validation");
   summary_.validation = {last.at(0), last.at(1), last.at(2), number_in(last.at(3))};
   summary_.validated_steps = state.at("validated_steps");
-  const auto& epoch = state.at("epoch");
-  epoch_.totals = {.samples = epoch.at(0), .loss = epoch.at(1)};
-  epoch_.seconds = epoch.at(2);
+  summary_.total_seconds = state.value("total_seconds", 0.0);  // not in earlier versions
+  summary_.communication_seconds = state.value("communication_seconds", 0.0);
+  epoch_.restore(state.at("epoch"));
+  since_metrics_.restore(state.value("line", since_metrics_.state()));
   events_.restart_at(summary_.steps + 1);
   metrics_.write({{"event", "resume"}, {"step", summary_.steps}});
   progress_.line(fmt::format("going on after step {}", summary_.steps));
+}
+
+void Reporter::forget_best() {
+  summary_.best_top1 = 0;
+  summary_.best_epoch = 0;
 }
 
 void Reporter::note(const std::string& text) {

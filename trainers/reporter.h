@@ -77,6 +77,8 @@ class Reporter {
   /// What has been summed up so far, for a checkpoint, and back.
   nlohmann::json state() const;
   void restore(const nlohmann::json& state);
+  /// The next validation is the best so far.
+  void forget_best();
   /// The summary so far: steps, images, losses, accuracies.
   Summary& summary() { return summary_; }
   const Summary& summary() const { return summary_; }
@@ -93,6 +95,8 @@ class Reporter {
     StepTimes times;
 
     void add(const StepReport& report);
+    nlohmann::json state() const;
+    void restore(const nlohmann::json& state);
     double mean_loss() const { return totals.samples > 0 ? totals.loss / totals.samples : 0; }
     double images_per_second() const { return seconds > 0 ? totals.samples / seconds : 0; }
   };

@@ -68,6 +68,9 @@ class StepClock {
   /// Collective, between steps: sums().exchange, for the steps since the last call. Throws
   /// StatusError.
   void compare_waits(Communicator& world);
+  /// Whether so many collectives have been waited for since that call that it should be made soon;
+  /// the same on all ranks.
+  bool has_many_waits() const { return compared_waits_.size() >= kManyWaits; }
 
   /// Of all steps.
   const StepTimes& sums() const { return sums_; }
@@ -76,6 +79,7 @@ class StepClock {
   double percentile(double percent) const;
 
  private:
+  static constexpr std::size_t kManyWaits = 1 << 16;  // 1.5 MiB
   using Interval = std::pair<TimePoint, TimePoint>;
   struct Wait {
     CallLane lane;

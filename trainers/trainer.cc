@@ -206,6 +206,7 @@ RunPosition Trainer::train_epoch(const RunPosition& from) {
                     .gradient_norm = norm,
                     .seconds_since_start = seconds_between(start_, Clock::now()),
                     .loss_scale = loss_scale_});
+    if (observation_.clock().has_many_waits()) observation_.compare_waits(world_);
     stop_ = is_last(reporter_.summary().steps) || totals.stop_votes > 0;
     position = next;
   }
@@ -363,10 +364,17 @@ void Trainer::validate_stop() {
   reporter_.stopped(sums, may_be_best, seconds_between(begin, Clock::now()));
 }
 
+/// Of the whole run, to which earlier processes may have contributed.
+void Trainer::sum_up_times() {
+  Summary& summary = reporter_.summary();
+  summary.total_seconds = earlier_.total_seconds + seconds_between(start_, Clock::now());
+  summary.communication_seconds =
+      earlier_.communication_seconds + observation_.clock().sums()[StepPhase::kCommunication];
+}
+
 Summary Trainer::finish() {
   Summary& summary = reporter_.summary();
-  summary.total_seconds = seconds_between(start_, Clock::now());
-  summary.communication_seconds = observation_.clock().sums()[StepPhase::kCommunication];
+  sum_up_times();
   summary.peak_resident_bytes = peak_resident_bytes();
   summary.peak_tensor_bytes = memory_.peak();
   summary.use = gather_use(world_, observation_.clock(), memory_.use());

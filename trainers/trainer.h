@@ -10,6 +10,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -94,8 +95,10 @@ class Trainer {
   bool losses_are_due(const RunPosition& next, const StepTotals& totals);
   void take_losses(StepTotals& totals, std::size_t epoch, std::size_t step);
   RunPosition train_epoch(const RunPosition& begin);
-  void check_parameters() const;
+  void check_parameters(std::string_view not_done) const;
   std::string compute_type() const;
+  void sum_up_times();
+  void take_best(const nlohmann::json& report);
   void save(const RunPosition& position);
   void save_network(const std::string& name, bool mine);
   void save_best(bool best);
@@ -167,6 +170,11 @@ class Trainer {
   Logger logger_ = make_logger("checkpoint");
   std::string best_failure_;  // why the best network is not in its file
   Clock::time_point start_ = Clock::now();
+  /// What processes whose run goes on here have taken; on all ranks rank 0's.
+  struct {
+    double total_seconds = 0;
+    double communication_seconds = 0;
+  } earlier_;
   std::optional<nn::GradientClipper> clipper_;
   bool measures_gradients_ = false;  // in this step
   double gradient_squares_ = 0;      // sum over what this rank has updated in it

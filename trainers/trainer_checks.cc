@@ -78,16 +78,16 @@ void Trainer::check_gradients(std::size_t epoch, std::size_t step) {
   throw divergence(epoch, step, fmt::format("the gradient of {} is not finite", gradients.first));
 }
 
-/// On all ranks the same. A checkpoint of what has left the numbers would be gone on from: an
-/// update can do that with gradients that nobody has looked at, or that were finite.
-void Trainer::check_parameters() const {
+/// On all ranks the same; `not_done` then: "no checkpoint was written". A checkpoint of what has
+/// left the numbers would be gone on from: an update can do that with gradients that nobody has
+/// looked at, or that were finite.
+void Trainer::check_parameters(std::string_view not_done) const {
   if (std::isfinite(backend_.optimizer().sum_of_squares(parameters_.values.size(),
                                                         parameters_.values.data<const float>())))
     return;
-  throw Divergence(
-      fmt::format("after step {} of the run {} is not finite; no checkpoint was written; {}",
-                  reporter_.summary().steps, parameters_not_finite(parameters_).first,
-                  advice_after_divergence(config_)));
+  throw Divergence(fmt::format("after step {} of the run {} is not finite; {}; {}",
+                               reporter_.summary().steps, parameters_not_finite(parameters_).first,
+                               not_done, advice_after_divergence(config_)));
 }
 
 }  // namespace dlaunch

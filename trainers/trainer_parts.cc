@@ -199,12 +199,16 @@ std::vector<nn::NamedTensor> common_state(const nn::Module& model, const RankOpt
   return state;
 }
 
-std::optional<LossScaler> make_loss_scaler(const TrainConfig& config, nn::Backend& backend,
-                                           Communicator& world) {
-  if (!config.loss_scaling.enabled) return std::nullopt;
-  if (backend.host_accessible())
+void check_loss_scaling(const TrainConfig& config, const nn::Backend& backend) {
+  if (config.loss_scaling.enabled && backend.host_accessible())
     throw ConfigError(
         "train.loss_scaling: only losses on GPUs are scaled (train.device \"cuda\"); use \"auto\"");
+}
+
+std::optional<LossScaler> make_loss_scaler(const TrainConfig& config, nn::Backend& backend,
+                                           Communicator& world) {
+  check_loss_scaling(config, backend);
+  if (!config.loss_scaling.enabled) return std::nullopt;
   return LossScaler(backend, world, config.loss_scaling,
                     config.parallel.gradients == GradientExchange::kShard);
 }

@@ -1,5 +1,6 @@
 // What a Trainer's run consists of: resumed, saved, shared with the other ranks, validated.
 #include <algorithm>
+#include <filesystem>
 #include <future>
 #include <iterator>
 #include <utility>
@@ -38,6 +39,8 @@ RunPosition Trainer::restore() {
           fmt::format("{}: epoch {} and step {} are no place after {} steps, {} in an epoch",
                       checkpointing_.found(), at.epoch, at.step, at.steps_done, plan_.steps()));
     reporter_.restore(from.report.at("progress"));
+    earlier_ = {.total_seconds = reporter_.summary().total_seconds,
+                .communication_seconds = reporter_.summary().communication_seconds};
     if (at.epoch >= config_.epochs)
       reporter_.note(fmt::format("nothing is left to train: epoch {} of {} (train.epochs) is done",
                                  at.epoch, config_.epochs));
@@ -48,7 +51,7 @@ RunPosition Trainer::restore() {
     if (!of_one_rank && !is_order_of(options.order, parameters_.views.size()))
       throw UnusableCheckpoint(fmt::format("{}: gradient_order is no order of {} parameters",
                                            checkpointing_.found(), parameters_.views.size()));
-    best_failure_ = from.report.value("best_failure", "");
+    take_best(from.report);
     const std::string here = compute_type();
     if (const std::string there = from.report.value("compute_type", here); there != here)
       reporter_.note(
@@ -73,6 +76,17 @@ RunPosition Trainer::restore() {
   return from.position;
 }
 
+/// Rank 0 alone writes the best network and knows whether it could. If there is none where this run
+/// would write it, though an earlier one was as good, nobody has the network of that accuracy.
+void Trainer::take_best(const nlohmann::json& report) {
+  if (world_.rank() != 0 || !config_.checkpoint.keep_best) return;
+  best_failure_ = report.value("best_failure", "");
+  const std::string path = config_.output_path(kBestFile);
+  if (reporter_.summary().best_epoch == 0 || std::filesystem::exists(path)) return;
+  reporter_.note(fmt::format("{} is not there: the best network is looked for from here", path));
+  reporter_.forget_best();
+}
+
 /// What compressed gradients have to make good.
 Status Trainer::remember(ExchangeMemory memory, const nlohmann::json& report) {
   if (world_.size() > 1) return reducer_->remember(memory);
@@ -87,7 +101,8 @@ Status Trainer::remember(ExchangeMemory memory, const nlohmann::json& report) {
 
 void Trainer::save(const RunPosition& position) {
   const Observation::Interlude interlude(observation_, "checkpoint");
-  check_parameters();
+  sum_up_times();
+  check_parameters("no checkpoint was written");
   share_statistics();
   optimizer_.gather(*reducer_);
   compression_memory_.gather(world_.size() == 1 ? kept_memory_ : reducer_->memory());
@@ -132,7 +147,7 @@ void Trainer::exchange_average() {
 
 ValidationSums Trainer::validate_model(bool may_be_best) {
   const Observation::Interlude interlude(observation_, "validation");
-  check_parameters();
+  check_parameters("nothing was validated");
   share_statistics();
   exchange_average();
   const ValidationSums sums =

@@ -15,15 +15,6 @@
 namespace dlaunch {
 namespace {
 
-/// Throws ConfigError for what only CPUs do.
-void refuse_what_gpus_do_not_do(const TrainConfig& config) {
-  const GradientExchange gradients = config.parallel.gradients;
-  if (gradients != GradientExchange::kAllReduce && gradients != GradientExchange::kShard)
-    throw ConfigError(
-        "parallel.gradients: gradients on GPUs are not compressed; use \"all_reduce\" or "
-        "\"shard\" with train.device \"cuda\"");
-}
-
 /// Ranks on different kinds of devices would wait for each other for ever.
 void check_all_train_on(DeviceKind device, Communicator& world) {
   const std::array<std::int64_t, 1> own{static_cast<std::int64_t>(device)};
@@ -36,6 +27,14 @@ void check_all_train_on(DeviceKind device, Communicator& world) {
 }
 
 }  // namespace
+
+void refuse_what_gpus_do_not_do(const TrainConfig& config) {
+  const GradientExchange gradients = config.parallel.gradients;
+  if (gradients != GradientExchange::kAllReduce && gradients != GradientExchange::kShard)
+    throw ConfigError(
+        "parallel.gradients: gradients on GPUs are not compressed; use \"all_reduce\" or "
+        "\"shard\" with train.device \"cuda\"");
+}
 
 TrainingDevice::TrainingDevice(const TrainConfig& config, const Machine& machine) {
   if (config.device == DeviceKind::kCpu) {

@@ -29,6 +29,9 @@ struct TrainingPlace {
   std::string remark = {};              // a line for the user; empty: none
 };
 
+/// Throws ConfigError for what only CPUs do.
+void refuse_what_gpus_do_not_do(const TrainConfig& config);
+
 class TrainingDevice {
  public:
   /// Throws ConfigError if there is no such device here, or if it cannot do what is configured;

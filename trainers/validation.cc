@@ -19,7 +19,9 @@
 namespace dlaunch {
 namespace {
 
-constexpr std::size_t kChunk = 2048;  // images that rank 0 holds at a time while it scatters
+// Images that rank 0 reads while the others wait: few enough that even photographs, which it has to
+// decode and resize, are there long before the others' deadline.
+constexpr std::size_t kChunk = 64;
 
 /// Images and labels [begin, end) of the data set; nothing on ranks that have none.
 ValidationShard read_chunk(const nn::Dataset* dataset, std::size_t begin, std::size_t end) {

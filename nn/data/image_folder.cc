@@ -69,16 +69,12 @@ class ImageFolder : public Dataset {
       resize_image(pixels, entry.shape, image, shape_);
   }
 
-  /// Of names and sizes: reading all files would take too long.
+  /// Of names and sizes: reading all files would take too long, and so may asking for sizes again.
   std::string fingerprint() const override {
     Digest digest;
-    for (const Entry& entry : images_) {
-      std::error_code error;
-      const std::string name = std::filesystem::path(entry.path).filename().string();
+    for (const Entry& entry : images_)
       digest.add(fmt::format("{}/{} {}\n", class_names_[static_cast<std::size_t>(entry.label)],
-                             name, std::filesystem::file_size(entry.path, error)));
-      if (error) throw DataError(fmt::format("{}: {}", entry.path, error.message()));
-    }
+                             std::filesystem::path(entry.path).filename().string(), entry.bytes));
     digest.add(fmt::format("{}x{}", shape_.height, shape_.width));
     return digest.finish();
   }
@@ -88,6 +84,7 @@ class ImageFolder : public Dataset {
     std::string path;
     std::int32_t label;
     ImageShape shape;
+    std::uintmax_t bytes;  // of the file
   };
 
   void add_class(const std::string& directory, std::int32_t label) {
@@ -103,7 +100,10 @@ class ImageFolder : public Dataset {
     for (const std::string& name : names) {
       std::string path = fmt::format("{}/{}", directory, name);
       const ImageShape shape = read_image_shape(path);
-      images_.push_back({std::move(path), label, shape});
+      std::error_code error;
+      const std::uintmax_t bytes = std::filesystem::file_size(path, error);
+      if (error) throw DataError(fmt::format("{}: {}", path, error.message()));
+      images_.push_back({std::move(path), label, shape, bytes});
     }
   }
 

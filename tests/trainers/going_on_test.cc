@@ -61,6 +61,9 @@ TEST_F(FiguresOfRuns, AreThoseOfARunThatDidNotStop) {
     EXPECT_EQ(metrics().back()["validation_images"], 37);
     train({"--resume", "auto"});
     EXPECT_EQ(figures(), expected);
+    const nlohmann::json summary = metrics().back();
+    EXPECT_GE(summary["total_seconds"], summary["train_seconds"]);
+    EXPECT_GE(summary["train_seconds"], summary["communication_seconds"]);
   }
 }
 
@@ -249,6 +252,30 @@ TEST_F(GoingOn, TheBestNetworkIsThatOfARunThatDidNotStop) {
   EXPECT_EQ(metrics().back()["best_top1"], summary["best_top1"]);
   EXPECT_EQ(metrics().back()["best_epoch"], summary["best_epoch"]);
   EXPECT_EQ(tensors_in(best), expected);
+}
+
+TEST_F(GoingOn, ABestNetworkThatIsGoneIsReplacedByTheNext) {
+  const std::vector<std::string> how{
+      "--set", "checkpoint.every_epochs=1",
+      "--set", "checkpoint.keep_best=true",
+      "--set", R"(schedule={"name": "multi_step", "milestones": [1], "gamma": 0})"};
+  const auto train = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = how;
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return dtrain(2, arguments);
+  };
+  const std::string best = directory_ + "/out/best.safetensors";
+  fs::create_directories(best + "/in the way");
+  const CompletedProcess without = train({"--set", "train.max_steps=5"});
+  EXPECT_EQ(without.exit_code, kExitFailure) << without.error;
+  EXPECT_EQ(complaints(without).size(), 1U) << without.error;
+  fs::remove_all(best);
+  const CompletedProcess with = train({"--resume", "auto"});
+  EXPECT_EQ(with.exit_code, kExitOk) << with.error;
+  EXPECT_THAT(with.out,
+              HasSubstr(best + " is not there: the best network is looked for from here"));
+  EXPECT_TRUE(fs::is_regular_file(best));
+  EXPECT_EQ(metrics().back()["best_epoch"], 2);
 }
 
 TEST_F(GoingOn, ANetworkThatIsNotFiniteEndsTheRunBeforeItIsValidated) {

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
 
@@ -143,6 +144,19 @@ TEST_F(RecordsInAFifo, AreKeptForAReaderThatIsSlow) {
   file->finish();
   all += read_all(reading);
   EXPECT_EQ(all, longest + "last");
+}
+
+TEST_F(RecordsInAFifo, AreKeptForTheNextReaderIfOneGoes) {
+  std::optional<Descriptor> reading = reader();
+  const auto file = open();
+  file->append("first\n");
+  EXPECT_EQ(read_all(*reading), "first\n");
+  reading.reset();
+  file->append("second\n");
+  EXPECT_THROW(file->finish(), std::runtime_error);
+  reading = reader();
+  file->finish();
+  EXPECT_EQ(read_all(*reading), "second\n");
 }
 
 TEST_F(RecordFileTest, MetricsGoOnOnALineOfTheirOwn) {

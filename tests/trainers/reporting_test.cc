@@ -128,6 +128,36 @@ TEST(Reporter, SaysWhatIsLeftOfALimitThatEachStartHasWhole) {
   EXPECT_THAT(out.str(), HasSubstr("1:00 left"));
 }
 
+TEST(Reporter, GoesOnInTheMiddleOfALine) {
+  const TemporaryFolder folder;
+  TrainConfig config;
+  config.epochs = 1;
+  config.log_every = 4;
+  config.progress = ProgressStyle::kNone;
+  config.output_directory = folder.path();
+  config.metrics_file = "metrics.jsonl";
+  std::ostringstream out;
+  const auto report = [&](const nlohmann::json& before, double loss) {
+    Reporter reporter(config, {out}, /*enabled=*/true, /*resumes=*/!before.is_null());
+    reporter.start(1, nn::StepPlan(100, 10, 1, 1), 100, 1, "fp32");
+    if (!before.is_null()) reporter.restore(before);
+    StepTimes times;
+    times[StepPhase::kForward] = loss;
+    times[StepPhase::kCommunication] = 1;
+    for (int i = 0; i < 2; ++i)
+      reporter.step({.totals = {.samples = 10, .loss = 10 * loss}, .times = times});
+    return reporter.state();
+  };
+  report(report(nullptr, 1), 3);
+  std::ifstream file(folder.path() + "/metrics.jsonl");
+  nlohmann::json last;
+  for (std::string line; std::getline(file, line);) last = nlohmann::json::parse(line);
+  EXPECT_EQ(last["step"], 4);
+  EXPECT_EQ(last["loss"], 2);
+  EXPECT_EQ(last["images_per_second"], 40.0 / 12);
+  EXPECT_EQ(last["exposed_communication_seconds"], 1);
+}
+
 TEST(Summary, NamesTheFiguresThatMatter) {
   Summary summary;
   summary.ranks = 2;

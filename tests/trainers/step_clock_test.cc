@@ -98,6 +98,21 @@ TEST(StepClock, TakesWhatTheLastToComeWaitsForTheExchange) {
   });
 }
 
+TEST(StepClock, AsksForAComparisonBeforeWaitsTakeMuchMemory) {
+  testing::run_threads_as_ranks(1, [](Communicator& world) {
+    StepClock clock;
+    clock.begin_step(at(0));
+    for (int i = 0; i < 1 << 16; ++i) {
+      EXPECT_FALSE(clock.has_many_waits());
+      clock.communicated(span(CallLane::kBlocking, 0, 1, 1), at(1));
+    }
+    EXPECT_TRUE(clock.has_many_waits());
+    clock.end_step(at(100));
+    clock.compare_waits(world);
+    EXPECT_FALSE(clock.has_many_waits());
+  });
+}
+
 TEST(ResourceUse, IsATableOfAllRanks) {
   testing::run_threads_as_ranks(2, [](Communicator& world) {
     StepClock clock;
