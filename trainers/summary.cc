@@ -44,6 +44,7 @@ nlohmann::ordered_json summary_to_json(const Summary& summary) {
           {"ranks", summary.ranks},
           {"epochs", summary.epochs},
           {"steps", summary.steps},
+          {"repeated_steps", summary.repeated_steps},
           {"images", summary.images},
           {"top1", summary.validation.mean_top1()},
           {"top5", summary.validation.mean_top5()},

@@ -15,9 +15,11 @@ struct Summary {
   std::size_t ranks = 1;
   std::size_t epochs = 0;  // begun
   std::size_t steps = 0;
-  std::size_t repeated_steps = 0;  // of these, recorded ones; their collectives were called once
-  double images = 0;               // trained on, over all ranks
-  double train_seconds = 0;        // without validation
+  /// Of the steps of this process, those that were a CUDA graph's: their collectives were called
+  /// once, when it was recorded.
+  std::size_t repeated_steps = 0;
+  double images = 0;         // trained on, over all ranks
+  double train_seconds = 0;  // without validation
   double total_seconds = 0;
   double communication_seconds = 0;  // of a rank's training time, waiting for others: the longest
   std::size_t peak_resident_bytes = 0;  // of a process, the largest

@@ -39,12 +39,22 @@ bool has_note(const std::vector<Note>& notes, Note note) {
   return std::find(notes.begin(), notes.end(), note) != notes.end();
 }
 
+/// Whether it multiplies what it has transformed, which costs f32 some of its bits.
+bool transforms(const std::vector<cudnnBackendNumericalNote_t>& notes) {
+  constexpr std::array kTransforms{CUDNN_NUMERICAL_NOTE_FFT, CUDNN_NUMERICAL_NOTE_WINOGRAD,
+                                   CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4,
+                                   CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6,
+                                   CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13};
+  return std::ranges::any_of(kTransforms, [&](auto note) { return has_note(notes, note); });
+}
+
 bool suits(const CudnnDescriptor& engine, TensorCores tensor_cores) {
   const auto notes = engine.values<cudnnBackendNumericalNote_t>(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
                                                                 CUDNN_NUMERICAL_NOTE_TYPE_COUNT);
   return !has_note(notes, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) &&
          !has_note(notes, CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION) &&
          !has_note(notes, CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS) &&
+         !(tensor_cores == TensorCores::kForbidden && transforms(notes)) &&
          (tensor_cores == TensorCores::kAllowed ||
           has_note(notes, CUDNN_NUMERICAL_NOTE_TENSOR_CORE) ==
               (tensor_cores == TensorCores::kPreferred));

@@ -45,21 +45,55 @@ Status queue_a_call(DeviceStream& stream, std::uint32_t* flag, void* scratch, co
   return stream.flags({&write, 1});
 }
 
-/// What `queue` queues on `stream`, ready to be launched; null: it does not become a graph.
-cudaGraphExec_t recorded(DeviceStream& stream, const std::function<Status()>& queue) {
+/// What `queue` queues on `stream`, ready to be launched.
+Result<cudaGraphExec_t> recorded(DeviceStream& stream, const std::function<Status()>& queue) {
   auto* const native = static_cast<cudaStream_t>(stream.native());
-  if (cudaStreamBeginCapture(native, cudaStreamCaptureModeRelaxed) != cudaSuccess) return nullptr;
-  const bool taken = queue().ok();
-  cudaGraph_t graph = nullptr;
-  const bool ended = cudaStreamEndCapture(native, &graph) == cudaSuccess && graph != nullptr;
+  DLAUNCH_RETURN_IF_ERROR(cuda_status(cudaStreamBeginCapture(native, cudaStreamCaptureModeRelaxed),
+                                      "cudaStreamBeginCapture"));
+  Status status = queue();
+  cudaGraph_t graph = nullptr;  // stays so if the capture has failed
+  const Status ended = cuda_status(cudaStreamEndCapture(native, &graph), "cudaStreamEndCapture");
+  if (status.ok()) status = ended;
   std::size_t nodes = 0;
   cudaGraphExec_t executable = nullptr;
-  if (!taken || !ended || cudaGraphGetNodes(graph, nullptr, &nodes) != cudaSuccess || nodes == 0 ||
-      cudaGraphInstantiate(&executable, graph, 0) != cudaSuccess) {
-    executable = nullptr;
+  if (status.ok()) {
+    status = cuda_status(cudaGraphGetNodes(graph, nullptr, &nodes), "cudaGraphGetNodes");
+  }
+  if (status.ok() && nodes == 0) status = Status(StatusCode::kUnavailable, "the graph is empty");
+  if (status.ok()) {
+    status = cuda_status(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
   }
   if (graph != nullptr) (void)cudaGraphDestroy(graph);
+  if (!status.ok()) return status;
   return executable;
+}
+
+/// Until the stream has done what is queued.
+Status wait_for(cudaStream_t stream) {
+  const Deadline deadline = Deadline::after(std::chrono::seconds(2));
+  cudaError_t state = cudaStreamQuery(stream);
+  while (state == cudaErrorNotReady && !deadline.expired()) {
+    std::this_thread::yield();
+    state = cudaStreamQuery(stream);
+  }
+  (void)cudaGetLastError();  // "not ready"
+  return cuda_status(state, "cudaStreamQuery");
+}
+
+/// Launches a call, which must wait for the host's word and end with it.
+Status try_call(cudaGraphExec_t graph, cudaStream_t stream, std::uint32_t* flag) {
+  const std::atomic_ref<std::uint32_t> value(*flag);
+  value = 0;
+  const Status launched = cuda_status(cudaGraphLaunch(graph, stream), "cudaGraphLaunch");
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const bool waited = cudaStreamQuery(stream) == cudaErrorNotReady && value == 0;
+  value = 1;  // in any case: what was launched must end
+  const Status ended = wait_for(stream);
+  DLAUNCH_RETURN_IF_ERROR(launched);
+  DLAUNCH_RETURN_IF_ERROR(ended);
+  if (!waited) return Status(StatusCode::kUnavailable, "the graph does not wait for the flag");
+  if (value != 2) return Status(StatusCode::kUnavailable, "the graph does not write the flag");
+  return Status();
 }
 
 /// What others would open by its handle begins where the allocation does.
@@ -117,36 +151,31 @@ bool CudaDevice::shares_memory() const {
 
 // Tries it, twice like a step that is repeated: the documentation of cuStreamBatchMemOp says
 // nothing of graphs, only that they have nodes for it, nor that of graphs anything of memory that
-// was opened. The graph must wait for the host's word.
-bool CudaDevice::records_calls(const void* opened) {
-  if (batch_mem_op_ == nullptr || opened == nullptr) return false;
+// was opened. Before that it is done without a graph, as the first steps are, and with nothing to
+// wait for: kernels are loaded by their first launch, which may want to wait for the device.
+Status CudaDevice::records_calls(const void* opened) {
+  if (batch_mem_op_ == nullptr || opened == nullptr) {
+    return Status(StatusCode::kUnavailable, "there are no flags, or no memory was opened");
+  }
   const CurrentDevice current(number_);
   const auto word = allocate_pinned(sizeof(std::uint32_t));
+  DLAUNCH_RETURN_IF_ERROR(word.status());
   const auto scratch = allocate(kProbedBytes);
+  DLAUNCH_RETURN_IF_ERROR(scratch.status());
   const auto stream = make_stream(false);
-  if (!word.ok() || !scratch.ok() || !stream.ok()) return false;
+  DLAUNCH_RETURN_IF_ERROR(stream.status());
   auto* const flag = static_cast<std::uint32_t*>(word->get());
-  const std::atomic_ref<std::uint32_t> value(*flag);
-  value = 0;
-  cudaGraphExec_t const graph =
-      recorded(**stream, [&] { return queue_a_call(**stream, flag, scratch->get(), opened); });
-  bool works = graph != nullptr;
-  for (int i = 0; works && i < 2; ++i) {
-    value = 0;
-    auto* const native = static_cast<cudaStream_t>((*stream)->native());
-    works = cudaGraphLaunch(graph, native) == cudaSuccess;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    works = works && cudaStreamQuery(native) == cudaErrorNotReady && value == 0;
-    value = 1;
-    const Deadline deadline = Deadline::after(std::chrono::seconds(2));
-    while (works && cudaStreamQuery(native) == cudaErrorNotReady && !deadline.expired()) {
-      std::this_thread::yield();
-    }
-    works = works && value == 2;
-  }
-  if (graph != nullptr) (void)cudaGraphExecDestroy(graph);
-  (void)cudaGetLastError();  // "not ready"
-  return works;
+  auto* const native = static_cast<cudaStream_t>((*stream)->native());
+  const auto queue = [&] { return queue_a_call(**stream, flag, scratch->get(), opened); };
+  *flag = 1;  // nobody looks at it yet
+  DLAUNCH_RETURN_IF_ERROR(queue().within("without a graph"));
+  DLAUNCH_RETURN_IF_ERROR(wait_for(native).within("without a graph"));
+  const Result<cudaGraphExec_t> graph = recorded(**stream, queue);
+  DLAUNCH_RETURN_IF_ERROR(graph.status());
+  Status status = try_call(*graph, native, flag);
+  if (status.ok()) status = try_call(*graph, native, flag).within("repeated");
+  (void)cudaGraphExecDestroy(*graph);
+  return status;
 }
 
 MemoryPlace CudaDevice::place_of(const void* memory) const {

@@ -20,7 +20,7 @@ class CudaDevice final : public Device {
   DeviceUuid uuid() const override;
   bool reaches(const DeviceUuid& other) const override;
   bool shares_memory() const override;
-  bool records_calls(const void* opened) override;
+  Status records_calls(const void* opened) override;
   MemoryPlace place_of(const void* memory) const override;
   DeviceStream& compute() override { return compute_; }
   Result<std::unique_ptr<DeviceStream>> make_stream(bool high_priority) override;

@@ -105,8 +105,8 @@ class Device {
   /// Whether streams can wait for flags and memory can be shared between processes.
   virtual bool shares_memory() const = 0;
   /// Whether streams record flags() like other work, and copies and reductions of what open() has
-  /// given, of which `opened` are kProbedBytes. May try it, which takes a moment.
-  virtual bool records_calls(const void* opened) = 0;
+  /// given, of which `opened` are kProbedBytes; if not, why. May try it, which takes a moment.
+  virtual Status records_calls(const void* opened) = 0;
   virtual MemoryPlace place_of(const void* memory) const = 0;
 
   /// The stream of the computation, on which collectives take their place.

@@ -320,11 +320,11 @@ Status DeviceCommunicator::find_out_whether_calls_are_recorded() {
   if (path_kind_ == DevicePathKind::kStaging) {
     why_not_recorded_ = "collectives by staging wait on the host";
   } else if (path_kind_ == DevicePathKind::kIpc && size() > 1) {
-    std::uint8_t all = core_->device->records_calls(path_->others_memory()) ? 1 : 0;
-    DLAUNCH_RETURN_IF_ERROR(host_->all_reduce(Buffer(&all, 1, DType::kU8), ReduceOp::kMin));
-    if (all == 0)
+    const Status here = core_->device->records_calls(path_->others_memory());
+    if (const Status all = agree(*host_, here); !all.ok())
       why_not_recorded_ =
-          "the driver does not record the flags, copies and reductions of the path ipc";
+          "the driver does not record the flags, copies and reductions of the path ipc: " +
+          all.to_string();
   }
   return Status();
 }

@@ -66,7 +66,9 @@ class HostDevice final : public Device {
   DeviceUuid uuid() const override { return {}; }
   bool reaches(const DeviceUuid& other) const override { return other == uuid(); }
   bool shares_memory() const override { return false; }
-  bool records_calls(const void* /*opened*/) override { return false; }
+  Status records_calls(const void* /*opened*/) override {
+    return Status(StatusCode::kUnavailable, "nothing is recorded here");
+  }
   MemoryPlace place_of(const void* memory) const override {
     return device_pages().contains(memory) ? MemoryPlace::kThisDevice : MemoryPlace::kHost;
   }

@@ -20,7 +20,11 @@ const std::vector<HostEngine>& all_engines() {
       {kRefuses, {}, {}, 0},
       {kTensorCores, {CUDNN_NUMERICAL_NOTE_TENSOR_CORE}, {}, kSmall},
       {kLarge, {}, {}, kTooLarge},
-      {kPlain, {CUDNN_NUMERICAL_NOTE_FFT}, {}, kSmall},
+      {kPlain, {CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP}, {}, kSmall},
+      {kTransforms,
+       {CUDNN_NUMERICAL_NOTE_WINOGRAD, CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4},
+       {},
+       kSmall},
       {kOtherPlain, {}, {CUDNN_BEHAVIOR_NOTE_SUPPORTS_CUDA_GRAPH_NATIVE_API}, 0},
       {kFallback, {}, {}, kSmall},
   };

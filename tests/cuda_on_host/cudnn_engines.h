@@ -21,6 +21,7 @@ enum EngineNumber : std::int64_t {
   kTensorCores,  // the first one that is to be taken for halves and TF32
   kLarge,        // workspace
   kPlain,        // the first one that is to be taken for f32
+  kTransforms,   // not to be taken for f32, not even where engines are measured
   kOtherPlain,
   kFallback,  // only by the mode of this name, and only where the others have nothing
 };

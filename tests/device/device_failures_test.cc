@@ -17,6 +17,7 @@ namespace dlaunch::testing {
 namespace {
 
 using namespace std::chrono_literals;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 DeviceCommunicatorOptions over(DevicePathKind path, std::chrono::nanoseconds timeout = 60s) {
@@ -284,7 +285,8 @@ TEST(DeviceCommunicator, SaysWhyCallsAreNotRecordedIfOneDeviceCannot) {
       network, 3, over(DevicePathKind::kIpc),
       [&](FakeRank rank) {
         EXPECT_THAT(rank.communicator->why_not_recorded(),
-                    HasSubstr("does not record the flags, "));
+                    AllOf(HasSubstr("does not record the flags, "),
+                          HasSubstr("rank 1: flags are not recorded")));
       },
       [](int rank) { return FakeDeviceOptions{.records_flags = rank != 1}; });
 }

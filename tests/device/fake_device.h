@@ -50,8 +50,9 @@ class FakeDevice final : public Device {
     return other == uuid() || options_.reaches_others;
   }
   bool shares_memory() const override { return options_.shares_memory; }
-  bool records_calls(const void* opened) override {
-    return options_.records_flags && opened != nullptr;
+  Status records_calls(const void* opened) override {
+    if (options_.records_flags && opened != nullptr) return Status();
+    return Status(StatusCode::kUnavailable, "flags are not recorded");
   }
   MemoryPlace place_of(const void* memory) const override;
   DeviceStream& compute() override;

@@ -118,6 +118,7 @@ void report(const TrainingOptions& options, const TrainConfig& config,
   document["images_per_step"] = times.images / static_cast<double>(times.seconds.size());
   document["accumulation_steps"] = config.accumulation_steps;
   document["steps"] = times.seconds.size();
+  document["repeated_steps"] = summary.repeated_steps;
   document["images_per_second"] = times.images / total;
   for (const auto& [name, fraction] :
        {std::pair{"ms_p10", 0.1}, {"ms", 0.5}, {"ms_p90", 0.9}, {"ms_most", 1.0}}) {
@@ -139,6 +140,10 @@ void report(const TrainingOptions& options, const TrainConfig& config,
   std::printf("  step           %.2f ms (10 %% %.2f, 90 %% %.2f, longest %.2f)\n",
               document["ms"].get<double>(), document["ms_p10"].get<double>(),
               document["ms_p90"].get<double>(), document["ms_most"].get<double>());
+  if (summary.repeated_steps > 0) {
+    std::printf("  graphs         repeated for %zu of all %zu steps\n", summary.repeated_steps,
+                summary.steps);
+  }
   std::printf(
       "  communication  %.2f %% of the training time waiting, %.2f %% but for slower ranks\n",
       100 * waiting, 100 * exchange);
