@@ -19,10 +19,31 @@ class Node {
     bool needed() const { return node != nullptr || leaf.defined(); }
   };
 
+  Node() = default;
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+  ~Node();
+
   std::unique_ptr<Function> function;  // null once the graph was walked
   std::vector<Edge> edges;
   int label = -1;  // for a BackwardObserver
 };
+
+// One after the other what only this node has kept: each within the one before would not fit on the
+// stack if the graph is a long chain.
+Node::~Node() {
+  std::vector<std::shared_ptr<Node>> unused;
+  const auto take_from = [&unused](Node& node) {
+    for (Edge& edge : node.edges)
+      if (edge.node != nullptr) unused.push_back(std::move(edge.node));
+  };
+  take_from(*this);
+  while (!unused.empty()) {
+    const std::shared_ptr<Node> node = std::move(unused.back());
+    unused.pop_back();
+    if (node.use_count() == 1) take_from(*node);
+  }
+}
 
 namespace {
 

@@ -1,7 +1,9 @@
 #include "nn/core/autograd.h"
 
 #include <algorithm>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -163,6 +165,30 @@ TEST_F(AutogradTest, TheGraphAndItsTensorsAreGoneAfterBackward) {
   EXPECT_EQ(backend_->memory().in_use, baseline);
   run(false);  // a graph that is never walked is freed with its result
   EXPECT_EQ(backend_->memory().in_use, baseline);
+}
+
+class PassOn : public Function {
+ public:
+  std::string_view name() const override { return "pass on"; }
+  std::vector<Tensor> backward(Tensor grad_output, const BackwardContext& /*context*/) override {
+    return {std::move(grad_output)};
+  }
+};
+
+TEST_F(AutogradTest, LongChainsNeedNoStack) {
+  const Tensor x = leaf({1});
+  const auto chain = [&] {
+    Tensor y = x;
+    for (int i = 0; i < 200'000; ++i) {
+      Tensor next = y.detach();
+      record(next, {y}, std::make_unique<PassOn>());
+      y = std::move(next);
+    }
+    return y;
+  };
+  backward(chain());
+  EXPECT_EQ(values(x.grad()), std::vector<float>{1});
+  (void)chain();  // is freed with its result
 }
 
 TEST_F(AutogradTest, FreesWhatItHasPassedWhileTheLossIsStillHeld) {
