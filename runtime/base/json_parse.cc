@@ -46,21 +46,39 @@ std::string message_of(const json::exception& error) {
 }
 
 /// Refuses keys that an object holds twice, which the library would silently let the last one win.
-class DuplicateKeys {
+/// A pass of its own: the library's parser with a callback looks through all that an object or
+/// array holds so far whenever a part of it ends.
+class DuplicateKeys : public nlohmann::json_sax<json> {
  public:
   explicit DuplicateKeys(std::string source) : source_(std::move(source)) {}
 
-  bool operator()(int /*depth*/, json::parse_event_t event, json& parsed) {
-    if (event == json::parse_event_t::object_start) {
-      open_.emplace_back();
-    } else if (event == json::parse_event_t::object_end) {
-      open_.pop_back();
-    } else if (event == json::parse_event_t::key) {
-      open_.back().current = parsed.get<std::string>();
-      if (!open_.back().keys.insert(open_.back().current).second)
-        throw ConfigError(fmt::format("{}: {}: the key is there twice", source_, path()));
-    }
+  bool start_object(std::size_t /*elements*/) override {
+    open_.emplace_back();
     return true;
+  }
+  bool end_object() override {
+    open_.pop_back();
+    return true;
+  }
+  bool key(string_t& name) override {
+    open_.back().current = name;
+    if (!open_.back().keys.insert(name).second)
+      throw ConfigError(fmt::format("{}: {}: the key is there twice", source_, path()));
+    return true;
+  }
+
+  bool null() override { return true; }
+  bool boolean(bool /*value*/) override { return true; }
+  bool number_integer(number_integer_t /*value*/) override { return true; }
+  bool number_unsigned(number_unsigned_t /*value*/) override { return true; }
+  bool number_float(number_float_t /*value*/, const string_t& /*text*/) override { return true; }
+  bool string(string_t& /*value*/) override { return true; }
+  bool binary(binary_t& /*value*/) override { return true; }
+  bool start_array(std::size_t /*elements*/) override { return true; }
+  bool end_array() override { return true; }
+  bool parse_error(std::size_t /*position*/, const std::string& /*last_token*/,
+                   const json::exception& /*error*/) override {
+    return false;  // the pass that makes the value says it
   }
 
  private:
@@ -82,13 +100,12 @@ class DuplicateKeys {
 
 nlohmann::json parse_json(std::string_view text, const std::string& source) {
   try {
+    constexpr bool kIgnoreComments = true;
     DuplicateKeys duplicates(source);
-    return json::parse(
-        text.begin(), text.end(),
-        [&](int depth, json::parse_event_t event, json& parsed) {
-          return duplicates(depth, event, parsed);
-        },
-        /*allow_exceptions=*/true, /*ignore_comments=*/true);
+    (void)json::sax_parse(text.begin(), text.end(), &duplicates, json::input_format_t::json,
+                          /*strict=*/true, kIgnoreComments);
+    return json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/true,
+                       kIgnoreComments);
   } catch (const json::parse_error& error) {
     throw ConfigError(
         fmt::format("{}:{}: {}", source, position(text, error.byte), message_of(error)));

@@ -49,6 +49,13 @@ TEST(JsonReader, GivesDefaultsInTheOrderAsked) {
             R"("data":{"directory":"data","mean":[0.5,0.5],"milestones":[]},"optimizer":"sgd"})");
 }
 
+TEST(JsonReader, TakesManyPartsInTimeThatGrowsWithThem) {
+  constexpr std::size_t kParts = 400'000;  // squared it would be minutes
+  std::string text = "[{}";
+  for (std::size_t i = 1; i < kParts; ++i) text += ",{}";
+  EXPECT_EQ(parse_json(text + "]", "many").size(), kParts);
+}
+
 TEST(JsonReader, GivesTheValuesWrittenAndAllowsComments) {
   const auto resolved = read_example(R"({
     // a comment
