@@ -1,6 +1,7 @@
 """Who is compared: how each is run, and how its output is read. All follow the protocol of tools/bench/measure."""
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -9,6 +10,7 @@ from .processes import run_whole
 
 CORES = os.cpu_count() or 1
 PEERS_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "peers")
+BUILD_ERRORS = []  # what the build of the MPI drivers said: lines
 
 
 class Failure(Exception):
@@ -80,6 +82,19 @@ class Dlaunch(Contender):
             return [{**cell, "ranks": ranks} for cell in load_json(file)["cells"]]
 
 
+def driver_missing(driver):
+    """Why a driver of MPI's is not there, as its build said; None if it is."""
+    if os.path.exists(driver):
+        return None
+    of_compiler = []
+    for line in BUILD_ERRORS:
+        name, _, reason = line.partition(": ")
+        if name == os.path.basename(driver):
+            return "its driver does not build: " + next((said for said in of_compiler if "error" in said), reason)
+        of_compiler = [] if re.match(r"mpi_bench\.\w+: ", line) else [*of_compiler, line]
+    return f"no {driver}: {BUILD_ERRORS[-1] if BUILD_ERRORS else 'it was not built'}"
+
+
 class OpenMpi(Contender):
     def __init__(self, programs, transport):
         self.name = "Open MPI tcp" if transport == "tcp" else "Open MPI"
@@ -89,7 +104,7 @@ class OpenMpi(Contender):
     def missing(self):
         if not shutil.which("mpirun.openmpi"):
             return "no mpirun.openmpi: install openmpi-bin and libopenmpi-dev"
-        return None if os.path.exists(self.driver) else "its driver does not build: install libopenmpi-dev"
+        return driver_missing(self.driver)
 
     def run(self, operation, ranks, counts, seconds, limit_seconds):
         command = ["mpirun.openmpi", "-n", str(ranks), *self.settings]
@@ -109,7 +124,7 @@ class Mpich(Contender):
     def missing(self):
         if not shutil.which("mpirun.mpich"):
             return "no mpirun.mpich: install mpich and libmpich-dev"
-        return None if os.path.exists(self.driver) else "its driver does not build: install libmpich-dev"
+        return driver_missing(self.driver)
 
     def run(self, operation, ranks, counts, seconds, limit_seconds):
         command = ["mpirun.mpich", "-n", str(ranks), self.driver, operation, ",".join(map(str, counts)), str(seconds)]
@@ -139,9 +154,10 @@ def imports_torch(python):
 
 
 def build_drivers(programs):
-    """Compiles the MPI drivers, as far as MPI is there; what is missing shows in missing()."""
-    subprocess.run([os.path.join(PEERS_FOLDER, "build"), os.path.join(programs, "peers")],
-                   capture_output=True, check=False)
+    """Compiles the MPI drivers, as far as MPI is there; what is missing shows in missing() and BUILD_ERRORS."""
+    done = subprocess.run([os.path.join(PEERS_FOLDER, "build"), os.path.join(programs, "peers")],
+                          capture_output=True, text=True, errors="replace", check=False)
+    BUILD_ERRORS[:] = done.stderr.splitlines()
 
 
 def memory_figures(programs, sizes, seconds):

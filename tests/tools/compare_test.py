@@ -1,0 +1,76 @@
+#!/usr/bin/python3
+"""The parts of tools/bench/compare and its tools that do not need to measure: with scripts in place of compilers."""
+import os
+import shutil
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.normpath(os.path.join(HERE, "..", "..", "tools", "bench"))]
+
+from compare import contenders  # noqa: E402
+
+# Of a compiler's words, the one behind -o is the program.
+COMPILES = 'while [ "$1" != -o ]; do shift; done; echo made >"$2"'
+FAILS = "echo 'mpi_bench.cc:1:2: error: no such thing' >&2; echo 'more of it' >&2; exit 1"
+
+
+class DriversTest(unittest.TestCase):
+    """The programs' folder is one of fakes, and so is PATH."""
+
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.folder = holder.name
+        self.path = os.path.join(self.folder, "path")
+        os.makedirs(os.path.join(self.folder, "peers"))
+        os.mkdir(self.path)
+        for tool in ("dirname", "find", "mkdir", "mv", "rm"):
+            os.symlink(shutil.which(tool), os.path.join(self.path, tool))
+        for mpi in ("openmpi", "mpich"):
+            self.script("mpirun." + mpi, "")
+
+    def script(self, name, text):
+        path = os.path.join(self.path, name)
+        with open(path, "w", encoding="ascii") as file:
+            file.write(f"#!/bin/sh\n{text}\n")
+        os.chmod(path, 0o755)
+
+    def driver(self, mpi):
+        return os.path.join(self.folder, "peers", "mpi_bench." + mpi)
+
+    def old_driver(self, mpi):
+        with open(self.driver(mpi), "w", encoding="ascii") as file:
+            file.write("old")
+        os.utime(self.driver(mpi), (1, 1))
+
+    def build(self):
+        """What is missing of Open MPI and of MPICH."""
+        with mock.patch.dict(os.environ, {"PATH": self.path}):
+            contenders.build_drivers(self.folder)
+            return contenders.OpenMpi(self.folder, "shm").missing(), contenders.Mpich(self.folder).missing()
+
+    def test_a_driver_that_does_not_compile_keeps_no_other_from_it_and_leaves_no_old_one(self):
+        self.script("mpicxx.openmpi", FAILS)
+        self.script("mpicxx.mpich", COMPILES)
+        self.old_driver("openmpi")
+        self.old_driver("mpich")
+        self.assertEqual(self.build(), ("its driver does not build: mpi_bench.cc:1:2: error: no such thing", None))
+        self.assertEqual(os.listdir(os.path.join(self.folder, "peers")), ["mpi_bench.mpich"])
+        with open(self.driver("mpich"), encoding="ascii") as file:
+            self.assertEqual(file.read(), "made\n")
+        self.assertIn("mpi_bench.openmpi: mpicxx.openmpi failed", contenders.BUILD_ERRORS)
+
+    def test_what_is_up_to_date_needs_no_compiler_and_what_is_not_says_which(self):
+        self.old_driver("openmpi")
+        self.script("mpicxx.mpich", COMPILES)
+        self.build()
+        os.remove(os.path.join(self.path, "mpicxx.mpich"))
+        self.assertEqual(self.build(), ("its driver does not build: no mpicxx.openmpi: install libopenmpi-dev", None))
+        self.assertFalse(os.path.exists(self.driver("openmpi")))
+
+
+if __name__ == "__main__":
+    unittest.main()
