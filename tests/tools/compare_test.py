@@ -72,5 +72,20 @@ class DriversTest(unittest.TestCase):
         self.assertFalse(os.path.exists(self.driver("openmpi")))
 
 
+class OpenMpiTest(unittest.TestCase):
+    def command(self, ranks):
+        """On two cores of two hardware threads each."""
+        with mock.patch.multiple(contenders, CORES=4, WHOLE_CORES=2), \
+                mock.patch.object(contenders, "run_command", return_value="{}") as run:
+            contenders.OpenMpi("bin", "shm").run("barrier", ranks, [0], 1, 10)
+            return " ".join(run.call_args.args[0])
+
+    def test_ranks_get_slots_on_cores_then_on_hardware_threads_and_then_share(self):
+        self.assertNotIn("--", self.command(2))
+        self.assertIn("--use-hwthread-cpus", self.command(4))
+        self.assertIn("--oversubscribe --mca mpi_yield_when_idle 1", self.command(5))
+        self.assertNotIn("--use-hwthread-cpus", self.command(5))
+
+
 if __name__ == "__main__":
     unittest.main()

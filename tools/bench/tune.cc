@@ -121,7 +121,7 @@ void tune(Communicator& world, const JobEnvironment& job, const Options& options
   const auto pair = world.split(measures ? 0 : -1, world.rank()).value_or_throw();
   if (pair) measure_pair(model, *pair, shared, job.nodes == 1, options.limits);
   throw_if_error(world.barrier());
-  if (shared && world.size() > options.cores) {
+  if (shared && world.size() > job.local_cores) {
     model.turn = measure_barrier(world, options.limits.seconds) / world.size();
   }
   if (world.rank() == 0) write_model(model, options.model_path);

@@ -8,9 +8,21 @@ import tempfile
 
 from .processes import run_whole
 
-CORES = os.cpu_count() or 1
 PEERS_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "peers")
 BUILD_ERRORS = []  # what the build of the MPI drivers said: lines
+
+
+def siblings(core):
+    """The hardware threads that share a core with this one, itself among them."""
+    try:
+        with open(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return str(core)
+
+
+CORES = len(os.sched_getaffinity(0))  # that ranks may use, hardware threads counted singly
+WHOLE_CORES = len({siblings(core) for core in os.sched_getaffinity(0)})
 
 
 class Failure(Exception):
@@ -110,6 +122,8 @@ class OpenMpi(Contender):
         command = ["mpirun.openmpi", "-n", str(ranks), *self.settings]
         if ranks > CORES:  # its best setting there
             command += ["--oversubscribe", "--mca", "mpi_yield_when_idle", "1"]
+        elif ranks > WHOLE_CORES:  # it takes a core for one slot, however many hardware threads it has
+            command.append("--use-hwthread-cpus")
         command += [self.driver, operation, ",".join(map(str, counts)), str(seconds)]
         root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         return json_lines(run_command(command, limit_seconds, root))

@@ -15,7 +15,7 @@ class Context:
     data: str  # folder of CIFAR-100's binary files
     quick: bool
     has_gpu: bool
-    cores: int = os.cpu_count() or 1
+    cores: int = len(os.sched_getaffinity(0))  # that may be used here, as in a container with fewer than the machine
 
     def tool(self, name, *words):
         """A command line of one of tools/bench."""
