@@ -19,6 +19,7 @@
 #include "runtime/base/token.h"
 #include "runtime/rendezvous/store_server.h"
 #include "runtime/rendezvous/tcp_store.h"
+#include "tools/bench/measure/statistics.h"
 
 namespace dlaunch {
 namespace {
@@ -50,8 +51,8 @@ class Bench {
     values.reserve(static_cast<std::size_t>(options_.repeats));
     for (int i = 0; i < options_.repeats; ++i) values.push_back(measure());
     std::sort(values.begin(), values.end());
-    std::printf("%-24s %12.4g %s (%.4g to %.4g)\n", name.c_str(), values[values.size() / 2], unit,
-                values.front(), values.back());
+    std::printf("%-24s %12.4g %s (%.4g to %.4g)\n", name.c_str(), bench::quantile(values, 0.5),
+                unit, values.front(), values.back());
   }
 
   std::unique_ptr<TcpStore> client() const {
