@@ -15,16 +15,16 @@ endif()
 add_library(dlaunch_settings INTERFACE)
 target_compile_features(dlaunch_settings INTERFACE cxx_std_20)
 target_compile_options(dlaunch_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:
-  -Wall -Wextra -Wpedantic -Wshadow=local -Wnon-virtual-dtor -Woverloaded-virtual -Wimplicit-fallthrough
+  -Wall -Wextra -Wpedantic $<$<CXX_COMPILER_ID:GNU>:-Wshadow=local> -Wnon-virtual-dtor -Woverloaded-virtual -Wimplicit-fallthrough
   -Wno-missing-field-initializers
   $<$<BOOL:${DLAUNCH_WARNINGS_ARE_ERRORS}>:-Werror>>)
 if(CMAKE_UNITY_BUILD)
   # A source with anonymous types is then "included", by a file that nobody else includes.
-  target_compile_options(dlaunch_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
+  target_compile_options(dlaunch_settings INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
 endif()
 if(DLAUNCH_SANITIZE)
-  target_compile_options(dlaunch_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${DLAUNCH_SANITIZE}
-    -Wno-maybe-uninitialized>)  # GCC gives false alarms in instrumented code
+  target_compile_options(dlaunch_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${DLAUNCH_SANITIZE}>
+    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-maybe-uninitialized>)  # GCC gives false alarms in instrumented code
   target_link_options(dlaunch_settings INTERFACE -fsanitize=${DLAUNCH_SANITIZE})
   if(DLAUNCH_SANITIZE MATCHES "undefined")
     target_compile_options(dlaunch_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=undefined>)
