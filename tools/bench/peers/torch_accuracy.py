@@ -13,12 +13,11 @@ import contextlib
 import json
 import math
 import os
-import re
 import sys
 import time
 
 from torch_bench import peak_mib, run_forked
-from torch_training import make_network
+from torch_training import make_network, make_optimizer, read_configuration
 
 MEAN, STD = [0.5071, 0.4865, 0.4409], [0.2673, 0.2564, 0.2762]
 RECORD = 2 + 3 * 32 * 32  # coarse label, fine label, pixels
@@ -28,9 +27,8 @@ KNOWN = {"data": {"set", "crop_padding", "flip"}, "model": {"name"},
          "train": {"epochs", "batch_size_per_rank", "accumulation_steps", "sync_batch_norm"}}
 
 
-def read_configuration(path):
-    with open(path, encoding="utf-8") as file:
-        configuration = json.loads(re.sub(r"^\s*//.*$", "", file.read(), flags=re.MULTILINE))
+def read_known(path):
+    configuration = read_configuration(path)
     for part, values in configuration.items():
         for key in values:
             if key not in KNOWN.get(part, ()):
@@ -78,21 +76,11 @@ class Training:
         self.batch, self.accumulation = train["batch_size_per_rank"], train.get("accumulation_steps", 1)
         network = make_network(torch, self.options["model"]["name"]).to(memory_format=torch.channels_last)
         self.network = torch.nn.parallel.DistributedDataParallel(network) if arguments.ranks > 1 else network
-        self.optimizer = self.make_optimizer(network)
+        self.optimizer = make_optimizer(torch, network, self.options["optimizer"])
         self.images, self.labels = load_images(torch, os.path.join(arguments.data, "train.bin"))
         self.test = [part[rank::arguments.ranks] for part in load_images(torch, os.path.join(arguments.data, "test.bin"))]
         self.generator = torch.Generator().manual_seed(arguments.seed * 1000 + rank)
         self.steps_per_epoch = len(self.images) // (self.batch * self.accumulation * arguments.ranks)
-
-    def make_optimizer(self, network):
-        options = self.options["optimizer"]
-        decay, weights_only = options.get("weight_decay", 0), options.get("decay_weights_only", False)
-        groups = {True: [], False: []}
-        for parameter in network.parameters():
-            groups[parameter.dim() > 1 or not weights_only].append(parameter)
-        return self.torch.optim.SGD(
-            [{"params": groups[decays], "weight_decay": decay if decays else 0} for decays in (True, False) if groups[decays]],
-            lr=options["learning_rate"], momentum=options.get("momentum", 0.9), nesterov=options.get("nesterov", False))
 
     def learning_rate(self, step):
         schedule, epoch = self.options["schedule"], step / self.steps_per_epoch
@@ -177,7 +165,7 @@ def main():
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
-    arguments.configuration = read_configuration(arguments.configuration)
+    arguments.configuration = read_known(arguments.configuration)
     return run_forked(arguments.ranks, lambda rank, meeting: run_rank(arguments, rank, meeting))
 
 

@@ -13,10 +13,15 @@ BatchNorm1d. Rank 0 prints JSON.
 import argparse
 import contextlib
 import json
+import os
+import re
 import sys
 import time
 
 from torch_bench import is_stable, peak_mib, quantile, reset_peak, run_forked
+
+
+CONFIGURATIONS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "configs")
 
 
 def resident_mib():
@@ -58,6 +63,23 @@ def make_network(torch, name):
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, 100))
 
 
+def read_configuration(path):
+    """What a configuration of dtrain's says; it may have lines of comments."""
+    with open(path, encoding="utf-8") as file:
+        return json.loads(re.sub(r"^\s*//.*$", "", file.read(), flags=re.MULTILINE))
+
+
+def make_optimizer(torch, network, options):
+    """SGD with the options that a configuration of dtrain's has for it."""
+    decay, weights_only = options.get("weight_decay", 0), options.get("decay_weights_only", False)
+    groups = {True: [], False: []}
+    for parameter in network.parameters():
+        groups[parameter.dim() > 1 or not weights_only].append(parameter)
+    return torch.optim.SGD(
+        [{"params": groups[decays], "weight_decay": decay if decays else 0} for decays in (True, False) if groups[decays]],
+        lr=options["learning_rate"], momentum=options.get("momentum", 0.9), nesterov=options.get("nesterov", False))
+
+
 class Step:
     """One optimizer step of data-parallel training."""
 
@@ -66,9 +88,12 @@ class Step:
         torch.manual_seed(1)
         layout = torch.channels_last if arguments.channels_last else torch.contiguous_format
         network = make_network(torch, arguments.network).to(memory_format=layout)
-        self.network = torch.nn.parallel.DistributedDataParallel(network) if arguments.ranks > 1 else network
+        self.network = network
+        if arguments.ranks > 1:  # ours sends no running statistics in a step either
+            self.network = torch.nn.parallel.DistributedDataParallel(network, broadcast_buffers=False)
         self.forward = torch.compile(self.network) if arguments.compile else self.network
-        self.optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4)
+        configuration = read_configuration(os.path.join(CONFIGURATIONS, f"cifar100_{arguments.network}.json"))
+        self.optimizer = make_optimizer(torch, network, configuration["optimizer"])
         self.images = torch.randn(arguments.batch, 3, 32, 32).to(memory_format=layout)
         self.labels = torch.randint(0, 100, (arguments.batch,))
 
