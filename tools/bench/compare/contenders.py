@@ -148,8 +148,9 @@ class Mpich(Contender):
 class Gloo(Contender):
     name = "Gloo"
 
-    def __init__(self, python):
+    def __init__(self, python, op="sum"):
         """`python`: one with torch; None: whichever there is; empty: there is none."""
+        self.op = op
         self.python = next(filter(imports_torch, ["/usr/bin/python3", "python3"]), "") if python is None else python
         self.driver = os.path.join(PEERS_FOLDER, "torch_bench.py")
 
@@ -157,7 +158,7 @@ class Gloo(Contender):
         return None if self.python else "no Python with torch: install python3-torch, or name one with --torch-python"
 
     def run(self, operation, ranks, counts, seconds, limit_seconds):
-        command = [self.python, self.driver, "--ranks", str(ranks), "--seconds", str(seconds), operation]
+        command = [self.python, self.driver, "--ranks", str(ranks), "--seconds", str(seconds), "--op", self.op, operation]
         return json_lines(run_command(command + [",".join(map(str, counts))], limit_seconds))
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Times torch.distributed over Gloo as dbench times ours: the same protocol (tools/bench/measure).
 
-    torch_bench.py --ranks 4 allreduce 1000,10000 [--seconds 1]
+    torch_bench.py --ranks 4 allreduce 1000,10000 [--seconds 1] [--op avg]
     torch_bench.py --ranks 4 barrier
 
 The ranks are forked after torch is imported. Rank 0 prints one JSON object per line. A repetition: fresh
@@ -49,6 +49,9 @@ def peak_mib():
 
 
 class Measurement:
+    """Of each operation: durations, the peak memory of any rank, which is taken before the results are checked, and the
+    greatest error."""
+
     def __init__(self, torch, distributed):
         self.torch, self.distributed = torch, distributed
         self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
@@ -92,7 +95,7 @@ class Measurement:
         generator = self.torch.Generator().manual_seed(repetition * 1000 + rank)
         return self.torch.empty(count).uniform_(0.5, 1.5, generator=generator)
 
-    def all_reduce(self, count, seconds):
+    def all_reduce(self, count, seconds, average):
         data = self.torch.empty(count)
         generator = self.torch.Generator()
 
@@ -100,16 +103,24 @@ class Measurement:
             generator.manual_seed(repetition * 1000 + self.rank)
             data.uniform_(0.5, 1.5, generator=generator)
 
-        durations, last = self.repeat(seconds, prepare, lambda: self.distributed.all_reduce(data))
+        def run():
+            self.distributed.all_reduce(data)
+            if average:  # which not every version of Gloo can
+                data.div_(self.size)
+
+        durations, last = self.repeat(seconds, prepare, run)
+        peak = self.maximum([peak_mib()])[0]
         exact = self.torch.zeros(count, dtype=self.torch.float64)
         for rank in range(self.size):
             exact += self.values(count, rank, last)
+        if average:
+            exact /= self.size
         error = ((data - exact).abs() / exact).max().item() if count else 0.0
-        return durations, self.maximum([error])[0]
+        return durations, peak, self.maximum([error])[0]
 
     def barrier(self, seconds):
         durations, _ = self.repeat(seconds, lambda _: None, self.distributed.barrier)
-        return durations, 0.0
+        return durations, self.maximum([peak_mib()])[0], 0.0
 
 
 def run_rank(arguments, rank, meeting_place):
@@ -123,10 +134,9 @@ def run_rank(arguments, rank, meeting_place):
     for count in arguments.counts if arguments.operation == "allreduce" else [0]:
         reset_peak()
         if arguments.operation == "allreduce":
-            durations, error = measurement.all_reduce(count, arguments.seconds)
+            durations, peak, error = measurement.all_reduce(count, arguments.seconds, arguments.op == "avg")
         else:
-            durations, error = measurement.barrier(arguments.seconds)
-        peak = measurement.maximum([peak_mib()])[0]
+            durations, peak, error = measurement.barrier(arguments.seconds)
         if rank == 0:
             ascending = sorted(value * 1e6 for value in durations)
             print(json.dumps({
@@ -165,6 +175,7 @@ def main():
     parser.add_argument("counts", nargs="?", default="1000", help="elements, separated by commas")
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--seconds", type=float, default=1.0, help="per count")
+    parser.add_argument("--op", choices=["sum", "avg"], default="sum", help="of allreduce")
     arguments = parser.parse_args()
     arguments.counts = [int(count) for count in arguments.counts.split(",")]
 
