@@ -1,5 +1,6 @@
 #!/usr/bin/python3
 """tools/bench/compare_gpu with programs in place of dbench and PyTorch: what it leaves behind, and its exit code."""
+import json
 import os
 import subprocess
 import sys
@@ -51,6 +52,12 @@ class CompareGpuTest(unittest.TestCase):
         with open(self.pids, encoding="ascii") as file:
             self.assert_ends(int(file.read()))
         self.assertEqual(os.listdir(self.temporary), [])
+
+    def test_the_order_changes_from_round_to_round(self):
+        self.compare(GOOD, "echo '{\"cells\": [{\"rate\": 1}, {\"rate\": 2}, {\"rate\": 3}]}'")
+        with open(os.path.join(self.folder, "out", "gpu-device.jsonl"), encoding="ascii") as file:
+            order = [json.loads(line)["contender"] for line in file]
+        self.assertEqual(order, ["dlaunch", "torch", "torch", "dlaunch", "dlaunch", "torch"])
 
     def test_the_exit_code_says_whether_dlaunch_has_results(self):
         done = self.compare(BAD, BAD)
