@@ -10,7 +10,7 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.normpath(os.path.join(HERE, "..", "..", "..", "tools", "bench"))]
 
-from report import comparison, gpu, load, results, runner  # noqa: E402
+from report import comparison, gpu, load, results, runner, training  # noqa: E402
 from report.blocks import figure, table_of  # noqa: E402
 
 
@@ -143,6 +143,19 @@ class GpuTest(unittest.TestCase):
         self.assertEqual(len(tables), 7)
         self.assertEqual(tables[0].rows[0][-1], "0.09")  # ours by PyTorch's: 9 by 100
         self.assertEqual(tables[0].command, "tools/report OUT_DIR --only gpu")
+
+
+class TrainingTest(unittest.TestCase):
+    def test_a_contender_of_which_a_seed_failed_stays_beside_the_others(self):
+        def run(contender, seed, top1):
+            return {"config": "c", "seed": seed, "contender": contender,
+                    "result": {"top1": [top1], "epoch_seconds": [1.0], "peak_mib": 1}}
+
+        runs = [run("dlaunch", 1, 0.2), run("dlaunch", 2, 0.4), run("torch", 1, 0.6),
+                {"config": "c", "seed": 2, "contender": "torch", "failure": "not done"}]
+        entries = training.figures({"training/accuracy-c": runs})
+        table = table_of(entries, "top-1", {"configuration": "configuration", "epochs": "epochs"}, "", "")
+        self.assertEqual(table.rows, [["c", "1", "0.3 (0.2–0.4)", "0.6", "0.50"]])
 
 
 class ComparisonTest(unittest.TestCase):
