@@ -2,15 +2,17 @@
 """The parts of tools/bench/compare and its tools that do not need to measure: with scripts in place of compilers."""
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import unittest
 from unittest import mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.normpath(os.path.join(HERE, "..", "..", "tools", "bench"))]
+BENCH = os.path.normpath(os.path.join(HERE, "..", "..", "tools", "bench"))
+sys.path[:0] = [BENCH]
 
-from compare import contenders  # noqa: E402
+from compare import contenders, plots  # noqa: E402
 
 # Of a compiler's words, the one behind -o is the program.
 COMPILES = 'while [ "$1" != -o ]; do shift; done; echo made >"$2"'
@@ -70,6 +72,22 @@ class DriversTest(unittest.TestCase):
         os.remove(os.path.join(self.path, "mpicxx.mpich"))
         self.assertEqual(self.build(), ("its driver does not build: no mpicxx.openmpi: install libopenmpi-dev", None))
         self.assertFalse(os.path.exists(self.driver("openmpi")))
+
+
+class LaunchersTest(unittest.TestCase):
+    def test_a_launcher_that_nobody_knows_is_refused(self):
+        done = subprocess.run([sys.executable, os.path.join(BENCH, "compare_launchers"), "true", "--only", "dlaunch,hydrra"],
+                              capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--only: 'hydrra' is none of dlaunch, openmpi, hydra, torchrun", done.stderr)
+
+
+class MemoryLimitTest(unittest.TestCase):
+    def test_it_is_that_of_both_of_two_cores_and_of_no_more(self):
+        run = {"operation": "p2p", "cores": 2, "cells": [
+            {"way": "memcpy_both", "bytes": 1000, "one_way_us": 2.0}, {"way": "shared_flag", "bytes": 8, "round_trip_us": 1.0}]}
+        self.assertEqual(plots.memory_limit([run])(4, 500), 2.0)
+        self.assertIsNone(plots.memory_limit([{**run, "cores": 8}]))
 
 
 class OpenMpiTest(unittest.TestCase):

@@ -11,6 +11,7 @@ from . import contenders as who
 
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 KILLED_RANK = os.path.join(who.PEERS_FOLDER, "killed_rank")
+NAMES = ["dlaunch", "openmpi", "hydra", "torchrun"]
 SUBJECTS = {
     "true": "/bin/true: from start to end",
     "barrier": "connect, one barrier, end: from start to end",

@@ -33,8 +33,10 @@ def pyplot(log):
 
 def memory_limit(runs):
     """A function (ranks, bytes) -> µs: no all-reduce on one host is faster. Every rank's buffer is read and written
-    once, at the rate at which both cores together copy as much memory; a flag takes its time to the other core."""
-    cells = [cell for run in runs if run["operation"] == "p2p" for cell in run["cells"]]
+    once, at the rate at which both cores together copy as much memory; a flag takes its time to the other core. None on
+    a machine that has not two cores: what more of them copy together was not measured."""
+    # Old runs do not say how many there were; all that are kept are of two.
+    cells = [cell for run in runs if run["operation"] == "p2p" and run.get("cores", 2) == 2 for cell in run["cells"]]
     copies = sorted((cell["bytes"], cell["one_way_us"]) for cell in cells if cell["way"] == "memcpy_both")
     flags = [cell["round_trip_us"] / 2 for cell in cells if cell["way"] == "shared_flag"]
     if not copies or not flags:

@@ -73,7 +73,7 @@ def blocks(document, entries, log):
                     "ours, Open MPI, MPICH and torch.distributed, each with its best known setting, in turns.")
     all_reduce = bench_plots.all_reduce(runs_of(data, "peers"), GRID_NAMES, log)
     if all_reduce:
-        yield Plot("Time by elements. Memory's limit: every rank's buffer read and written once by all cores together.",
-                   all_reduce)
+        yield Plot("Time by elements. Memory's limit, on a machine of two cores: every rank's buffer read and written once "
+                   "by both cores.", all_reduce)
     for measure in captions:
         yield table_of(entries, "sum: " + measure, keys, f"All-reduce: {measure}", command)
