@@ -3,7 +3,7 @@
 set(missing "")
 
 # nvcc need not be in PATH.
-find_program(DLAUNCH_NVCC nvcc HINTS "${CUDAToolkit_ROOT}/bin" ENV CUDA_PATH ENV CUDA_HOME PATHS /usr/local/cuda
+find_program(DLAUNCH_NVCC nvcc HINTS ${CUDAToolkit_ROOT} ENV CUDA_PATH ENV CUDA_HOME PATHS /usr/local/cuda
              PATH_SUFFIXES bin)
 if(DLAUNCH_NVCC AND NOT CMAKE_CUDA_COMPILER)
   set(CMAKE_CUDA_COMPILER "${DLAUNCH_NVCC}")
