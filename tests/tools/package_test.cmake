@@ -1,16 +1,13 @@
 # Installs the build into a folder of its own, moves it, and builds and runs tests/tools/outside against it.
 #   cmake -DBUILD=... -DSOURCE=... -DWORK=... -P package_test.cmake
-function(run)
-  execute_process(COMMAND ${ARGN} COMMAND_ERROR_IS_FATAL ANY)
-endfunction()
-
+# Lists of folders stay whole: no function stands between, whose arguments would be split at their semicolons.
 file(REMOVE_RECURSE "${WORK}")
 file(MAKE_DIRECTORY "${WORK}")
-run(${CMAKE_COMMAND} --install "${BUILD}" --prefix "${WORK}/first" --strip)
+execute_process(COMMAND ${CMAKE_COMMAND} --install "${BUILD}" --prefix "${WORK}/first" --strip COMMAND_ERROR_IS_FATAL ANY)
 file(RENAME "${WORK}/first" "${WORK}/installed")  # a package may be moved
-run(${CMAKE_COMMAND} -S "${SOURCE}/tests/tools/outside" -B "${WORK}/build" -G Ninja
-    -DCMAKE_BUILD_TYPE=Debug
-    "-DCMAKE_PREFIX_PATH=${WORK}/installed;${PREFIX_PATH}")
-run(${CMAKE_COMMAND} --build "${WORK}/build")
-run(${CMAKE_CTEST_COMMAND} --test-dir "${WORK}/build" --output-on-failure)
+set(configure ${CMAKE_COMMAND} -S "${SOURCE}/tests/tools/outside" -G Ninja -DCMAKE_BUILD_TYPE=Debug)
+execute_process(COMMAND ${configure} -B "${WORK}/build" "-DCMAKE_PREFIX_PATH=${WORK}/installed;${PREFIX_PATH}"
+                COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND ${CMAKE_COMMAND} --build "${WORK}/build" COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND ${CMAKE_CTEST_COMMAND} --test-dir "${WORK}/build" --output-on-failure COMMAND_ERROR_IS_FATAL ANY)
 file(REMOVE_RECURSE "${WORK}")
