@@ -10,4 +10,12 @@ execute_process(COMMAND ${configure} -B "${WORK}/build" "-DCMAKE_PREFIX_PATH=${W
                 COMMAND_ERROR_IS_FATAL ANY)
 execute_process(COMMAND ${CMAKE_COMMAND} --build "${WORK}/build" COMMAND_ERROR_IS_FATAL ANY)
 execute_process(COMMAND ${CMAKE_CTEST_COMMAND} --test-dir "${WORK}/build" --output-on-failure COMMAND_ERROR_IS_FATAL ANY)
+
+# What is missing of a component that is required is named.
+execute_process(COMMAND ${configure} -B "${WORK}/without" "-DCMAKE_PREFIX_PATH=${WORK}/installed;${PREFIX_PATH}"
+                        -DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON
+                RESULT_VARIABLE code OUTPUT_QUIET ERROR_VARIABLE errors)
+if(code EQUAL 0 OR NOT errors MATCHES "testing: find_package\\(GTest\\) gives no")
+  message(FATAL_ERROR "without GTest the component testing should not be found, and say so:\n${errors}")
+endif()
 file(REMOVE_RECURSE "${WORK}")

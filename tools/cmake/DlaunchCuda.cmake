@@ -27,21 +27,14 @@ if(CUDAToolkit_FOUND)
   endif()
 endif()
 
-# find_cuda_library(NAME HEADER LIBRARY) -> NAME::NAME, or a line in `missing`
-macro(find_cuda_library name header library)
-  find_path(${name}_INCLUDE_DIR ${header} HINTS ${CUDAToolkit_INCLUDE_DIRS})
-  find_library(${name}_LIBRARY ${library} PATH_SUFFIXES lib64 lib
-    HINTS ${CUDAToolkit_LIBRARY_DIR} ${CUDAToolkit_LIBRARY_ROOT} ${CUDAToolkit_TARGET_DIR})
-  if(${name}_INCLUDE_DIR AND ${name}_LIBRARY)
-    add_library(${name}::${name} UNKNOWN IMPORTED)
-    set_target_properties(${name}::${name} PROPERTIES
-      IMPORTED_LOCATION "${${name}_LIBRARY}" INTERFACE_INCLUDE_DIRECTORIES "${${name}_INCLUDE_DIR}")
-  else()
-    string(APPEND missing "\n  ${name} (${header} and lib${library}; -D${name}_INCLUDE_DIR=, -D${name}_LIBRARY=)")
+foreach(package cuDNN NCCL)
+  find_package(${package} QUIET)
+  if(NOT ${package}_FOUND)
+    string(TOLOWER ${package} name)
+    string(APPEND missing
+      "\n  ${package} (${name}.h and lib${name}; -D${package}_INCLUDE_DIR=, -D${package}_LIBRARY=)")
   endif()
-endmacro()
-find_cuda_library(cuDNN cudnn.h cudnn)
-find_cuda_library(NCCL nccl.h nccl)
+endforeach()
 
 if(missing)
   message(FATAL_ERROR "DLAUNCH_CUDA is ON, but this was not found:${missing}\n"

@@ -57,9 +57,12 @@ write_basic_package_version_file("${package_files}/dlaunch-config-version.cmake"
 install(FILES
   "${package_files}/dlaunch-config.cmake"
   "${package_files}/dlaunch-config-version.cmake"
+  "${CMAKE_CURRENT_LIST_DIR}/DlaunchMpiFlavour.cmake"
   "${CMAKE_CURRENT_LIST_DIR}/DlaunchTesting.cmake"
   "${CMAKE_CURRENT_LIST_DIR}/FindAsio.cmake"
-  "${CMAKE_CURRENT_LIST_DIR}/Findsodium.cmake"
+  "${CMAKE_CURRENT_LIST_DIR}/FindcuDNN.cmake"
+  "${CMAKE_CURRENT_LIST_DIR}/FindNCCL.cmake"
   "${CMAKE_CURRENT_LIST_DIR}/FindOneDNN.cmake"
+  "${CMAKE_CURRENT_LIST_DIR}/Findsodium.cmake"
   "${CMAKE_CURRENT_LIST_DIR}/FindStb.cmake"
   DESTINATION ${package_dir})

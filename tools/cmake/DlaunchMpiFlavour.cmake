@@ -1,0 +1,16 @@
+# dlaunch_mpi_flavour(RESULT): the family of MPI::MPI_CXX by its mpi.h. What is compiled for one of them cannot be linked with
+# another: their handles and constants differ.
+function(dlaunch_mpi_flavour result)
+  set(${result} "another MPI" PARENT_SCOPE)
+  get_target_property(folders MPI::MPI_CXX INTERFACE_INCLUDE_DIRECTORIES)
+  foreach(folder ${folders})
+    if(EXISTS "${folder}/mpi.h")
+      file(STRINGS "${folder}/mpi.h" lines REGEX "# *define +(OPEN_MPI|MPICH_VERSION) ")
+      if(lines MATCHES "OPEN_MPI")
+        set(${result} "Open MPI" PARENT_SCOPE)
+      elseif(lines MATCHES "MPICH_VERSION")
+        set(${result} "MPICH" PARENT_SCOPE)
+      endif()
+    endif()
+  endforeach()
+endfunction()
