@@ -163,7 +163,8 @@ class Endpoint {
   virtual Status group_failure() { return failure(); }
 
   /// A member's memory cannot be read any more; `why` is about that rank. Fails the endpoint, with
-  /// what the member itself says, or with its death, if either comes within a second.
+  /// what the member itself says, or with its death, if either comes within a second. A member that
+  /// has left in order is in departed() then, and the endpoint goes on.
   virtual void fail_unreadable(const Status& why) { fail(why); }
 };
 

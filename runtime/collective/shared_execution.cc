@@ -219,17 +219,33 @@ SharedLocation SharedExecution::expose_result(const SharedLocation& input) {
   return in_slot();
 }
 
+// Whoever shares the memory may have written anything: nothing lies in a place that cannot be.
 SharedExecution::Source SharedExecution::find(int member, const SharedLocation& location) const {
+  const std::uint64_t where = location.where;
   switch (location.place) {
-    case Place::kHeap:
-      return {reinterpret_cast<std::uintptr_t>(group_->heap(member).data()) + location.where, true};
+    case Place::kHeap: {
+      const std::span<std::byte> heap = group_->heap(member);
+      if (where > heap.size()) break;
+      return {.address = reinterpret_cast<std::uintptr_t>(heap.data()) + where,
+              .size = heap.size() - where};
+    }
     case Place::kPrivate:
-      return {location.where, member == group_->index()};
-    case Place::kSlot:
-      break;
+      return {.address = where, .mapped = member == group_->index()};
+    case Place::kSlot: {
+      const std::size_t whole = SharedGroup::slot_bytes(assignment_.channel);
+      if (where > whole) break;
+      const std::byte* slot = group_->slot(assignment_.channel, operation(), member, where);
+      return {.address = reinterpret_cast<std::uintptr_t>(slot),
+              .is_slot = true,
+              .size = where == 0 ? whole : where};
+    }
   }
-  const std::byte* slot = group_->slot(assignment_.channel, operation(), member, location.where);
-  return {reinterpret_cast<std::uintptr_t>(slot), true, true};
+  return {.size = 0};
+}
+
+Status SharedExecution::nonsense_of(int member) const {
+  return Status::about_peer(StatusCode::kProtocol, group_->rank(member),
+                            "malformed shared memory: its data are where they cannot be");
 }
 
 // A member that gives up or leaves before the others have read its memory may write over it. What
@@ -286,8 +302,9 @@ bool SharedExecution::act() {
       if (budget == 0) return false;
       const std::size_t count = std::min(action.count - performed_, portion(action));
       if (Status status = perform(action, performed_, count); !status.ok()) {
-        endpoint_.fail_unreadable(status);
-        end(endpoint_.failure());
+        if (status.code() == StatusCode::kPeerLost) endpoint_.fail_unreadable(status);
+        const Status why = sources_failure();
+        end(why.ok() ? status : why);
         return true;
       }
       performed_ += count;
@@ -333,6 +350,7 @@ Status SharedExecution::perform(const SharedAction& action, std::size_t done, st
 
 Status SharedExecution::read(int member, const Source& source, Position from, std::byte* into,
                              std::size_t count) {
+  if (!holds(source, from, count)) return nonsense_of(member);
   const std::uintptr_t place = address(source, from);
   if (!source.mapped) return group_->read_member(member, place, into, bytes(count));
   const auto* data = reinterpret_cast<const std::byte*>(place);
@@ -345,6 +363,7 @@ Status SharedExecution::reduce(std::byte* into, Position from, std::size_t count
   operands_.resize(members);
   for (std::size_t member = 0; member < members; ++member) {
     const Source& source = sources_[member].input;
+    if (!holds(source, from, count)) return nonsense_of(static_cast<int>(member));
     if (source.mapped) {
       operands_[member] = reinterpret_cast<const void*>(address(source, from));
       continue;

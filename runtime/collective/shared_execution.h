@@ -18,6 +18,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
@@ -107,6 +108,7 @@ class SharedExecution final : public Readiness {
     std::uintptr_t address = 0;
     bool mapped = true;    // else only read_member() can read there
     bool is_slot = false;  // places are those in slots
+    std::size_t size = std::numeric_limits<std::size_t>::max();  // bytes that are there at most
   };
   // A place in a vector and in the slots that hold a piece of it, in elements.
   struct Position {
@@ -149,6 +151,10 @@ class SharedExecution final : public Readiness {
   std::uintptr_t address(const Source& source, Position at) const {
     return source.address + bytes(source.is_slot ? at.slot : at.vector);
   }
+  bool holds(const Source& source, Position at, std::size_t count) const {
+    return bytes((source.is_slot ? at.slot : at.vector) + count) <= source.size;
+  }
+  Status nonsense_of(int member) const;
   Status read(int member, const Source& source, Position from, std::byte* into, std::size_t count);
   Status reduce(std::byte* into, Position from, std::size_t count);
   Status reduce_exposed(std::size_t into, Position from, std::size_t count);

@@ -1,6 +1,7 @@
 // Collectives that read a member's memory where it lies, when that member gives up, leaves or loses
 // its memory halfway: what was read is never taken for its data.
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -14,6 +15,7 @@
 #include "runtime/collective/shared_execution.h"
 #include "tests/transport/fabric.h"
 #include "transport/mesh/mesh.h"
+#include "transport/shm/memory_probe.h"
 
 namespace dlaunch {
 namespace {
@@ -62,6 +64,18 @@ class HalfReadScatter : public testing::Test {
   std::vector<std::byte> into_;
 
   SharedGroup& group(int rank) { return *fabric_[rank].shared_group(); }
+
+  // Begins, and the reader finds that the root's data lie there.
+  Status read_from(const SharedLocation& location) {
+    std::byte* data = group(kRoot).heap(kRoot).data();
+    start(kRoot, data);
+    start(kReader, into_.data());
+    SharedCell& cell = group(kRoot).cell(SharedGroup::Channel::kLong, 1, kRoot);
+    const Deadline deadline = Deadline::after(kTestTimeout);
+    while (cell.progress.load() == 0 && !deadline.expired()) root_.advance();
+    cell.input = location;
+    return reader_goes_on();
+  }
 
   Fabric fabric_ =
       make_mesh_fabric(2, {.transport = TransportChoice::kSharedMemory, .hosts = 1, .wait = {}});
@@ -119,6 +133,31 @@ TEST_F(HalfReadScatter, IsAnErrorOnceTheRootHasLeft) {
   EXPECT_EQ(status.peer(), kRoot);
 }
 
+TEST_F(HalfReadScatter, IsAnErrorIfTheDataWouldLeaveTheHeap) {
+  const std::size_t heap = group(kRoot).heap(kRoot).size();
+  const Status status = read_from({SharedLocation::Place::kHeap, heap - 5});
+  EXPECT_EQ(status.code(), StatusCode::kProtocol) << status.to_string();
+  EXPECT_EQ(status.peer(), kRoot);
+}
+
+TEST_F(HalfReadScatter, IsAnErrorIfTheDataLieInNoSlot) {
+  const Status status = read_from({SharedLocation::Place::kSlot, std::uint64_t{1} << 60});
+  EXPECT_EQ(status.code(), StatusCode::kProtocol) << status.to_string();
+  EXPECT_EQ(status.peer(), kRoot);
+}
+
+TEST_F(HalfReadScatter, IsAnErrorIfTheDataLieInNoPlaceThatThereIs) {
+  const Status status = read_from({static_cast<SharedLocation::Place>(77), 0});
+  EXPECT_EQ(status.code(), StatusCode::kProtocol) << status.to_string();
+  EXPECT_EQ(status.peer(), kRoot);
+}
+
+// Whether it pays is another matter.
+bool memory_is_readable() {
+  const MemoryProbe probe(MemoryProbe::kWordBytes);
+  return probe_is_readable(::getpid(), probe.address());
+}
+
 class PrivateMemory {
  public:
   PrivateMemory()
@@ -134,7 +173,7 @@ class PrivateMemory {
 };
 
 TEST_F(HalfReadScatter, SaysWhyTheRootGaveUpThoughItsMemoryIsGone) {
-  if (!group(kReader).members_readable()) GTEST_SKIP() << "process_vm_readv is not permitted";
+  if (!memory_is_readable()) GTEST_SKIP() << "process_vm_readv is not permitted";
   auto memory = std::make_unique<PrivateMemory>();
   begin(memory->data());
   root_gives_up();
@@ -142,8 +181,21 @@ TEST_F(HalfReadScatter, SaysWhyTheRootGaveUpThoughItsMemoryIsGone) {
   EXPECT_THAT(reader_goes_on().to_string(), HasSubstr("waited too long"));
 }
 
+// As that of a process that has ended in order is.
+TEST_F(HalfReadScatter, SaysThatTheRootHasLeftThoughItsMemoryIsGone) {
+  if (!memory_is_readable()) GTEST_SKIP() << "process_vm_readv is not permitted";
+  auto memory = std::make_unique<PrivateMemory>();
+  begin(memory->data());
+  fabric_.endpoints[kRoot].reset();
+  memory.reset();
+  const Status status = reader_goes_on();
+  EXPECT_EQ(status.code(), StatusCode::kPeerLeft) << status.to_string();
+  EXPECT_EQ(status.peer(), kRoot);
+  EXPECT_OK(fabric_[kReader].failure());
+}
+
 TEST_F(HalfReadScatter, NamesTheRootThatTakesItsMemoryAway) {
-  if (!group(kReader).members_readable()) GTEST_SKIP() << "process_vm_readv is not permitted";
+  if (!memory_is_readable()) GTEST_SKIP() << "process_vm_readv is not permitted";
   auto memory = std::make_unique<PrivateMemory>();
   begin(memory->data());
   memory.reset();

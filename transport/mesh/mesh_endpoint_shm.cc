@@ -34,7 +34,7 @@ void MeshEndpoint::fail_unreadable(const Status& why) {
   if (member == members.end()) return fail(why);
   for (const Deadline end = Deadline::after(kDying); !end.expired();) {
     look_at_members();
-    if (failure_.failed()) return;
+    if (failure_.failed() || peer(rank).left) return;
     pollfd death{.fd = member->pidfd.get(), .events = POLLIN, .revents = 0};
     if (::poll(&death, 1, static_cast<int>(kBetweenLooks.count())) > 0) {
       return member_died(static_cast<int>(member - members.begin()));
