@@ -132,7 +132,7 @@ class Endpoint {
 
   /// Makes progress. Returns as soon as any transfer has completed since the last call, wake() was
   /// called, `also` is ready, the endpoint has failed, or the deadline has passed; which of these,
-  /// the caller sees for itself.
+  /// the caller sees for itself. What transfers wait for is looked at even if `also` is ready.
   virtual void poll(Deadline deadline, const Readiness* also = nullptr) = 0;
 
   /// Makes the current or the next poll() return. Any thread.

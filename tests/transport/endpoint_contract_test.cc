@@ -300,6 +300,31 @@ TEST_P(EndpointContract, PollHandlesWhatIsReadyEvenAfterItsDeadline) {
   });
 }
 
+class AlwaysReady final : public Readiness {
+ public:
+  bool ready() const override { return true; }
+};
+
+TEST_P(EndpointContract, PollHandlesMessagesThoughSomethingElseIsReady) {
+  Fabric fabric = make(2);
+  fabric.run([](int rank, Endpoint& endpoint) {
+    std::vector<std::byte> out = random_bytes(300'000, static_cast<unsigned>(rank));
+    std::vector<std::byte> in(out.size());
+    Transfer receive = make_transfer(1 - rank, tag(1), in);
+    Transfer transmit = make_transfer(1 - rank, tag(1), out);
+    endpoint.start_recv(receive);
+    endpoint.start_send(transmit);
+    const AlwaysReady also;
+    const Deadline limit = Deadline::after(kTestTimeout);
+    while ((!receive.done() || !transmit.done()) && !limit.expired()) endpoint.poll(limit, &also);
+    EXPECT_TRUE(receive.done() && transmit.done());
+    EXPECT_OK(finish(endpoint, receive));
+    EXPECT_OK(finish(endpoint, transmit));
+    EXPECT_EQ(in, random_bytes(300'000, static_cast<unsigned>(1 - rank)));
+    EXPECT_OK(meet(endpoint, 2));
+  });
+}
+
 TEST_P(EndpointContract, WakesFromAnotherThread) {
   Fabric fabric = make(2);
   const Deadline deadline = Deadline::after(kTestTimeout);
