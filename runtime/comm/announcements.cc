@@ -20,6 +20,8 @@ constexpr int kMostUnanswered = 64;
 // want the mutex.
 constexpr std::chrono::milliseconds kClarification{400};
 constexpr std::chrono::milliseconds kTurn{5};
+// Of calls that look around one after the other, very many perhaps, one listens for all.
+constexpr std::chrono::milliseconds kBetweenListenings{5};
 // How long last_words() listens.
 constexpr std::chrono::milliseconds kLastWords{250};
 
@@ -257,8 +259,11 @@ std::string Announcements::opposed(const Wait& wait) const {
 Status Announcements::look_around(const Wait& wait, bool news) {
   const std::scoped_lock lock(mutex_);
   if (news) announce(wait);
-  endpoint_->poll(Deadline::after({}));
-  DLAUNCH_RETURN_IF_ERROR(take_in());
+  if (next_listening_.expired()) {
+    endpoint_->poll(Deadline::after({}));
+    DLAUNCH_RETURN_IF_ERROR(take_in());
+    next_listening_ = Deadline::after(kBetweenListenings);
+  }
   return wait.alone ? crossed(wait) : Status();
 }
 

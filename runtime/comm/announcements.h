@@ -178,6 +178,7 @@ class Announcements {
   std::atomic<bool> messages_driven_{false};
   std::array<std::atomic<std::uint64_t>, kLaneKinds> called_{};
   std::vector<Foreign> early_;
+  Deadline next_listening_ = Deadline::after({});  // of look_around()
   std::unique_ptr<Endpoint> endpoint_;  // destroyed first: it refers to transfers of the above
 };
 

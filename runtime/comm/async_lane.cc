@@ -7,6 +7,13 @@
 #include <utility>
 
 namespace dlaunch {
+namespace {
+
+// Messages that wait are looked after together: every time costs a look at each of them, and there
+// may be very many whose times differ. It makes their deadlines that much later.
+constexpr std::chrono::milliseconds kBetweenLooks{20};
+
+}  // namespace
 
 void AsyncLane::stop() {
   {
@@ -293,11 +300,12 @@ void AsyncLane::finish_ended() {
 
 // Those that have waited for long: at their deadline, or to look around.
 void AsyncLane::look_after_messages() {
-  next_look_ = Deadline::after(std::chrono::hours(1));
+  Deadline next = Deadline::after(std::chrono::hours(1));
   for (const std::unique_ptr<Operation>& message : messages_) {
     if (lane_.drive(*message, message->outcome->waiter())) continue;
-    next_look_ = earliest(next_look_, Lane::next_check(*message));
+    next = earliest(next, Lane::next_check(*message));
   }
+  next_look_ = next.remaining() < kBetweenLooks ? Deadline::after(kBetweenLooks) : next;
   finish_ended();
 }
 
