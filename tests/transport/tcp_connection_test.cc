@@ -1,19 +1,23 @@
-// The end of a TcpConnection, against a bare socket as its peer.
+// The end of a TcpConnection, and what an endpoint makes of one, against bare sockets as peers.
 #include "transport/tcp/connection.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "runtime/base/deadline.h"
 #include "tests/transport/fabric.h"
+#include "transport/mesh/mesh_endpoint.h"
 
 namespace dlaunch {
 namespace {
@@ -152,6 +156,37 @@ TEST_F(PartingConnection, CutsOffAMessageThatThePeerDoesNotTake) {
   EXPECT_EQ(error_, 0);  // the stream has ended
   EXPECT_LT(heard.size(), data.size());
   EXPECT_EQ(heard.back(), std::byte{1});
+}
+
+// Rank 0 of three.
+class EndpointOfBareSockets : public ::testing::Test {
+ protected:
+  EndpointOfBareSockets() {
+    for (int peer = 1; peer < 3; ++peer) {
+      auto [own, other] = connected_sockets();
+      throw_if_error(endpoint_->add_connection(peer, std::move(own)));
+      peers_[static_cast<std::size_t>(peer)] = std::move(other);
+    }
+  }
+
+  std::unique_ptr<MeshEndpoint> endpoint_ =
+      MeshEndpoint::make(0, 3, {}, describe_for_tests).value_or_throw();
+  std::array<Descriptor, 3> peers_;
+};
+
+TEST_F(EndpointOfBareSockets, SaysWhyItCannotWriteThoughThePeerIsWell) {
+  constexpr std::size_t kUnreadable = 4096;
+  void* const memory = ::mmap(nullptr, kUnreadable, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  Bytes nothing;
+  Transfer transfer = make_transfer(1, {.sequence = 1}, nothing);
+  transfer.data = static_cast<std::byte*>(memory);
+  transfer.bytes = kUnreadable;
+  endpoint_->start_send(transfer);
+  const Status status = finish(*endpoint_, transfer);
+  EXPECT_EQ(status.to_string(), "sending to rank 1: Bad address");
+  EXPECT_FALSE(status.peer().has_value());
+  ::munmap(memory, kUnreadable);
 }
 
 }  // namespace

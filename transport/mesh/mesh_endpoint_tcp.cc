@@ -36,7 +36,10 @@ void MeshEndpoint::read(TcpConnection& connection) {
     const TcpConnection::Event event = connection.read();
     handle(connection, event);
     if (failure_.failed()) return;
-    if (event == TcpConnection::Event::kIdle) return;
+    if (event != TcpConnection::Event::kIdle) continue;
+    // The peer knows nothing of a write that failed here, and will not end the stream.
+    if (const Status fault = connection.write_fault(); !fault.ok()) fail(fault);
+    return;
   }
 }
 

@@ -56,8 +56,11 @@ TcpConnection::Event TcpConnection::read() {
   const ssize_t got = read_into(destination);
   if (got < 0 && would_block(errno)) return Event::kIdle;
   if (got <= 0) {
-    closed_because_ = got == 0 ? "connection closed unexpectedly"
-                               : Status::from_errno("connection broken", errno).to_string();
+    // A write that failed has taken the socket's error: what is read behind it is a mere end.
+    const int error = got < 0 ? errno : write_error_;
+    const bool ended = error == 0 || error == EPIPE;
+    closed_because_ = ended ? "connection closed unexpectedly"
+                            : Status::from_errno("connection broken", error).to_string();
     return Event::kClosed;
   }
   const auto received = static_cast<std::size_t>(got);
@@ -67,8 +70,8 @@ TcpConnection::Event TcpConnection::read() {
   if (!fault_.ok()) return Event::kMalformed;
   if (receiver_.notice().has_value()) return Event::kAbort;
   if (receiver_.goodbye()) return Event::kGoodbye;
-  // A short read has emptied the socket.
-  return received == asked ? Event::kMore : Event::kIdle;
+  // A short read has emptied the socket; behind a failed write the end of the stream may come next.
+  return received == asked || write_failed() ? Event::kMore : Event::kIdle;
 }
 
 void TcpConnection::send(Transfer& transfer) {
@@ -89,7 +92,7 @@ void TcpConnection::send(Transfer& transfer) {
 bool TcpConnection::write_some(Outgoing& outgoing) {
   const Transfer& transfer = *outgoing.transfer;
   const std::size_t total = kFrameHeaderBytes + transfer.bytes;
-  while (outgoing.written < total && !write_failed_) {
+  while (outgoing.written < total && !write_failed()) {
     std::array<iovec, 2> parts{};
     msghdr message{};
     message.msg_iov = parts.data();
@@ -103,12 +106,17 @@ bool TcpConnection::write_some(Outgoing& outgoing) {
     }
     const ssize_t written = ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (written < 0) {
-      if (!would_block(errno)) write_failed_ = true;
+      if (!would_block(errno)) write_error_ = errno;
       return false;
     }
     outgoing.written += static_cast<std::size_t>(written);
   }
   return outgoing.written == total;
+}
+
+Status TcpConnection::write_fault() const {
+  if (write_error_ == 0 || write_error_ == EPIPE || write_error_ == ECONNRESET) return Status();
+  return Status::from_errno("sending to rank " + std::to_string(peer_), write_error_);
 }
 
 bool TcpConnection::flush() {
@@ -145,15 +153,15 @@ void TcpConnection::write_last(std::vector<std::byte> frame) {
 }
 
 void TcpConnection::end_stream() {
-  if (is_writing() && !write_failed_) {
+  if (is_writing() && !write_failed()) {
     if (!write_some(queue_[first_])) return;
     pop_sent();
   }
-  while (!last_.empty() && !write_failed_) {
+  while (!last_.empty() && !write_failed()) {
     const ssize_t written =
         ::send(socket_.get(), last_.data(), last_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (written < 0 && would_block(errno)) return;
-    if (written < 0) write_failed_ = true;
+    if (written < 0) write_error_ = errno;
     if (written > 0) last_.erase(last_.begin(), last_.begin() + written);
   }
   ::shutdown(socket_.get(), SHUT_WR);

@@ -52,13 +52,16 @@ class TcpConnection {
   const std::string& closed_because() const { return closed_because_; }
 
   /// Queues a send and writes what the socket takes. A failed write is not reported here: reading
-  /// tells why, because the peer's last words are read before the end of the stream.
+  /// on tells why, because the peer's last words are read before the end of the stream.
   void send(Transfer& transfer);
   /// Writes what the socket takes; true if the queue is empty then.
   bool flush();
   bool has_sends() const { return first_ < queue_.size(); }
-  /// True after a write has failed: the connection is over, and reading on tells why.
-  bool write_failed() const { return write_failed_; }
+  /// True after a write has failed: the connection is over.
+  bool write_failed() const { return write_error_ != 0; }
+  /// Why a write has failed, if the fault is not that of a peer that is gone (which reading on
+  /// tells), or ok: what was to be sent cannot be read, the system has no memory for it.
+  Status write_fault() const;
   /// True while a posted receive or a queued send waits for this connection.
   bool awaited() const { return receiver_.has_receives() || has_sends(); }
 
@@ -103,7 +106,7 @@ class TcpConnection {
   std::vector<Outgoing> queue_;  // sends in order; those before first_ are done
   std::size_t first_ = 0;
   std::vector<std::byte> last_;  // what is yet to be written before the stream ends
-  bool write_failed_ = false;
+  int write_error_ = 0;          // errno of the write that failed
 };
 
 }  // namespace dlaunch
