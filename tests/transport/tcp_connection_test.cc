@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -169,6 +171,11 @@ class EndpointOfBareSockets : public ::testing::Test {
     }
   }
 
+  void write(int peer, const Bytes& bytes) {
+    const int socket = peers_[static_cast<std::size_t>(peer)].get();
+    EXPECT_EQ(::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL), std::ssize(bytes));
+  }
+
   std::unique_ptr<MeshEndpoint> endpoint_ =
       MeshEndpoint::make(0, 3, {}, describe_for_tests).value_or_throw();
   std::array<Descriptor, 3> peers_;
@@ -187,6 +194,21 @@ TEST_F(EndpointOfBareSockets, SaysWhyItCannotWriteThoughThePeerIsWell) {
   EXPECT_EQ(status.to_string(), "sending to rank 1: Bad address");
   EXPECT_FALSE(status.peer().has_value());
   ::munmap(memory, kUnreadable);
+}
+
+// Peer 1 is cut off in the middle of a frame, and a suspect; why that happened comes from peer 2,
+// and is there when this rank looks again, long after.
+TEST_F(EndpointOfBareSockets, HearsWhatSpeaksForASuspectBeforeItIsNamed) {
+  const Deadline now = Deadline::after({});
+  write(1, Bytes(5, std::byte{'D'}));
+  peers_[1].close();
+  endpoint_->poll(now, nullptr);  // the bytes
+  endpoint_->poll(now, nullptr);  // the end
+  EXPECT_OK(endpoint_->failure());
+  write(2, encode_abort({.code = StatusCode::kIo, .reporter = 2, .text = "the disk is full"}));
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  const Status failure = await_failure(*endpoint_);
+  EXPECT_EQ(failure.to_string(), "the disk is full (reported by rank 2)");
 }
 
 }  // namespace

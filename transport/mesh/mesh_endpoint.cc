@@ -191,7 +191,10 @@ bool MeshEndpoint::take_event(const Readiness* also) {
 }
 
 void MeshEndpoint::poll(Deadline deadline, const Readiness* also) {
-  if (suspect_ != nullptr && judgement_.expired()) name_as_lost(*suspect_);
+  if (suspect_ != nullptr && judgement_.expired()) {
+    look_at_everything();  // what speaks for it may have come since the last call
+    if (!failure_.failed()) name_as_lost(*suspect_);
+  }
   // Not yet for `also`: it may be ready at every call, and messages would starve behind it.
   if (take_event(nullptr)) return;
   if (look_on(deadline, also)) return;
