@@ -51,17 +51,21 @@ Status named(const Status& timed_out, Store& store, const std::vector<std::strin
                           list_of_ranks(missing));
 }
 
-// Of a rank that gives up before it has anything to exchange, in the place of its first text.
+// Of a rank that gives up, in the place of its texts.
 constexpr std::string_view kGivenUp = "given up: ";
+constexpr std::string_view kRounds[] = {kFirstMeshRound, kSecondMeshRound, kTuningRound};
 
 std::string key_of(const LaneRequest& request, std::string_view round, int rank) {
   return request.name + "/" + std::string(round) + " of rank " + std::to_string(rank);
 }
 
-// Lets the others know, who would wait for this rank until their deadline.
+// Lets the others know, who would wait for this rank until their deadline, in whichever round.
 Status give_up(Store& store, const LaneRequest& request, Status why) {
   const int rank = request.called[static_cast<std::size_t>(request.my_index)];
-  (void)store.set(key_of(request, kFirstMeshRound, rank), std::string(kGivenUp) + why.to_string());
+  const std::string text = std::string(kGivenUp) + why.to_string();
+  for (const std::string_view round : kRounds) {
+    if (!store.set(key_of(request, round, rank), text).ok()) break;
+  }
   return why;
 }
 
@@ -124,7 +128,9 @@ Result<Lanes> connect_lanes(const JobEnvironment& job, const Logger& logger, Sto
   options.cores = job.local_cores;
   options.describe = describe_signature;
   options.logger = logger;
-  return connect_mesh(*std::move(listener), options);
+  auto lanes = connect_mesh(*std::move(listener), options);
+  if (!lanes.ok()) return give_up(store, request, lanes.status());
+  return lanes;
 }
 
 LaneFactory factory_for(const JobEnvironment& job, const Logger& logger,

@@ -86,7 +86,7 @@ Result<std::shared_ptr<const Tuning>> agree_on_tuning(const Endpoint& endpoint, 
                                                       const std::string& model_file,
                                                       const Exchange& exchange, Deadline deadline) {
   auto texts =
-      exchange("tuning", own_standpoint(endpoint, local_cores, model_file).encode(), deadline);
+      exchange(kTuningRound, own_standpoint(endpoint, local_cores, model_file).encode(), deadline);
   if (!texts.ok()) return texts.status();
   std::vector<Standpoint> ranks;
   try {

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "runtime/base/deadline.h"
 #include "runtime/base/status.h"
@@ -12,6 +13,9 @@
 #include "transport/mesh/mesh.h"
 
 namespace dlaunch {
+
+/// The round of the exchange in which they do.
+inline constexpr std::string_view kTuningRound = "tuning";
 
 /// All ranks call this with an endpoint of theirs that is connected, at the same place.
 /// `local_cores` are those that the ranks of this host share. `model_file` is read on rank 0 only;

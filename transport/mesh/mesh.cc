@@ -141,7 +141,7 @@ Status Mesh::share_memory() {
   if (!anybody_shares()) return check_demands();
   const SharingOutcome own = join_or_lead();
   // A leader goes on letting members in while it waits for what they have to say.
-  DLAUNCH_RETURN_IF_ERROR(exchange("sharing", own, outcomes_));
+  DLAUNCH_RETURN_IF_ERROR(exchange(kSecondMeshRound, own, outcomes_));
   if (own.joined) complete_group(outcomes_);
   probe_.reset();
   local_listener_.close();

@@ -28,8 +28,9 @@
 
 namespace dlaunch {
 
-/// The first round of an exchange (see below) of connect_mesh().
+/// The rounds of an exchange (see below) of connect_mesh(). The second one may be left out, by all.
 inline constexpr std::string_view kFirstMeshRound = "introductions";
+inline constexpr std::string_view kSecondMeshRound = "sharing";
 
 /// Gives all ranks' texts, by rank, to all ranks (an all-gather). `round` differs from call to call
 /// and is the same on all ranks. Returns by the deadline.
