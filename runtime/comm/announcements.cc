@@ -65,13 +65,16 @@ Announcements::Announcements(std::unique_ptr<Endpoint> endpoint)
   for (OwnLane& lane : lanes_) lane.calls.resize(kRemembered);
 }
 
-const MessageSignature& Announcements::signature(std::size_t lane, std::uint64_t sequence) const {
-  return lanes_[lane].calls[sequence % kRemembered].signature;
+const Announcements::Call* Announcements::own_call(std::size_t lane, std::uint64_t sequence) const {
+  const Call& call = lanes_[lane].calls[sequence % kRemembered];
+  return call.sequence == sequence && sequence > 0 ? &call : nullptr;
 }
 
-MessageSignature Announcements::own(LaneKind lane, std::uint64_t sequence) const {
+std::optional<MessageSignature> Announcements::own(LaneKind lane, std::uint64_t sequence) const {
   const std::scoped_lock lock(mutex_);
-  return signature(index_of(lane), sequence);
+  const Call* const call = own_call(index_of(lane), sequence);
+  if (call == nullptr) return std::nullopt;
+  return call->signature;
 }
 
 Status Announcements::entered(LaneKind kind, std::uint64_t sequence,
@@ -94,8 +97,9 @@ Status Announcements::compare_early(std::size_t lane, std::uint64_t sequence) {
 }
 
 Status Announcements::compare(int peer, std::size_t lane, const Call& theirs) const {
-  MessageSignature ours = signature(lane, theirs.sequence);
-  if (theirs.signature == ours) return Status();
+  const Call* const own = own_call(lane, theirs.sequence);
+  if (own == nullptr || theirs.signature == own->signature) return Status();
+  const MessageSignature& ours = own->signature;
   // Calls that differ only in what went before them are not what went wrong.
   MessageSignature alike = theirs.signature;
   alike.extra = signature_extra(static_cast<std::uint32_t>(alike.extra),
@@ -139,7 +143,13 @@ Announcements::Payload Announcements::payload_for(const Wait& wait, int peer) co
     payload.called[i] = called_[i].load(std::memory_order_relaxed);
   }
   for (std::size_t i = 0; i < kToldCalls && i < wait.sequence; ++i) {
-    payload.calls[i] = lanes_[lane].calls[(wait.sequence - i) % kRemembered];
+    const Call* const call = own_call(lane, wait.sequence - i);
+    if (call != nullptr) payload.calls[i] = *call;
+  }
+  if (wait.sequence > 0 && payload.calls[0].sequence == 0) {
+    // So many calls are in flight that nobody could say which of them waits.
+    payload.alone = 0;
+    payload.waits = 0;
   }
   payload.message = wait.message;
   const Peer& reader = peers_[static_cast<std::size_t>(peer)];
@@ -191,10 +201,9 @@ Status Announcements::hear(int rank, const Payload& heard) {
   for (std::size_t i = kToldCalls; i-- > 0;) {  // the oldest difference is the cause of the others
     const Call& call = heard.calls[i];
     if (call.sequence == 0) continue;
-    const std::uint64_t last = lanes_[heard.lane].last;
-    if (call.sequence > last) {
+    if (call.sequence > lanes_[heard.lane].last) {
       early_.push_back({rank, heard.lane, call});
-    } else if (last - call.sequence < kRemembered) {
+    } else {
       DLAUNCH_RETURN_IF_ERROR(compare(rank, heard.lane, call));
     }
   }

@@ -29,6 +29,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -90,8 +91,8 @@ class Announcements {
   /// returns the reason that came, or `why`.
   Status last_words(const Status& why);
 
-  /// What this rank called as collective `sequence`, one of the last 256.
-  MessageSignature own(LaneKind lane, std::uint64_t sequence) const;
+  /// What this rank called as collective `sequence`, if that is one of the last 256.
+  std::optional<MessageSignature> own(LaneKind lane, std::uint64_t sequence) const;
 
   /// The other ranks that have announced neither collective `sequence` nor a later one.
   std::vector<int> silent(LaneKind lane, std::uint64_t sequence) const;
@@ -158,7 +159,7 @@ class Announcements {
   static std::string describe(const Payload& wait);
   static bool stuck(const Payload& wait, int waiter, const Payload& other_wait, int other);
 
-  const MessageSignature& signature(std::size_t lane, std::uint64_t sequence) const;
+  const Call* own_call(std::size_t lane, std::uint64_t sequence) const;
   Payload payload_for(const Wait& wait, int peer) const;
   void announce(const Wait& wait);
   void listen(int peer);

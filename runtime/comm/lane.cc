@@ -353,9 +353,8 @@ Status Lane::explained(const Status& lost) {
 Status Lane::clarified(const Operation& operation, const Status& status) {
   if (mismatch_.ok()) mismatch_ = announcements_.clarify(kind_, operation.sequence, status);
   std::string name = operation.name();
-  if (operation.sequence > 1) {
-    name += " after " + describe_call(announcements_.own(kind_, operation.sequence - 1));
-  }
+  const auto before = announcements_.own(kind_, operation.sequence - 1);
+  if (before.has_value()) name += " after " + describe_call(*before);
   return mismatch_.within(std::move(name));
 }
 
