@@ -184,6 +184,7 @@ void GroupLeader::serve() {
 void GroupLeader::accept(std::vector<Guest>& guests) {
   Result<LocalSocket> socket = listener_.accept();
   if (!socket.ok()) {
+    if (socket.status().code() == StatusCode::kUnauthenticated) return;  // a stranger has gone
     // Without a descriptor for it a guest stays in the queue: at once it would be there again.
     pollfd stop{.fd = stop_.get(), .events = POLLIN, .revents = 0};
     ::poll(&stop, 1, static_cast<int>(kAfterFailedAccept.count()));
