@@ -81,7 +81,8 @@ bool SharedExecution::has_come(int member) const {
   const std::uint64_t number = entering() ? operation() - 1 : operation();
   const std::uint32_t stage = entering() ? kExposed : step().stage;
   const SharedCell& theirs = group_->cell(assignment_.channel, number, member);
-  return theirs.progress.load(std::memory_order_acquire) >= progress_of(number, stage);
+  // Sequentially consistent for the last look before sleeping: see SharedGroup::set_asleep.
+  return theirs.progress.load(std::memory_order_seq_cst) >= progress_of(number, stage);
 }
 
 bool SharedExecution::its_turn() const {

@@ -13,7 +13,7 @@ constexpr int kBytesShift = 40;
 }  // namespace
 
 bool RingWriter::has_line_now() {
-  known_lines_ = memory_.credits->lines.load(std::memory_order_acquire);
+  known_lines_ = memory_.credits->lines.load(std::memory_order_seq_cst);
   return written_lines_ - known_lines_ < memory_.shape.lines;
 }
 
@@ -21,7 +21,7 @@ std::size_t RingWriter::bulk_room() {
   const std::size_t size = memory_.shape.bulk_bytes;
   // Looks again before it is full, so that long messages flow.
   if (written_bytes_ - known_bytes_ > size / 2) {
-    known_bytes_ = memory_.credits->bytes.load(std::memory_order_acquire);
+    known_bytes_ = memory_.credits->bytes.load(std::memory_order_seq_cst);
   }
   // A count that cannot be comes from a broken reader: no room, for ever.
   const std::uint64_t used = written_bytes_ - known_bytes_;
@@ -74,8 +74,8 @@ bool RingReader::give_credit() {
   if (!worth_while) return false;
   told_lines_ = read_lines_;
   told_bytes_ = read_bytes_;
-  memory_.credits->lines.store(read_lines_, std::memory_order_release);
   // Sequentially consistent, as in RingWriter::put_line.
+  memory_.credits->lines.store(read_lines_, std::memory_order_seq_cst);
   memory_.credits->bytes.exchange(read_bytes_, std::memory_order_seq_cst);
   return true;
 }

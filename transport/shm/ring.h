@@ -110,7 +110,7 @@ class RingWriter {
 
   /// How many of the offers the reader has fetched.
   std::uint64_t fetched_offers() const {
-    return memory_.credits->offers.load(std::memory_order_acquire);
+    return memory_.credits->offers.load(std::memory_order_seq_cst);
   }
   /// To be called before the memory of an offer that has not been fetched is given up.
   void withdraw_offers() { memory_.credits->withdrawn.store(1, std::memory_order_seq_cst); }
@@ -141,7 +141,7 @@ class RingReader {
 
   /// Looks whether a line is there.
   State look() const {
-    const std::uint64_t word = memory_.line(read_lines_).word.load(std::memory_order_acquire);
+    const std::uint64_t word = memory_.line(read_lines_).word.load(std::memory_order_seq_cst);
     const auto stamp = static_cast<std::uint32_t>(word);
     if (stamp == static_cast<std::uint32_t>(read_lines_ + 1)) return State::kReady;
     return stamp == stale_stamp() ? State::kEmpty : State::kGarbage;

@@ -71,7 +71,7 @@ class LaneMemory final : public Doorbells {
   RingMemory ring_from(int member) const { return ring(member, group_->own); }
 
   /// Changes whenever a member leaves or fails.
-  std::uint64_t events() const { return control_.events.load(std::memory_order_acquire); }
+  std::uint64_t events() const { return control_.events.load(std::memory_order_seq_cst); }
   std::uint32_t state(int member) const;
   /// Why a member that is kFailed has failed. kProtocol if it has written nonsense.
   Result<FailureNotice> notice(int member, int world_size) const;

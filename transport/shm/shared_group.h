@@ -119,7 +119,9 @@ class SharedGroup {
   /// or where it is read, kIo if it may not be read.
   Status read_member(int member, std::uint64_t address, std::byte* into, std::size_t bytes) const;
 
-  /// This rank is about to sleep, and looks once more whether it has to; or it is awake again.
+  /// This rank is about to sleep, and looks once more whether it has to; or it is awake again. What
+  /// it waits for it reads with sequentially consistent loads: of one order with the bit that is
+  /// set here, and with the writes before wake().
   void set_asleep(bool asleep);
 
  private:
