@@ -14,6 +14,7 @@ class FailureState {
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   /// The failure, or ok. Any thread.
   Status status() const {
+    if (!failed()) return Status();  // asked again and again, so without the lock
     const std::scoped_lock lock(mutex_);
     return status_;
   }
