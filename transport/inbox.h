@@ -56,7 +56,7 @@ class Inbox {
   /// kMismatch, naming both, unless the message is what `receive` expects.
   Status check(const Transfer& receive, const MessageSignature& signature, std::size_t bytes) const;
   /// Makes room for a message that nobody waits for; nullptr if there is no memory. The pointer
-  /// stays good until take_message().
+  /// stays good until remove_message().
   Message* add_message(const MessageTag& tag, const MessageSignature& signature, std::size_t bytes);
   /// The first message with `tag`, or nullptr.
   Message* find_message(const MessageTag& tag);

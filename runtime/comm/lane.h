@@ -57,7 +57,8 @@ class Lane {
   /// Publishes `operation` as what the lane is doing; nullptr: nothing.
   void show(const Operation* operation);
   /// Does what can be done without waiting; true once the operation has ended. If it ended badly,
-  /// the endpoint has failed too. `waiter`: the thread that does nothing but wait for it, if any.
+  /// the endpoint may still be well (a peer has left): whoever takes the result() fails it, with
+  /// the communicator. `waiter`: the thread that does nothing but wait for the operation, if any.
   bool drive(Operation& operation, pid_t waiter);
   /// How it ended, with the operation's name in front. After a mismatch, or when a rank was lost,
   /// this listens to the other ranks for up to 0.4 s: which calls differed, who was lost first.

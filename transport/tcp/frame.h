@@ -1,11 +1,21 @@
 // The frames of the TCP transport: a header of 56 bytes, then `bytes` bytes of payload. All
 // integers are little-endian.
 //
-//    0  u32 magic "DLF1"       8  u64 tag.sequence      24  u64 signature.count
-//    4  u8  version           16  u32 tag.context       32  i32 signature.root
-//    5  u8  kind              20  u32 tag.step          36  u8 operation, dtype, reduce_op,
-//    algorithm 6  u16 zero                                        40  u64 signature.extra
-//                                                       48  u64 bytes
+//    0  u32  magic "DLF1"
+//    4  u8   version
+//    5  u8   kind
+//    6  u16  zero
+//    8  u64  tag.sequence
+//   16  u32  tag.context
+//   20  u32  tag.step
+//   24  u64  signature.count
+//   32  i32  signature.root
+//   36  u8   signature.operation
+//   37  u8   signature.dtype
+//   38  u8   signature.reduce_op
+//   39  u8   signature.algorithm
+//   40  u64  signature.extra
+//   48  u64  bytes
 //
 // A goodbye has no payload; it is the last frame of an orderly stream. An abort, the last frame of
 // a stream that ends with a failure, carries a FailureNotice: u32 code, i32 about, i32 reporter,
