@@ -16,6 +16,7 @@ namespace dlaunch {
 namespace {
 
 constexpr const char* kLongestName = "/.0123456789ab";  // of a socket that is being made
+constexpr std::size_t kJobIdDigits = 12;
 
 std::string folder_path() {
   const char* named =
@@ -32,6 +33,16 @@ Result<sockaddr_un> address_of(const std::string& path) {
   }
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   return address;
+}
+
+// The folder may be one in which the user keeps other things: nothing that is no job's socket is to
+// be connected to, let alone removed.
+bool is_job_socket(const std::string& folder, const std::string& name) {
+  if (name.size() != kJobIdDigits ||
+      name.find_first_not_of("0123456789abcdef") != std::string::npos)
+    return false;
+  struct stat entry {};
+  return lstat((folder + "/" + name).c_str(), &entry) == 0 && S_ISSOCK(entry.st_mode);
 }
 
 }  // namespace
@@ -59,7 +70,7 @@ std::vector<std::string> jobs_in(const std::string& folder) {
   const std::unique_ptr<DIR, int (*)(DIR*)> entries(opendir(folder.c_str()), &closedir);
   if (!entries) return jobs;
   while (const dirent* entry = readdir(entries.get())) {  // NOLINT(concurrency-mt-unsafe): own DIR
-    if (entry->d_name[0] != '.') jobs.emplace_back(entry->d_name);
+    if (is_job_socket(folder, entry->d_name)) jobs.emplace_back(entry->d_name);
   }
   std::sort(jobs.begin(), jobs.end());
   return jobs;

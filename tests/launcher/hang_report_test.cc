@@ -5,11 +5,14 @@
 #include <fstream>
 #include <thread>
 
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "runtime/base/descriptor.h"
 #include "runtime/base/exit_codes.h"
 #include "runtime/base/temporary_folder.h"
 #include "tests/launcher/launcher_runs.h"
@@ -334,6 +337,26 @@ TEST_F(JobStatus, ForgetsJobsWhoseLauncherWasKilled) {
   EXPECT_FALSE(std::filesystem::is_empty(folder_ + "/dlaunch"));
   run_command(with_folder(ranks_that({"out=next"}, 1)));
   EXPECT_TRUE(std::filesystem::is_empty(folder_ + "/dlaunch"));
+}
+
+// Somebody's own folder, with a socket that is not a job's and a file that is called like a job.
+TEST_F(JobStatus, LeavesAloneWhatIsNoJob) {
+  const std::string folder = folder_ + "/dlaunch";
+  std::filesystem::create_directory(folder);
+  std::filesystem::permissions(folder, std::filesystem::perms::owner_all);
+  std::ofstream(folder + "/thesis.txt") << "text";
+  std::ofstream(folder + "/0123456789ab") << "text";
+  const Descriptor listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string agent = folder + "/agent";
+  agent.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  ASSERT_EQ(bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  EXPECT_EQ(run_command(with_folder(ranks_that({"out=fine"}, 1))).out, "fine\n");
+  for (const char* name : {"/thesis.txt", "/0123456789ab", "/agent"}) {
+    EXPECT_TRUE(std::filesystem::exists(folder + name)) << name;
+  }
+  EXPECT_EQ(status({}).out, "no job of this user is running on this machine\n");
 }
 
 // More jobs than the stopped one has room for connections that it does not take.
