@@ -69,7 +69,7 @@ std::vector<std::string> rank_environment(const JobIdentity& job, int local_rank
     threads_set = threads_set || name == "OMP_NUM_THREADS";
     environment.emplace_back(entry);
   }
-  if (!threads_set && job.world > 1) environment.emplace_back("OMP_NUM_THREADS=1");
+  if (!threads_set && job.ranks > 1) environment.emplace_back("OMP_NUM_THREADS=1");
   for (const auto& [name, value] : ours) {
     environment.push_back(name);
     environment.back().append("=").append(value);

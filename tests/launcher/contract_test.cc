@@ -5,11 +5,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "launcher/ranks/rank_environment.h"
 #include "tests/launcher/launcher_runs.h"
 
 namespace dlaunch::testing {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -63,6 +65,15 @@ TEST(RankEnvironment, LeavesTheThreadCountOfASingleRankAlone) {
   Command command = ranks_that({"env=OMP_NUM_THREADS"}, 1);
   command.unset = {"OMP_NUM_THREADS"};
   EXPECT_EQ(run_command(command).out, "0 OMP_NUM_THREADS is not set\n");
+}
+
+TEST(RankEnvironment, LeavesTheThreadCountOfTheOnlyRankOfANodeAlone) {
+  const char* const inherited[] = {nullptr};
+  const std::string one_thread = "OMP_NUM_THREADS=1";
+  EXPECT_THAT(rank_environment({.nodes = 2, .world = 2, .ranks = 1}, 0, inherited),
+              Not(Contains(one_thread)));
+  EXPECT_THAT(rank_environment({.nodes = 2, .world = 3, .ranks = 2}, 0, inherited),
+              Contains(one_thread));
 }
 
 TEST(RankEnvironment, HasNoTraceOfAnOuterJob) {
