@@ -45,9 +45,14 @@ void NodeCoordinator::member_came(const MemberRecord& member, Time now) {
   last_change_ = now;
   if (phase_ == Phase::kForming) {
     note_waiting();
-  } else if (phase_ == Phase::kRunning) {
+  } else if (phase_ == Phase::kRunning && elastic()) {
     newcomer_ = true;
     stop("node " + member.name() + " joins the job", now);
+  } else if (phase_ == Phase::kRunning) {
+    // The node whose place it takes has left after its ranks had finished: nothing to disturb the
+    // others for. A restart would have it take part.
+    write(node_keys::kWaiting,
+          "the job of " + options_.nodes + " nodes is running; waiting for its end");
   }
   time_passed(now);
 }
@@ -113,10 +118,13 @@ void NodeCoordinator::member_ended(int round, const std::string& id, const Ended
   time_passed(now);
 }
 
-// An elastic job goes on without a node that wants to leave, as long as enough are left, and
-// without one that has not begun. The node with the store speaks for the whole job.
+// A round goes on without a node that has no part in it. An elastic job goes on without one that
+// wants to leave, as long as enough are left, and without one that has not begun. The node with the
+// store speaks for the whole job.
 bool NodeCoordinator::can_do_without(const Member& member) const {
-  if (!elastic() || member.record.id == options_.host_id) return false;
+  if (member.record.id == options_.host_id) return false;
+  if (phase_ != Phase::kForming && !member.in_round) return true;
+  if (!elastic()) return false;
   return member.last_rank < 0 || static_cast<int>(members_.size()) > options_.least;
 }
 

@@ -2,7 +2,7 @@
 // when they are to end, whose failure was the first, and whether they start again. A state machine
 // without I/O: it is told what happens and gives the keys to write (node_records.h).
 //
-//   forming --(enough nodes)--> running --(a failure, a lost node, a newcomer)--> stopping
+//   forming --(enough nodes)--> running --(failure, lost node, newcomer if elastic)--> stopping
 //   running, stopping --(all nodes have ended)--> forming again, or done
 //
 // One thread. Failures of different nodes are compared by their age when they were reported and the

@@ -267,6 +267,48 @@ TEST_F(NodeCoordinatorTest, ASignalToOneNodeEndsTheJobWithoutARestart) {
   EXPECT_EQ(verdict().reason, "node 1 (host-2 (pid 7)): ended by SIGINT");
 }
 
+// As a cluster's manager does that starts a process again whose node has finished.
+TEST_F(NodeCoordinatorTest, ANodeThatComesBackAfterItsRanksHaveFinishedDisturbsNobody) {
+  start(2, 2);
+  come(member("1"));
+  come(member("2"));
+  end("2", {.how = How::kFinished});
+  leave("2");
+  come(member("3"));
+  EXPECT_FALSE(wrote(node_keys::kStop));
+  EXPECT_EQ(text("nodes/waiting"), "the job of 2 nodes is running; waiting for its end");
+  end("1", {.how = How::kFinished});
+  EXPECT_EQ(verdict().action, Action::kFinished);
+  EXPECT_EQ(round().number, 0);
+}
+
+TEST_F(NodeCoordinatorTest, ANodeThatComesBackTakesPartInARestart) {
+  start(2, 2, /*max_restarts=*/1);
+  come(member("1"));
+  come(member("2"));
+  end("2", {.how = How::kFinished});
+  leave("2");
+  come(member("3"));
+  end("1", failed(0, 3));
+  pass(1s);
+  EXPECT_EQ(round().number, 1);
+  EXPECT_EQ(ranks(), "1 3");
+}
+
+TEST_F(NodeCoordinatorTest, ASignalToANodeThatOnlyWaitsEndsNothing) {
+  start(2, 2);
+  come(member("1"));
+  come(member("2"));
+  end("2", {.how = How::kFinished});
+  leave("2");
+  come(member("3"));
+  end("3", {.how = How::kSignal, .exit_code = 143, .error = "ended by SIGTERM"});
+  leave("3");
+  EXPECT_FALSE(wrote(node_keys::kStop));
+  end("1", {.how = How::kFinished});
+  EXPECT_EQ(verdict().action, Action::kFinished);
+}
+
 TEST_F(NodeCoordinatorTest, ANodeThatGoesBeforeTheStartIsSimplyMissing) {
   start(2, 2);
   come(member("1", 1, 0));
