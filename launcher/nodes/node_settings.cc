@@ -89,6 +89,20 @@ Status parse_endpoint(const NodeOptions& options, const ClusterEnvironment& clus
   return {};
 }
 
+// What the user has said counts, or he is told that it would not.
+Status refuse_what_would_not_count(const NodeOptions& options, const NodeSettings& settings) {
+  if (settings.several() && options.store_port != 0) {
+    return invalid(
+        "--port is for one node; on several the store's port is that of --rdzv-endpoint HOST:PORT");
+  }
+  const bool numbered = !options.node_rank.empty() && options.node_rank != "0";
+  if (!settings.several() && !options.standalone && numbered) {
+    return invalid("--node-rank " + options.node_rank +
+                   ": the job has one node; how many are there? (--nnodes N)");
+  }
+  return {};
+}
+
 Status find_token(const NodeOptions& options, const Variables& variables, NodeSettings& settings) {
   std::string file = options.token_file;
   std::string source = "--token-file " + file;
@@ -126,6 +140,7 @@ Result<NodeSettings> resolve_nodes(const NodeOptions& options, const ClusterEnvi
   if (!cluster.manager.empty()) settings.explanation.push_back("started by: " + cluster.manager);
   settings.explanation.push_back("nodes: " + nodes.value + ", from " + nodes.source);
   DLAUNCH_RETURN_IF_ERROR(parse_nodes(nodes, settings));
+  DLAUNCH_RETURN_IF_ERROR(refuse_what_would_not_count(options, settings));
   if (!options.standalone && cluster.ranks) {
     settings.ranks = cluster.ranks->value;
     settings.explanation.push_back("ranks of a node, unless --nproc says otherwise: " +

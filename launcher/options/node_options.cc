@@ -42,7 +42,7 @@ void add_node_options(CLI::App& app, NodeOptions& options) {
                  [&] { options.standalone = true; });
   group.add_flag("--explain", "Say from where the values of this group come",
                  [&] { options.explain = true; });
-  group.add("--port", "PORT", "Port of the rendezvous store (default: any)",
+  group.add("--port", "PORT", "Port of the store on one node (default: any)",
             [&](const std::string& text) { options.store_port = parse_port(text); });
 }
 

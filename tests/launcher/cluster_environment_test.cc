@@ -201,6 +201,13 @@ TEST_F(NodeSettingsTest, OfAnElasticJob) {
   EXPECT_FALSE(settings->node_rank);
 }
 
+TEST_F(NodeSettingsTest, RefuseTheNumberOfANodeThatIsTheOnlyOne) {
+  EXPECT_THAT(refusal({.node_rank = "3"}), HasSubstr("--node-rank 3: the job has one node"));
+  EXPECT_THAT(refusal({.nodes = "1", .node_rank = "1"}), HasSubstr("(--nnodes N)"));
+  EXPECT_TRUE(resolve({.node_rank = "3", .standalone = true}).ok());
+  EXPECT_TRUE(resolve({.nodes = "1", .node_rank = "0", .endpoint = "h:1"}).ok());
+}
+
 TEST_F(NodeSettingsTest, SayWhatIsMissingOrWrong) {
   EXPECT_THAT(refusal({.nodes = "2"}), HasSubstr("--rdzv-endpoint HOST:PORT"));
   EXPECT_THAT(refusal({.nodes = "2", .endpoint = "host"}), HasSubstr("'host' has no port"));

@@ -128,6 +128,9 @@ TEST(NodesInVain, OptionsThatDoNotFitAreRefusedAtOnce) {
   EXPECT_THAT(error_of({"--nproc", "1", "--nnodes", "2", "--rdzv-endpoint", "h:1", "true"}),
               HasSubstr("--token-file"));
   EXPECT_THAT(error_of({"--nproc", "1", "--nnodes", "x", "true"}), HasSubstr("'x'"));
+  EXPECT_THAT(error_of({"--nproc", "1", "--nnodes", "2", "--rdzv-endpoint", "h:1", "--port",
+                        "29500", "true"}),
+              HasSubstr("--port is for one node"));
 }
 
 }  // namespace
