@@ -2,11 +2,19 @@
 
 #include <cstdio>
 
+#include "launcher/options/command_line.h"
 #include "runtime/base/exit_codes.h"
 
 namespace dlaunch {
 
 int doctor_command(int argc, const char* const* argv) {
+  if (asks_for_help(argc, argv)) {
+    std::fputs(
+        "Looks at this machine and says what a job would miss, and what to do about it.\n"
+        "Usage: dlaunch doctor\n",
+        stdout);
+    return kExitOk;
+  }
   if (argc > 1) {
     std::fprintf(stderr, "dlaunch: doctor takes no arguments, but was given '%s'\n", argv[1]);
     return kLauncherFailure;

@@ -214,4 +214,9 @@ std::variant<JobOptions, EarlyExit> settle_ranks(JobOptions options,
   return give_gpus(std::move(options));
 }
 
+bool asks_for_help(int argc, const char* const* argv) {
+  const std::string_view first = argc == 2 ? argv[1] : "";
+  return first == "--help" || first == "-h";
+}
+
 }  // namespace dlaunch

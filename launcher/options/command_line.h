@@ -47,4 +47,7 @@ std::variant<JobOptions, EarlyExit> settle_ranks(JobOptions options,
                                                  const std::optional<std::string>& by_manager,
                                                  bool alone);
 
+/// Whether the arguments of a command (`argv[0]` is its name) are --help or -h, and nothing else.
+bool asks_for_help(int argc, const char* const* argv);
+
 }  // namespace dlaunch

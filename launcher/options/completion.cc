@@ -121,6 +121,13 @@ std::string fish_completion(const std::vector<OptionHelp>& options) {
 }
 
 int completion_command(int argc, const char* const* argv) {
+  if (asks_for_help(argc, argv)) {
+    std::fputs(
+        "Prints the script by which a shell completes dlaunch's options.\n"
+        "Usage: dlaunch completion bash|zsh|fish\n",
+        stdout);
+    return kExitOk;
+  }
   const std::string_view shell = argc == 2 ? argv[1] : "";
   const std::vector<OptionHelp> options = option_table();
   std::string script;

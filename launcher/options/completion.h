@@ -13,7 +13,8 @@ std::string bash_completion(const std::vector<OptionHelp>& options);
 std::string zsh_completion(const std::vector<OptionHelp>& options);
 std::string fish_completion(const std::vector<OptionHelp>& options);
 
-/// Prints the script of the shell that the argument names. 125 if it names none of the three.
+/// Prints the script of the shell that the argument names, or what this is (--help). 125 if it
+/// names none of the three.
 int completion_command(int argc, const char* const* argv);
 
 }  // namespace dlaunch

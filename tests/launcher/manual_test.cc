@@ -35,6 +35,14 @@ TEST(Help, FitsTwoScreensAndHasAllOptions) {
   }
 }
 
+TEST(Help, OfEveryCommandIsItsUsage) {
+  for (const std::string command : {"doctor", "completion", "status"}) {
+    for (const char* help : {"--help", "-h"}) {
+      EXPECT_THAT(output_of({command, help}), HasSubstr("dlaunch " + command)) << help;
+    }
+  }
+}
+
 TEST(ManPage, HasAllOptions) {
   std::ifstream file(DLAUNCH_MAN_PAGE);
   std::string text{std::istreambuf_iterator<char>(file), {}};
