@@ -75,7 +75,7 @@ TEST_F(DstoreTest, SetsRemovesAndCounts) {
   EXPECT_THAT(run_command(dstore({"stat"})).out, HasSubstr("keys: 1\n"));
   EXPECT_EQ(run_command(dstore({"remove", "key"})).exit_code, 0);
   const auto again = run_command(dstore({"remove", "key"}));
-  EXPECT_EQ(again.exit_code, 4);
+  EXPECT_EQ(again.exit_code, 1);
   EXPECT_EQ(again.error, "dstore: there is no key 'key'\n");
 }
 

@@ -150,6 +150,19 @@ void describe(CLI::App& app, Request& request, Action& action) {
   command("remove", "Remove a key", remove)->add_option("KEY", request.key)->required();
 }
 
+int exit_code_of(StatusCode code) {
+  switch (code) {
+    case StatusCode::kOk:
+      return kExitOk;
+    case StatusCode::kInvalidArgument:
+      return kExitUsage;
+    case StatusCode::kNotFound:  // the store has answered: there is no such key
+      return kExitFailure;
+    default:
+      return kExitCommunication;
+  }
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Looks into the rendezvous store of a running job.", "dstore");
   Request request;
@@ -164,9 +177,8 @@ int run(int argc, char** argv) {
     return kExitUsage;
   }
   const Status status = carry_out(action, request);
-  if (status.ok()) return kExitOk;
-  std::fprintf(stderr, "dstore: %s\n", status.to_string().c_str());
-  return status.code() == StatusCode::kInvalidArgument ? kExitUsage : kExitCommunication;
+  if (!status.ok()) std::fprintf(stderr, "dstore: %s\n", status.to_string().c_str());
+  return exit_code_of(status.code());
 }
 
 }  // namespace
