@@ -1,5 +1,7 @@
 #include "launcher/nodes/addresses.h"
 
+#include <algorithm>
+
 namespace dlaunch {
 
 std::string_view without_brackets(std::string_view address) {
@@ -21,6 +23,13 @@ bool is_loopback(std::string_view address) {
 bool is_unspecified(std::string_view address) {
   const std::string_view bare = without_brackets(address);
   return bare == "0.0.0.0" || bare == "::";
+}
+
+std::string address_to_serve(std::string_view host, const std::vector<std::string>& own) {
+  const std::string& first = own.front();
+  if (without_brackets(host) == first || host == "localhost") return first;
+  const bool several = std::ranges::any_of(own, [&](const auto& each) { return each != first; });
+  return several || is_loopback(first) ? "::" : first;
 }
 
 }  // namespace dlaunch

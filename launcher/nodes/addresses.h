@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace dlaunch {
 
@@ -16,5 +17,11 @@ bool is_loopback(std::string_view address);
 
 /// "0.0.0.0" or "::": all addresses of whoever listens there.
 bool is_unspecified(std::string_view address);
+
+/// Where whoever hosts something at `host` is to listen; `own` are those of the host's addresses,
+/// at least one, that are this machine's. "::" stands for all addresses of either kind: a name that
+/// leads to loopback here (the own name, in many an /etc/hosts) leads elsewhere for others, and one
+/// that has several addresses is reached by others at any of them.
+std::string address_to_serve(std::string_view host, const std::vector<std::string>& own);
 
 }  // namespace dlaunch

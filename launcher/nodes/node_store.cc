@@ -1,9 +1,11 @@
 #include "launcher/nodes/node_store.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <iterator>
 #include <memory>
-#include <optional>
+#include <utility>
 #include <vector>
 
 #include <ifaddrs.h>
@@ -66,23 +68,24 @@ bool is_own(const std::string& address) {
   return false;
 }
 
-// Where this node is to listen if it hosts the store; nothing if another one does. A name that
-// leads to loopback (the own name, in many an /etc/hosts) is known to others under another address,
-// so then all addresses are served.
-std::optional<std::string> address_to_host(const NodeSettings& settings,
-                                           const std::vector<std::string>& addresses) {
-  for (const std::string& address : addresses) {
-    if (!is_own(address)) continue;
-    const bool by_name = without_brackets(settings.host) != address && settings.host != "localhost";
-    return is_loopback(address) && by_name ? "0.0.0.0" : address;
-  }
-  return std::nullopt;
+// Where a process on this host reaches what listens there. What listens on all addresses because of
+// a name does so on those of IPv4 at least.
+std::string from_here(const std::string& listening, const NodeSettings& settings) {
+  if (!is_unspecified(listening)) return listening;
+  return without_brackets(settings.host) == "::" ? "::1" : "127.0.0.1";
 }
 
-// Where a process on this host reaches what listens there.
-std::string from_here(const std::string& listening) {
-  if (!is_unspecified(listening)) return listening;
-  return listening == "::" ? "::1" : "127.0.0.1";
+// Listens at the address; where that is all of them because of a name, and there is no IPv6, at
+// those of IPv4.
+Result<std::unique_ptr<StoreServer>> host_store(const std::string& address,
+                                                const NodeSettings& settings,
+                                                const Logger& logger) {
+  StoreServer::Options options{
+      .bind_address = address, .port = settings.port, .token = settings.token, .logger = logger};
+  auto server = StoreServer::start(options);
+  if (server.ok() || address != "::" || without_brackets(settings.host) == address) return server;
+  options.bind_address = "0.0.0.0";
+  return StoreServer::start(std::move(options));
 }
 
 Result<NodeStore> try_once(const NodeSettings& settings, const Logger& logger, Deadline deadline) {
@@ -90,13 +93,15 @@ Result<NodeStore> try_once(const NodeSettings& settings, const Logger& logger, D
   if (!addresses.ok()) return addresses.status();
   NodeStore store{.address = settings.endpoint()};
   Status hosting;
-  if (const auto own = address_to_host(settings, *addresses)) {
-    auto server = StoreServer::start(
-        {.bind_address = *own, .port = settings.port, .token = settings.token, .logger = logger});
+  std::vector<std::string> own;
+  std::ranges::copy_if(*addresses, std::back_inserter(own), is_own);
+  if (!own.empty()) {
+    const std::string serving = address_to_serve(settings.host, own);
+    auto server = host_store(serving, settings, logger);
     // The port is taken: most likely by another dlaunch of this job on this host.
     hosting = server.status();
     if (server.ok()) store.server = *std::move(server);
-    store.address = host_port(from_here(*own), settings.port);
+    store.address = host_port(from_here(serving, settings), settings.port);
   }
   auto client = TcpStore::connect(store.address, settings.token,
                                   earliest(deadline, Deadline::after(kAttempt)));

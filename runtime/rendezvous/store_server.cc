@@ -5,6 +5,7 @@
 
 #include <asio/io_context.hpp>
 #include <asio/ip/tcp.hpp>
+#include <asio/ip/v6_only.hpp>
 #include <asio/steady_timer.hpp>
 
 #include "runtime/base/descriptor.h"
@@ -45,6 +46,9 @@ class StoreServer::Loop {
     acceptor_.open(endpoint.protocol(), error);
     if (!error) close_on_exec(acceptor_.native_handle());
     if (!error) acceptor_.set_option(asio::socket_base::reuse_address(true), error);
+    // "::" is all addresses, those of IPv4 too, whatever the system's default (bindv6only).
+    if (!error && endpoint.address().is_v6() && endpoint.address().is_unspecified())
+      acceptor_.set_option(asio::ip::v6_only(false), error);
     if (!error) acceptor_.bind(endpoint, error);
     if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
     if (!error) port_ = acceptor_.local_endpoint(error).port();

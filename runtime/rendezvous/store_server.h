@@ -24,7 +24,7 @@ namespace dlaunch {
 class StoreServer {
  public:
   struct Options {
-    std::string bind_address = "127.0.0.1";  // a numeric address
+    std::string bind_address = "127.0.0.1";  // a numeric address; "::": all, of IPv4 too
     std::uint16_t port = 0;                  // 0: chosen by the system
     std::string token;                       // raw bytes
     std::chrono::milliseconds handshake_timeout{5000};

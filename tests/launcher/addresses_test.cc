@@ -29,5 +29,19 @@ TEST(Addresses, OfLoopbackAndOfNoneAreKnown) {
   }
 }
 
+TEST(Addresses, AreServedAsTheyAreGiven) {
+  EXPECT_EQ(address_to_serve("10.0.0.1", {"10.0.0.1"}), "10.0.0.1");
+  EXPECT_EQ(address_to_serve("127.0.0.1", {"127.0.0.1"}), "127.0.0.1");
+  EXPECT_EQ(address_to_serve("[::1]", {"::1"}), "::1");
+  EXPECT_EQ(address_to_serve("0.0.0.0", {"0.0.0.0"}), "0.0.0.0");
+  EXPECT_EQ(address_to_serve("localhost", {"::1", "127.0.0.1"}), "::1");
+}
+
+TEST(Addresses, OfANameAreAllServedWhereOthersMayKnowItByAnother) {
+  EXPECT_EQ(address_to_serve("head", {"10.0.0.1", "10.0.0.1"}), "10.0.0.1");
+  EXPECT_EQ(address_to_serve("head", {"127.0.1.1"}), "::");
+  EXPECT_EQ(address_to_serve("head", {"fd00::1", "10.0.0.1"}), "::");
+}
+
 }  // namespace
 }  // namespace dlaunch

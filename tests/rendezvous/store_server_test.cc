@@ -139,6 +139,13 @@ TEST_F(StoreServerTest, IsNotAskedAgainSoonForVeryManyKeys) {
   EXPECT_EQ(content(), before);
 }
 
+TEST_F(StoreServerTest, ListensOnAddressesOfBothKindsWhereItIsToListenOnAll) {
+  auto server = StoreServer::start({.bind_address = "::", .token = token_});
+  if (!server.ok()) GTEST_SKIP() << server.status().to_string();
+  server_ = *std::move(server);
+  EXPECT_TRUE(client()->set("over", "IPv4").ok());
+}
+
 TEST_F(StoreServerTest, RefusesAnotherJobsToken) {
   start();
   const auto result = TcpStore::connect(address(), make_token(), soon());
