@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "launcher/nodes/addresses.h"
 #include "launcher/nodes/coordinator_thread.h"
 #include "runtime/base/exit_codes.h"
 
@@ -159,9 +160,10 @@ void NodeAgent::answer_ended(const LookRecord& look, const RoundRecord& round) {
 }
 
 std::string NodeAgent::store_address(const RoundRecord& round) const {
-  // The node with the store reaches it over loopback, but its ranks give their peers the address
+  // The host with the store reaches it over loopback, but its ranks give their peers the address
   // of the interface through which they reach it.
-  const std::string host = store_.server ? round.store : store_.client->server_host();
+  const std::string own = store_.client->server_host();
+  const std::string& host = store_.server || is_loopback(own) ? round.store : own;
   return host + ":" + std::to_string(options_.settings.port);
 }
 

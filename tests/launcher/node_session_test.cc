@@ -100,6 +100,15 @@ TEST_F(NodeSessionTest, DoesNotEndARoundForTheStopOfTheOneBefore) {
   EXPECT_FALSE(ended);
 }
 
+// Another dlaunch of the job on the host of the store: its ranks give their peers on other hosts
+// the address through which they reach the store.
+TEST_F(NodeSessionTest, GivesItsRanksAnAddressOfTheStoreThatIsNotThisHostsAlone) {
+  begin_round();
+  const std::string port = ":" + std::to_string(server_->port());
+  EXPECT_EQ(session_->store_address({.store = "192.0.2.1"}), "192.0.2.1" + port);
+  EXPECT_EQ(session_->store_address({.store = "127.0.0.1"}), "127.0.0.1" + port);
+}
+
 // The store goes with its node, which does not wait for ranks that end slowly elsewhere.
 TEST_F(NodeSessionTest, KeepsToTheLastVerdictWhenTheStoreGoes) {
   begin_round();
