@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <string>
 
+#include "launcher/base/store_logger.h"
 #include "launcher/ranks/free_port.h"
 #include "launcher/supervision/restart_policy.h"
-#include "runtime/base/logging.h"
 #include "runtime/base/token.h"
 #include "runtime/rendezvous/store_server.h"
 
@@ -25,7 +25,7 @@ Status run_attempt(AttemptRunner& runner, int number, const LaunchContext& conte
   job.token = make_token();
   const auto store = StoreServer::start({.port = context.options.nodes.store_port,
                                          .token = job.token,
-                                         .logger = make_logger("dlaunch")});
+                                         .logger = make_store_logger()});
   if (!store.ok()) return with_advice(store.status(), context.options.nodes.store_port);
   job.store_address = "127.0.0.1:" + std::to_string((*store)->port());
   if (!nodes.master_address.empty()) job.master_address = nodes.master_address;

@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "launcher/base/store_logger.h"
 #include "launcher/nodes/addresses.h"
 #include "launcher/nodes/coordinator_thread.h"
 #include "runtime/base/exit_codes.h"
@@ -173,7 +174,7 @@ void NodeAgent::work() {
 
 bool NodeAgent::join_job() {
   auto next_notice = Deadline::Clock::now();
-  const Logger logger = make_logger("dlaunch");
+  const Logger logger = make_store_logger();
   const auto pause = [&](const Status& so_far) {
     if (Deadline::Clock::now() >= next_notice) {
       next_notice += kNoticeInterval;

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -54,11 +53,7 @@ int wait_for_launcher(pid_t launcher, const sigset_t& handled) {
 
 // Without waiting for a reader: a guard must end.
 void tell(const std::string& line) {
-  const Descriptor reopened = reopen_non_blocking(STDERR_FILENO);
-  const int descriptor = reopened.is_open() ? reopened.get() : STDERR_FILENO;
-  pollfd room{.fd = descriptor, .events = POLLOUT, .revents = 0};
-  if (poll(&room, 1, 0) <= 0) return;
-  [[maybe_unused]] const ssize_t written = write(descriptor, line.data(), line.size());
+  write_without_waiting(STDERR_FILENO, line);
 }
 
 int run_launcher(const std::function<int(int)>& launcher, int guard_pipe) {

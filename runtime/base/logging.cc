@@ -2,15 +2,16 @@
 
 #include <cstdlib>
 #include <string_view>
+#include <utility>
 
 #include <spdlog/sinks/null_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
 namespace dlaunch {
 
-Logger make_logger(std::string name) {
-  auto logger = std::make_shared<spdlog::logger>(std::move(name),
-                                                 std::make_shared<spdlog::sinks::stderr_sink_mt>());
+Logger make_logger(std::string name, spdlog::sink_ptr sink) {
+  if (!sink) sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
+  auto logger = std::make_shared<spdlog::logger>(std::move(name), std::move(sink));
   logger->set_pattern("[%H:%M:%S.%e] [%n] [%l] %v");
   logger->set_level(spdlog::level::warn);
   const char* wanted = std::getenv("DLAUNCH_LOG");  // NOLINT(concurrency-mt-unsafe): read only

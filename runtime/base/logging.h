@@ -12,8 +12,9 @@ namespace dlaunch {
 using Logger = std::shared_ptr<spdlog::logger>;
 
 /// A logger at the level of the environment variable DLAUNCH_LOG (trace, debug, info, warn, error,
-/// off; default warn). An unknown level counts as the default, with one warning.
-Logger make_logger(std::string name);
+/// off; default warn). An unknown level counts as the default, with one warning. Writes to `sink`
+/// instead of stderr if there is one.
+Logger make_logger(std::string name, spdlog::sink_ptr sink = nullptr);
 
 /// A logger that drops everything, for tests and for callers that want silence.
 Logger make_null_logger();

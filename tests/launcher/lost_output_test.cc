@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "launcher/base/store_logger.h"
 #include "launcher/output/output_sink.h"
 #include "runtime/base/temporary_folder.h"
 #include "tests/launcher/launcher_runs.h"
@@ -32,6 +33,33 @@ Command prefixed(const Strings& actions, int ranks, Strings options = {}) {
 }
 
 constexpr const char* kTellsItsCode = "{ \"$@\"; echo code $? >&2; }";
+
+// With a stderr that nobody reads and that has no room left, though one that may block.
+[[noreturn]] void log_into_a_full_pipe() {
+  alarm(20);  // ends a log that waits
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) _exit(2);
+  const std::string some(4096, 'x');
+  while (write(ends[1], some.data(), some.size()) > 0) {
+  }
+  fcntl(ends[1], F_SETFL, 0);
+  dup2(ends[1], STDERR_FILENO);
+  make_store_logger()->warn("refused a stranger");
+  _exit(0);
+}
+
+TEST(StoreLogger, DoesNotWaitForAReader) {
+  EXPECT_EXIT(log_into_a_full_pipe(), ::testing::ExitedWithCode(0), "");
+}
+
+TEST(StoreLogger, WritesWholeLines) {
+  EXPECT_EXIT(
+      {
+        make_store_logger()->warn("refused a stranger");
+        _exit(0);
+      },
+      ::testing::ExitedWithCode(0), "\\[dlaunch\\] \\[warning\\] refused a stranger\n");
+}
 
 // Whoever pauses because of pending() must hear of every way in which it becomes less.
 TEST(OutputSink, TellsWhenAnybodyHasMadeItWriteSomething) {
