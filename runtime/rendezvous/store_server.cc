@@ -1,5 +1,6 @@
 #include "runtime/rendezvous/store_server.h"
 
+#include <deque>
 #include <thread>
 #include <utility>
 
@@ -23,7 +24,8 @@ constexpr std::chrono::milliseconds kPauseAfterAcceptError{100};
 class StoreServer::Loop {
  public:
   explicit Loop(Options options)
-      : waits_(context_, options.most_bytes),
+      : most_unproved_(options.most_unproved),
+        waits_(context_, options.most_bytes),
         shared_{.waits = waits_,
                 .token = std::move(options.token),
                 .handshake_timeout = options.handshake_timeout,
@@ -67,9 +69,25 @@ class StoreServer::Loop {
       if (error == asio::error::operation_aborted) return;
       if (error) return pause(error);
       close_on_exec(socket.native_handle());
-      std::make_shared<StoreSession>(std::move(socket), shared_)->start();
+      const auto session = std::make_shared<StoreSession>(std::move(socket), shared_);
+      session->start();
+      make_room_for(session);
       accept();
     });
+  }
+
+  // Strangers share the launcher's descriptors, and are not to use them up.
+  void make_room_for(const std::shared_ptr<StoreSession>& newcomer) {
+    unproved_.push_back(newcomer);
+    if (unproved_.size() <= most_unproved_) return;
+    std::erase_if(unproved_, [](const std::weak_ptr<StoreSession>& each) {
+      const auto session = each.lock();
+      return !session || !session->awaits_proof();
+    });
+    if (unproved_.size() <= most_unproved_) return;
+    const auto oldest = unproved_.front().lock();
+    oldest->refuse("too many connections have not proved the token", spdlog::level::warn);
+    unproved_.pop_front();
   }
 
   void pause(const asio::error_code& error) {
@@ -82,11 +100,13 @@ class StoreServer::Loop {
 
   // Destroyed from the last to the first: the timers within waits_ need the context, and the
   // sessions, which the context's handlers own, do nothing but free their sockets.
+  const std::size_t most_unproved_;
   asio::io_context context_{1};
   StoreWaits waits_;
   StoreSessionContext shared_;
   asio::ip::tcp::acceptor acceptor_;
   asio::steady_timer retry_;
+  std::deque<std::weak_ptr<StoreSession>> unproved_;  // and some that no longer are, oldest first
   std::uint16_t port_ = 0;
   std::thread thread_;
 };

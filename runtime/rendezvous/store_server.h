@@ -2,9 +2,10 @@
 //
 // One thread of its own serves all connections from one epoll loop. A connection must first prove
 // the job's token; strangers, garbage and connections that stay silent are dropped after
-// `handshake_timeout`, counted, and logged once in a while. Memory is bounded by `most_bytes` and
-// the limits of store_protocol.h. A client costs one descriptor: the caller sees to RLIMIT_NOFILE;
-// while it is reached, newcomers wait until a descriptor is free.
+// `handshake_timeout`, or sooner if there are many of them, counted, and logged once in a while.
+// Memory is bounded by `most_bytes` and the limits of store_protocol.h. A client costs one
+// descriptor: the caller sees to RLIMIT_NOFILE; while it is reached, newcomers wait until a
+// descriptor is free.
 //
 // The members may be called from any thread. The destructor ends all connections; clients that wait
 // get kPeerLost.
@@ -28,6 +29,9 @@ class StoreServer {
     std::uint16_t port = 0;                  // 0: chosen by the system
     std::string token;                       // raw bytes
     std::chrono::milliseconds handshake_timeout{5000};
+    /// Connections that have not yet proved the token: beyond, the oldest is dropped. A client that
+    /// this befalls tries again.
+    std::size_t most_unproved = 512;
     std::size_t most_bytes = std::size_t{1} << 30;  // keys and values, and 128 bytes for each key
     Logger logger;
   };

@@ -44,7 +44,7 @@ void StoreSession::start() {
   handshake_deadline_.expires_after(context_.handshake_timeout);
   handshake_deadline_.async_wait([weak = weak_from_this()](const asio::error_code& error) {
     const auto self = weak.lock();
-    if (!error && self && !self->authenticated_)
+    if (!error && self && self->awaits_proof())
       self->refuse("no proof of the token in time", spdlog::level::warn);
   });
   writing_ = store_protocol::kGreeting;

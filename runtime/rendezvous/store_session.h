@@ -37,12 +37,15 @@ class StoreSession : public std::enable_shared_from_this<StoreSession> {
 
   /// Begins with the handshake.
   void start();
+  /// Whether it is still in its handshake.
+  bool awaits_proof() const { return socket_.is_open() && !authenticated_; }
+  /// Ends the connection of a stranger.
+  void refuse(const std::string& why, spdlog::level::level_enum level);
 
  private:
   void read_proof();
   void check_proof();
   void send_refusal();
-  void refuse(const std::string& why, spdlog::level::level_enum level);
   void read_requests();
   void handle_requests();
   store_protocol::Message stat(std::uint64_t id) const;

@@ -176,6 +176,23 @@ TEST_F(StoreServerTest, DropsConnectionsThatStaySilentOrStopHalfway) {
   EXPECT_TRUE(client()->set("still", "works").ok());
 }
 
+TEST_F(StoreServerTest, DropsTheOldestOfTooManyConnectionsThatProveNothing) {
+  server_ = StoreServer::start(
+                {.token = token_, .handshake_timeout = std::chrono::hours(1), .most_unproved = 2})
+                .value_or_throw();
+  const auto before = client();
+  const int oldest = stranger();
+  const auto between = client();  // which has proved it, and so does not count
+  stranger();
+  EXPECT_EQ(server_->clients_refused(), 0U);
+  stranger();
+  EXPECT_TRUE(is_dropped(oldest));
+  EXPECT_EQ(server_->clients_refused(), 1U);
+  EXPECT_TRUE(client()->set("still", "works").ok());
+  EXPECT_TRUE(before->set("still", "served").ok());
+  EXPECT_TRUE(between->set("still", "served").ok());
+}
+
 TEST_F(StoreServerTest, KeepsClientsBeyondTheHandshakeDeadline) {
   start(std::chrono::milliseconds(50));
   const auto store = client();
