@@ -1,6 +1,7 @@
 #include "launcher/status/status_server.h"
 
 #include <cerrno>
+#include <chrono>
 #include <utility>
 
 #include <sys/epoll.h>
@@ -11,6 +12,8 @@ namespace dlaunch {
 namespace {
 
 constexpr std::size_t kMostClients = 16;
+// Out of descriptors.
+constexpr std::chrono::milliseconds kPauseAfterAcceptError{100};
 
 // Sockets of jobs that were killed with SIGKILL stay behind.
 void remove_dead_sockets(const std::string& folder) {
@@ -32,18 +35,34 @@ StatusServer::StatusServer(EventLoop& loop, const std::string& job_id, Handler h
   if (!listener.ok()) return;
   path_ = *folder + "/" + job_id;
   listener_ = *std::move(listener);
-  loop_.add(listener_.get(), EPOLLIN, [this] { accept_client(); });
+  listen();
 }
 
 StatusServer::~StatusServer() {
   while (!clients_.empty()) drop(clients_.begin()->first);
   if (!listener_.is_open()) return;
+  if (retry_) loop_.cancel(*retry_);
   loop_.remove(listener_.get());
   unlink(path_.c_str());
 }
 
+void StatusServer::listen() {
+  loop_.add(listener_.get(), EPOLLIN, [this] { accept_client(); });
+}
+
+// Who waits at the listener would wake the loop again and again.
+void StatusServer::pause_listening() {
+  loop_.remove(listener_.get());
+  retry_ = loop_.call_at(EventLoop::Clock::now() + kPauseAfterAcceptError, [this] {
+    retry_.reset();
+    listen();
+  });
+}
+
 void StatusServer::accept_client() {
   Descriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  const bool none_left = !socket.is_open() && (errno == EMFILE || errno == ENFILE);
+  if (none_left) return pause_listening();
   if (!socket.is_open() || !is_own_user(socket.get())) return;
   if (clients_.size() >= kMostClients) drop(clients_.begin()->first);
   const std::uint64_t id = next_client_++;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,8 @@ class StatusServer {
     std::string unsent;
   };
 
+  void listen();
+  void pause_listening();
   void accept_client();
   void read_request(std::uint64_t id);
   void answer(std::uint64_t id, const std::string& text);
@@ -43,6 +46,7 @@ class StatusServer {
   const Handler handler_;
   std::string path_;
   Descriptor listener_;
+  std::optional<EventLoop::TimerId> retry_;  // of listening, if it pauses
   std::map<std::uint64_t, Client> clients_;
   std::uint64_t next_client_ = 1;
 };
