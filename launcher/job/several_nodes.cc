@@ -113,7 +113,7 @@ JobIdentity SeveralNodes::identity_in(const RoundRecord& round) const {
   job.max_restarts = round.max_restarts;
   job.token = context_.nodes.token;
   job.store_address = session_.store_address(round);
-  job.store_prefix = "attempt " + std::to_string(round.number) + "/";
+  job.store_prefix = std::string(node_keys::kAttempt) + std::to_string(round.number) + "/";
   job.master_address = without_brackets(round.master_address);
   job.master_port = static_cast<std::uint16_t>(round.master_port);
   const NodeSettings& nodes = context_.nodes;

@@ -18,6 +18,8 @@ constexpr milliseconds kCheckInterval{500};
 // within 5 s.
 constexpr milliseconds kLongestSilence{3500};
 constexpr std::chrono::seconds kFarewell{3};
+// For the removal of all that a round has left.
+constexpr std::chrono::seconds kRemovalLimit{3};
 
 bool take_prefix(std::string_view& text, std::string_view prefix) {
   if (!text.starts_with(prefix)) return false;
@@ -113,10 +115,18 @@ void CoordinatorThread::check_beats(Time now) {
 void CoordinatorThread::put_out() {
   for (const NodeCoordinator::Write& write : coordinator_.take_writes()) {
     // Errors show in the next watch. A store that does not answer would cost a limit for each.
-    const Status written =
-        write.value ? store_->set(write.key, *write.value) : store_->remove(write.key).status();
-    if (!written.ok()) return;
+    if (!put_out(write).ok()) return;
   }
+}
+
+Status CoordinatorThread::put_out(const NodeCoordinator::Write& write) {
+  if (write.value) return store_->set(write.key, *write.value);
+  if (!write.key.ends_with('/')) return store_->remove(write.key).status();
+  const auto entries = store_->list(write.key);
+  if (!entries.ok()) return entries.status();
+  StoreBatch batch;
+  for (const StoreEntry& entry : *entries) batch.remove(entry.key);
+  return store_->run(batch, Deadline::after(kRemovalLimit)).status();
 }
 
 }  // namespace dlaunch

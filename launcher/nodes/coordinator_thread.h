@@ -34,6 +34,7 @@ class CoordinatorThread {
   void take(const StoreChanges::Change& change, Time now);
   void check_beats(Time now);
   void put_out();
+  Status put_out(const NodeCoordinator::Write& write);
 
   const std::unique_ptr<TcpStore> store_;
   NodeCoordinator coordinator_;

@@ -43,7 +43,7 @@ class NodeCoordinator {
   };
   struct Write {
     std::string key;
-    std::optional<std::string> value;  // nothing: remove it
+    std::optional<std::string> value;  // nothing: remove it, or all in it ("outcomes/0/")
   };
 
   NodeCoordinator(Options options, Time now);
@@ -98,6 +98,7 @@ class NodeCoordinator {
   std::string missing() const;
   bool enough(Time now) const;
   void form(Time now);
+  void forget(int round);
   std::vector<Member*> by_rank();
   void stop(const std::string& why, Time now);
   bool all_ended() const;

@@ -143,6 +143,15 @@ void NodeCoordinator::form(Time now) {
   phase_ = Phase::kRunning;
   since_ = now;
   write(node_keys::kRound, to_text(round));
+  // Of the round that has just ended nodes may still read.
+  if (round_ >= 2) forget(round_ - 2);
+}
+
+// An elastic job may have any number of rounds, and the store has a limit.
+void NodeCoordinator::forget(int round) {
+  for (const std::string_view of : {node_keys::kOutcomes, node_keys::kAttempt}) {
+    write(std::string(of) + std::to_string(round) + "/", std::nullopt);
+  }
 }
 
 }  // namespace dlaunch

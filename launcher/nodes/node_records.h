@@ -15,6 +15,8 @@
 //                                         RoundRecord asks for it; before its EndedRecord
 //   beats/ID             a counter        by each agent, twice a second
 //   attempt N/...        what the ranks of round N keep there
+//
+// What there is of a round goes when the second one after it begins.
 #pragma once
 
 #include <cstdint>
@@ -39,6 +41,7 @@ inline constexpr std::string_view kLook = "nodes/look/";
 inline constexpr std::string_view kSeen = "seen/";
 inline constexpr std::string_view kOutcomes = "outcomes/";
 inline constexpr std::string_view kBeats = "beats/";
+inline constexpr std::string_view kAttempt = "attempt ";
 }  // namespace node_keys
 
 struct MemberRecord {

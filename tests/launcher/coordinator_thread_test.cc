@@ -82,5 +82,42 @@ TEST(CoordinatorThread, KnowsTheLastThatItsNodeSaidBeforeItLeft) {
   }
 }
 
+TEST(CoordinatorThread, RemovesWhatRoundsHaveLeftInTheStore) {
+  const std::string token = make_token();
+  const auto server = StoreServer::start({.token = token}).value_or_throw();
+  const std::string endpoint = "127.0.0.1:" + std::to_string(server->port());
+  const auto store = TcpStore::connect(endpoint, token, soon()).value_or_throw();
+  const CoordinatorThread coordinator(TcpStore::connect(endpoint, token, soon()).value_or_throw(),
+                                      {.nodes = "1",
+                                       .version = "1.0",
+                                       .host_id = "1",
+                                       .max_restarts = 2,
+                                       .restart_delay = std::chrono::seconds(0)});
+  const std::string member = std::string(node_keys::kMember) + "1";
+  const MemberRecord self{.id = "1", .version = "1.0", .nodes = "1", .ranks = 1};
+  ASSERT_TRUE(store->set(member, to_text(self)).ok());
+  const EndedRecord failed{.how = EndedRecord::How::kFailed,
+                           .failure = serialize({.rank = 0, .host = "here", .exit_code = 3}),
+                           .got_ready = true};
+  std::uint64_t revision = 0;
+  for (int round = 0; round < 2; ++round) {
+    const std::string number = std::to_string(round);
+    for (const std::string& key : {"attempt " + number + "/key", "outcomes/" + number + "/1"}) {
+      ASSERT_TRUE(store->set(key, "x").ok());
+    }
+    ASSERT_TRUE(store->get(std::string(node_keys::kRound), soon()).ok());
+    ASSERT_TRUE(store->set("nodes/ended/" + number + "/1", to_text(failed)).ok());
+  }
+  const auto left = [&] { return store->list("attempt ").value_or_throw().size(); };
+  while (left() == 2) {
+    const auto seen = store->watch("attempt ", revision, soon());
+    ASSERT_TRUE(seen.ok()) << seen.status().to_string();
+    revision = seen->revision;
+  }
+  EXPECT_EQ(store->list("attempt ").value_or_throw().front().key, "attempt 1/key");
+  EXPECT_EQ(store->list("outcomes/").value_or_throw().front().key, "outcomes/1/1");
+  EXPECT_TRUE(store->remove(member).ok());  // the coordinator would wait for that
+}
+
 }  // namespace
 }  // namespace dlaunch::testing
