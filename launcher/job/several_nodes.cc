@@ -141,6 +141,7 @@ void SeveralNodes::end_round(const RoundRecord& round, const Status& launched) {
   AttemptOutcome& attempt = runner_.outcome().attempts.back();
   EndedRecord ended = ended_record(attempt);
   if (const auto port = find_free_port(); port.ok()) ended.master_port = *port;
+  ended.leftovers = !runner_.all_ended();
   const std::string all = round.outcomes ? attempt_report(attempt, runner_.outcome().host,
                                                           store_protocol::kMostValueBytes)
                                          : "";

@@ -40,8 +40,12 @@ Status run_attempt(AttemptRunner& runner, int number, const LaunchContext& conte
 
 // Waits for the time of the next attempt; false if there is to be none.
 bool wait_for_restart(AttemptRunner& runner, RestartPolicy& policy) {
-  if (runner.stopped() || !runner.all_ended()) return false;
+  if (runner.stopped()) return false;
   const auto decision = policy.after(runner.outcome().attempts.back());
+  if (decision.restart && !runner.all_ended()) {
+    runner.relay().write_line(kNoRestartBesideLeftovers);
+    return false;
+  }
   const auto resume = EventLoop::Clock::now() + decision.delay;
   if (decision.restart && runner.deadline() && resume >= *runner.deadline()) {
     runner.relay().write_line("dlaunch: no restart: --timeout will have passed");

@@ -250,7 +250,21 @@ std::optional<VerdictRecord> NodeCoordinator::ended_by_a_node() const {
 
 VerdictRecord NodeCoordinator::judge() const {
   if (const auto verdict = ended_by_a_node()) return *verdict;
-  return judge_failures({.number = round_, .action = VerdictRecord::Action::kFailed});
+  return unless_there_are_leftovers(
+      judge_failures({.number = round_, .action = VerdictRecord::Action::kFailed}));
+}
+
+// What could not be killed still has its memory, its GPU and its files: the job does not start
+// again beside it.
+VerdictRecord NodeCoordinator::unless_there_are_leftovers(VerdictRecord verdict) const {
+  if (verdict.action != VerdictRecord::Action::kAgain) return verdict;
+  const auto all = all_that_ended();
+  verdict.leftovers =
+      std::ranges::any_of(all, [](const Member* member) { return member->ended->leftovers; });
+  if (!verdict.leftovers) return verdict;
+  verdict.action = VerdictRecord::Action::kFailed;
+  if (verdict.exit_code == 0) verdict.exit_code = kLauncherFailure;
+  return verdict;
 }
 
 VerdictRecord NodeCoordinator::judge_failures(VerdictRecord verdict) const {

@@ -109,6 +109,7 @@ class NodeCoordinator {
   std::optional<VerdictRecord> ended_by_a_node() const;
   VerdictRecord ended_by(const Member& member, const EndedRecord& ended) const;
   VerdictRecord judge_failures(VerdictRecord verdict) const;
+  VerdictRecord unless_there_are_leftovers(VerdictRecord verdict) const;
   bool elastic() const { return options_.least < options_.most; }
   bool may_restart() const;
   void announce(VerdictRecord verdict, Time now);

@@ -14,10 +14,10 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RoundRecord, number, job_id, nodes, world, re
                                    master_address, master_port, store, outcomes, verdict_limit_ms,
                                    max_restarts, restart_delay_ms)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(EndedRecord, how, failure, age_ns, got_ready, exit_code, error,
-                                   master_port)
+                                   master_port, leftovers)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StopRecord, number, why)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(VerdictRecord, number, action, exit_code, reason, failure, node,
-                                   delay_ms, lost)
+                                   delay_ms, lost, leftovers)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LookRecord, question, round, stalled, stacks_of)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SeenRecord, ranks, lines, ended)
 

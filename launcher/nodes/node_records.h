@@ -91,9 +91,10 @@ struct EndedRecord {
   std::string failure;      // a FailureRecord, serialized; empty: no rank failed by itself
   std::int64_t age_ns = 0;  // how long ago that was, when this was written
   bool got_ready = false;
-  int exit_code = 0;    // of this node on its own
-  std::string error;    // with kNotStarted and kSignal
-  int master_port = 0;  // free on this node, for the next round; 0: none was found
+  int exit_code = 0;       // of this node on its own
+  std::string error;       // with kNotStarted and kSignal
+  int master_port = 0;     // free on this node, for the next round; 0: none was found
+  bool leftovers = false;  // some of its processes could not be killed
 };
 
 struct StopRecord {
@@ -111,6 +112,7 @@ struct VerdictRecord {
   int node = -1;              // where it was
   std::int64_t delay_ms = 0;  // before the next round
   std::vector<int> lost;      // nodes of whose ranks nothing is known
+  bool leftovers = false;     // for which the job does not start again: see EndedRecord
 };
 
 /// A question for a hang report: what are your ranks doing, or, if ranks are named, what are their

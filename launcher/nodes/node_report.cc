@@ -4,6 +4,7 @@
 
 #include "launcher/failure/failure.h"
 #include "launcher/failure/report.h"
+#include "launcher/supervision/restart_policy.h"
 #include "launcher/supervision/signals.h"
 
 namespace dlaunch {
@@ -69,6 +70,7 @@ std::vector<std::string> make_node_report(const VerdictRecord& verdict) {
 }
 
 std::string describe_next(const VerdictRecord& verdict) {
+  if (verdict.leftovers) return kNoRestartBesideLeftovers;
   if (verdict.action != VerdictRecord::Action::kAgain) return "";
   if (verdict.delay_ms == 0) return "dlaunch: the job starts again with the nodes that are there";
   return "dlaunch: restart in " + seconds(std::chrono::milliseconds(verdict.delay_ms));

@@ -14,6 +14,10 @@ namespace dlaunch {
 /// or always `first` if that is longer.
 std::chrono::nanoseconds restart_delay(std::chrono::nanoseconds first, int before);
 
+/// What the user is told where a job would have been started again.
+inline constexpr const char* kNoRestartBesideLeftovers =
+    "dlaunch: no restart: some processes could not be killed";
+
 class RestartPolicy {
  public:
   struct Options {

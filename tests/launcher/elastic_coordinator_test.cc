@@ -51,6 +51,16 @@ TEST_F(ElasticCoordinator, TakesInANodeWhileItRuns) {
   EXPECT_EQ(ranks(), "1 2");
 }
 
+TEST_F(ElasticCoordinator, DoesNotTakeInANodeBesideProcessesThatCouldNotBeKilled) {
+  start(1, 2);
+  come(member("1"));
+  pass(3s);
+  come(member("2"));
+  end("1", {.how = How::kStopped, .leftovers = true});
+  EXPECT_EQ(verdict().action, Action::kFailed);
+  EXPECT_EQ(verdict().exit_code, 125);
+}
+
 TEST_F(ElasticCoordinator, WaitsForMoreIfTooFewAreLeftAndThenFails) {
   start(2, 3);
   for (const char* id : {"1", "2"}) come(member(id));

@@ -256,6 +256,17 @@ TEST_F(NodeCoordinatorTest, DoesNotRestartWhatNeverGotReady) {
   EXPECT_EQ(verdict().action, Action::kFailed);
 }
 
+TEST_F(NodeCoordinatorTest, DoesNotRestartBesideProcessesThatCouldNotBeKilled) {
+  start(2, 2, /*max_restarts=*/3);
+  come(member("1"));
+  come(member("2"));
+  end("1", failed(0, 3));
+  end("2", {.how = How::kStopped, .leftovers = true});
+  EXPECT_EQ(verdict().action, Action::kFailed);
+  EXPECT_EQ(verdict().exit_code, 3);
+  EXPECT_EQ(describe_next(verdict()), "dlaunch: no restart: some processes could not be killed");
+}
+
 TEST_F(NodeCoordinatorTest, ASignalToOneNodeEndsTheJobWithoutARestart) {
   start(2, 2, /*max_restarts=*/3);
   come(member("1"));
