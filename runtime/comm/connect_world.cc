@@ -120,7 +120,7 @@ Result<Lanes> connect_lanes(const JobEnvironment& job, const Logger& logger, Sto
   options.address = *std::move(address);
   options.exchange = exchange_through(store, request);
   options.token = job.token;
-  options.job_id = job.job_id;
+  options.job_id = job.job_id + "/" + job.store_prefix;  // with its attempt, on several nodes
   options.lanes = kCommunicatorLanes;
   options.transport = job.transport;
   options.timeout = deadline.remaining();
