@@ -13,6 +13,8 @@ using Clock = std::chrono::steady_clock;
 
 // Between two looks at the clock while nothing happens.
 constexpr milliseconds kTurn{100};
+// The store does not answer.
+constexpr std::chrono::seconds kLate{2};
 constexpr milliseconds kCheckInterval{500};
 // Without a sign of life. With the interval above and the one of the signs, a lost node is noticed
 // within 5 s.
@@ -47,6 +49,7 @@ void CoordinatorThread::run() {
   while (true) {
     // Asked first: what this node said before it leaves is then among what is seen.
     const bool leaving = leaving_;
+    const Time asked = Clock::now();
     const auto seen = store_->watch(node_keys::kAll, revision, Deadline::after(kTurn));
     const Time now = Clock::now();
     if (seen.ok()) {
@@ -54,6 +57,11 @@ void CoordinatorThread::run() {
       for (const auto& change : seen->changes) take(change, now);
     } else if (seen.status().code() != StatusCode::kTimeout) {
       return;  // the server is this process's own, so this is its end
+    } else if (now - asked > kTurn + kLate) {
+      // Not even that nothing has changed: this host's address may have gone. All that is asked or
+      // told now would wait in vain too.
+      if (leaving_) return;
+      continue;
     }
     if (now >= next_check_) check_beats(now);
     coordinator_.time_passed(now);

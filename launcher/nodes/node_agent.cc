@@ -291,9 +291,10 @@ bool NodeAgent::wait_for_stop(std::chrono::nanoseconds time) {
   return changed_.wait_for(lock, time, [&] { return stopping_; });
 }
 
+// There is nothing more to watch for.
 bool NodeAgent::stopping() {
   const std::lock_guard lock(mutex_);
-  return stopping_;
+  return stopping_ || failed_;
 }
 
 bool NodeAgent::gives_up_asking() {
