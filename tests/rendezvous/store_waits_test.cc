@@ -20,6 +20,7 @@ namespace {
 using store_protocol::Message;
 using store_protocol::Operation;
 using ::testing::ElementsAre;
+using ::testing::Pair;
 
 class StoreWaitsTest : public ::testing::Test {
  protected:
@@ -55,6 +56,26 @@ TEST_F(StoreWaitsTest, WaitAgainForAKeyThatWentBeforeTheLastOneCame) {
   ASSERT_TRUE(answer);
   EXPECT_THAT(answer->parts, ElementsAre("1", "2", "3"));
   EXPECT_EQ(waits_.waiting(), 0U);
+}
+
+TEST_F(StoreWaitsTest, AnswerEverybodyWhoWaitsForTheSameKeyWithHisOwn) {
+  std::vector<std::pair<std::uint64_t, std::vector<std::string>>> answers;
+  std::uint64_t id = 0;
+  for (const auto& keys : std::vector<std::vector<std::string>>{
+           {"last", "a"}, {"last", "a"}, {"last", "b"}, {"last"}, {"last", "a"}}) {
+    Message asked = request(Operation::kGetAll, keys);
+    asked.id = ++id;
+    waits_.handle(std::move(asked), this, [&](const Message& response) {
+      answers.emplace_back(response.id, response.parts);
+    });
+  }
+  set("a", "1");
+  set("b", "2");
+  set("last", "3");
+  using Parts = std::vector<std::string>;
+  EXPECT_THAT(answers, ElementsAre(Pair(1U, Parts{"3", "1"}), Pair(2U, Parts{"3", "1"}),
+                                   Pair(3U, Parts{"3", "2"}), Pair(4U, Parts{"3"}),
+                                   Pair(5U, Parts{"3", "1"})));
 }
 
 std::chrono::nanoseconds cpu_time() {
