@@ -41,13 +41,15 @@ struct ChildPlan {
 };
 
 // dlaunch's descriptors are close-on-exec, but Asio opens sockets on another thread that are so
-// only a moment later. Whatever was not handed down by the user is marked here again.
-void mark_close_on_exec(const ChildPlan& plan) {
+// only a moment later. Whatever was not handed down by the user is closed here, where nothing above
+// stderr is needed any more: a child of vfork shares memory with dlaunch, but has descriptors of
+// its own. (To mark them close-on-exec instead takes Linux 5.11.)
+void close_what_is_not_handed_down(const ChildPlan& plan) {
   unsigned first = 3;
   for (std::size_t i = 0; i <= plan.inherited_count; ++i) {
     const unsigned end =
         i < plan.inherited_count ? static_cast<unsigned>(plan.inherited[i]) : UINT_MAX;
-    if (end > first) syscall(SYS_close_range, first, end - 1, 1U << 2 /* CLOSE_RANGE_CLOEXEC */);
+    if (end > first) syscall(SYS_close_range, first, end - 1, 0U);
     first = end + 1;
   }
 }
@@ -64,7 +66,7 @@ void mark_close_on_exec(const ChildPlan& plan) {
   dup2(plan.standard_input, STDIN_FILENO);
   dup2(plan.standard_output, STDOUT_FILENO);
   dup2(plan.error_output, STDERR_FILENO);
-  mark_close_on_exec(plan);
+  close_what_is_not_handed_down(plan);
   // A rank that cannot be bound runs all the same.
   if (plan.cores != nullptr) sched_setaffinity(0, sizeof(cpu_set_t), plan.cores);
   pthread_sigmask(SIG_SETMASK, plan.signal_mask, nullptr);
