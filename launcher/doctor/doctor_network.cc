@@ -1,17 +1,16 @@
 // doctor: ports and names.
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <memory>
 #include <system_error>
 
-#include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "launcher/doctor/doctor.h"
+#include "launcher/nodes/addresses.h"
 #include "launcher/ranks/free_port.h"
 #include "runtime/base/descriptor.h"
 
@@ -58,28 +57,28 @@ Finding own_name() {
   std::array<char, 256> name{};
   gethostname(name.data(), name.size() - 1);
   addrinfo hints{};
-  hints.ai_family = AF_INET;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  const int error = getaddrinfo(name.data(), nullptr, &hints, &found);
+  int error = getaddrinfo(name.data(), nullptr, &hints, &found);
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, [](addrinfo* list) {
     if (list != nullptr) freeaddrinfo(list);
   });
-  Finding finding{.good = false,
+  std::array<char, NI_MAXHOST> address{};
+  if (error == 0) {
+    error = getnameinfo(found->ai_addr, found->ai_addrlen, address.data(), address.size(), nullptr,
+                        0, NI_NUMERICHOST);
+  }
+  Finding finding{.good = error == 0 && !is_loopback(address.data()),
                   .subject = "own name",
                   .text = std::string(name.data()) + " ",
                   .advice =
                       "one node needs no name; between nodes give --rdzv-endpoint an address "
                       "that the others reach"};
-  if (error != 0 || found == nullptr) {
+  if (error != 0) {
     finding.text += "does not resolve: " + std::string(gai_strerror(error));
     return finding;
   }
-  const auto& address = reinterpret_cast<const sockaddr_in*>(found->ai_addr)->sin_addr;
-  std::array<char, INET_ADDRSTRLEN> text{};
-  inet_ntop(AF_INET, &address, text.data(), text.size());
-  finding.good = ntohl(address.s_addr) >> 24U != IN_LOOPBACKNET;
-  finding.text += "is " + std::string(text.data());
+  finding.text += "is " + std::string(address.data());
   if (!finding.good) finding.text += ", where only this machine reaches it";
   return finding;
 }
