@@ -1,7 +1,5 @@
 // doctor: limits and cores.
 #include <algorithm>
-#include <fstream>
-#include <optional>
 #include <sstream>
 
 #include <sys/resource.h>
@@ -10,6 +8,7 @@
 #include "launcher/base/number_list.h"
 #include "launcher/doctor/doctor.h"
 #include "launcher/ranks/binding.h"
+#include "launcher/ranks/cpu_quota.h"
 #include "launcher/ranks/topology.h"
 
 namespace dlaunch {
@@ -48,19 +47,6 @@ Finding processes() {
               "--pids-limit)"};
 }
 
-// How many cores' time the control group may use (version 2 or 1).
-std::optional<double> cpu_quota() {
-  double quota = 0;
-  double period = 0;
-  if (std::ifstream("/sys/fs/cgroup/cpu.max") >> quota >> period && period > 0) {
-    return quota / period;
-  }
-  std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_quota_us") >> quota;
-  std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_period_us") >> period;
-  if (quota > 0 && period > 0) return quota / period;
-  return std::nullopt;
-}
-
 std::string rounded(double number) {
   std::ostringstream text;
   text.precision(3);
@@ -73,7 +59,7 @@ Finding cores() {
   const auto quota = cpu_quota();
   std::string text = std::to_string(usable) + " usable (" +
                      format_number_list(usable_hardware_threads()) + "), so --nproc cpu is " +
-                     std::to_string(usable);
+                     std::to_string(cores_with_time());
   if (quota) text += "; time for " + rounded(*quota);
   return {.good = !quota || *quota >= usable,
           .subject = "cores",

@@ -2,22 +2,16 @@
 
 #include <array>
 #include <fstream>
-#include <sstream>
 #include <string_view>
 #include <utility>
 
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "launcher/base/control_group.h"
+
 namespace dlaunch {
 namespace {
-
-std::string content_of(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream content;
-  content << file.rdbuf();
-  return content.str();
-}
 
 // The number in the line "oom_kill N".
 std::optional<std::int64_t> kills_in(const std::string& path) {
@@ -32,27 +26,17 @@ std::optional<std::int64_t> kills_in(const std::string& path) {
 
 }  // namespace
 
-// Lines are "HIERARCHY:CONTROLLERS:PATH"; the unified hierarchy is number 0 and lists none.
 std::string memory_events_path(const std::string& cgroups, const std::string& root) {
-  std::istringstream lines(cgroups);
-  std::string unified;
-  for (std::string line; std::getline(lines, line);) {
-    const auto first = line.find(':');
-    const auto second = line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    std::string path = line.substr(second + 1);
-    if (path == "/") path.clear();
-    if (controllers == "memory") {
-      return path.insert(0, root + "/memory").append("/memory.oom_control");
-    }
-    if (controllers.empty()) unified = path.insert(0, root).append("/memory.events");
-  }
-  return unified;
+  const auto group = control_group(cgroups, "memory", root);
+  if (!group) return "";
+  const char* file = group->unified ? "/memory.events" : "/memory.oom_control";
+  const std::string path = group->mount + group->path + file;
+  // A container sees its own group at the top of the hierarchy, whatever it is told of its place.
+  return kills_in(path) ? path : group->mount + file;
 }
 
 MemoryAccount::MemoryAccount()
-    : events_path_(memory_events_path(content_of("/proc/self/cgroup"), "/sys/fs/cgroup")),
+    : events_path_(memory_events_path(own_control_groups(), kControlGroups)),
       kills_(kills_in(events_path_)),
       log_(open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
   if (log_.is_open()) lseek(log_.get(), 0, SEEK_END);

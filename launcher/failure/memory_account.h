@@ -32,8 +32,9 @@ class MemoryAccount {
   Descriptor log_;  // what was logged since this object was made
 };
 
-/// The file that counts `oom_kill` of a process, from the content of its /proc/PID/cgroup: the
-/// memory.events of a unified hierarchy or the memory.oom_control of an old one. Empty: none.
+/// The file that counts `oom_kill` of a process, from the content of its /proc/PID/cgroup and the
+/// files in `root` (/sys/fs/cgroup): the memory.events of a unified hierarchy or the
+/// memory.oom_control of an old one. Empty: none.
 std::string memory_events_path(const std::string& cgroups, const std::string& root);
 
 }  // namespace dlaunch

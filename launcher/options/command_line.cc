@@ -10,7 +10,7 @@
 
 #include "launcher/options/option_group.h"
 #include "launcher/options/values.h"
-#include "launcher/ranks/binding.h"
+#include "launcher/ranks/cpu_quota.h"
 #include "launcher/ranks/gpus.h"
 #include "runtime/base/exit_codes.h"
 #include "runtime/base/nearest_name.h"
@@ -57,7 +57,7 @@ class HelpFormatter : public CLI::Formatter {
 
 int parse_ranks(const std::string& text) {
   const auto gpus = static_cast<int>(visible_gpus().size());
-  if (text == "cpu" || (text == "auto" && gpus == 0)) return usable_cores();
+  if (text == "cpu" || (text == "auto" && gpus == 0)) return cores_with_time();
   if (text == "gpu" && gpus == 0) {
     throw BadValue("there is no GPU (neither /dev/nvidia0 nor CUDA_VISIBLE_DEVICES)");
   }

@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "launcher/failure/outcome.h"
+#include "launcher/ranks/cpu_quota.h"
 #include "runtime/base/exit_codes.h"
 #include "runtime/base/temporary_folder.h"
 #include "tests/launcher/launcher_runs.h"
@@ -263,12 +264,10 @@ TEST(CommandLine, TakesWhatIsNotSaidFromTheVariablesOfTorchrun) {
   EXPECT_THAT(run_command(command).error, HasSubstr("'many' is not a number of ranks"));
 }
 
-TEST(CommandLine, CountsTheUsableCoresForAuto) {
-  const auto cores =
-      run_command({.arguments = {"/usr/bin/env", "nproc"}, .unset = {"OMP_NUM_THREADS"}});
+TEST(CommandLine, CountsTheCoresThatHaveTimeForAuto) {
   Command command = ranks_that({"only=0", "env=WORLD_SIZE"}, {"--nproc", "auto"});
   command.environment = {{"CUDA_VISIBLE_DEVICES", ""}};  // GPUs would count instead
-  EXPECT_EQ(run_command(command).out, "0 WORLD_SIZE=" + cores.out);
+  EXPECT_EQ(run_command(command).out, "0 WORLD_SIZE=" + std::to_string(cores_with_time()) + "\n");
 }
 
 TEST(StorePort, ThatIsTakenIsOneLine) {

@@ -1,0 +1,46 @@
+#include "launcher/base/control_group.h"
+
+#include <fstream>
+#include <sstream>
+
+namespace dlaunch {
+namespace {
+
+// "cpu,cpuacct" has cpu.
+bool lists(const std::string& controllers, std::string_view wanted) {
+  std::istringstream names(controllers);
+  for (std::string name; std::getline(names, name, ',');) {
+    if (name == wanted) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+// Lines are "HIERARCHY:CONTROLLERS:PATH"; the unified hierarchy is number 0 and lists none.
+std::optional<ControlGroup> control_group(const std::string& cgroups, std::string_view controller,
+                                          const std::string& root) {
+  std::istringstream lines(cgroups);
+  std::optional<ControlGroup> unified;
+  for (std::string line; std::getline(lines, line);) {
+    const auto first = line.find(':');
+    const auto second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    std::string path = line.substr(second + 1);
+    if (path == "/") path.clear();
+    if (lists(controllers, controller)) {
+      return ControlGroup{.mount = root + "/" + std::string(controller), .path = path};
+    }
+    if (controllers.empty()) unified = ControlGroup{.unified = true, .mount = root, .path = path};
+  }
+  return unified;
+}
+
+std::string own_control_groups() {
+  std::ostringstream content;
+  content << std::ifstream("/proc/self/cgroup").rdbuf();
+  return content.str();
+}
+
+}  // namespace dlaunch

@@ -1,0 +1,49 @@
+#include "launcher/ranks/cpu_quota.h"
+
+#include <algorithm>
+#include <fstream>
+
+#include "launcher/base/control_group.h"
+#include "launcher/ranks/binding.h"
+
+namespace dlaunch {
+namespace {
+
+// Of the group whose folder this is. Where there is no limit the quota is "max" or -1.
+std::optional<double> quota_in(const std::string& folder, bool unified) {
+  double quota = 0;
+  double period = 0;
+  if (unified) {
+    std::ifstream(folder + "/cpu.max") >> quota >> period;
+  } else {
+    std::ifstream(folder + "/cpu.cfs_quota_us") >> quota;
+    std::ifstream(folder + "/cpu.cfs_period_us") >> period;
+  }
+  if (quota > 0 && period > 0) return quota / period;
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<double> cpu_quota(const std::string& cgroups, const std::string& root) {
+  const auto group = control_group(cgroups, "cpu", root);
+  if (!group) return std::nullopt;
+  std::optional<double> least;
+  for (std::string path = group->path;; path.erase(path.rfind('/'))) {
+    const auto quota = quota_in(group->mount + path, group->unified);
+    if (quota) least = std::min(least.value_or(*quota), *quota);
+    if (path.find('/') == std::string::npos) return least;
+  }
+}
+
+std::optional<double> cpu_quota() {
+  return cpu_quota(own_control_groups(), kControlGroups);
+}
+
+int cores_with_time() {
+  const int usable = usable_cores();
+  const double time = cpu_quota().value_or(usable);
+  return time >= usable ? usable : std::max(1, static_cast<int>(time));
+}
+
+}  // namespace dlaunch
