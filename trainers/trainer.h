@@ -98,7 +98,7 @@ class Trainer {
   void check_parameters(std::string_view not_done) const;
   std::string compute_type() const;
   void sum_up_times();
-  void take_best(const nlohmann::json& report);
+  void take_best(const nlohmann::json& report, const RunPosition& at);
   void save(const RunPosition& position);
   void save_network(const std::string& name, bool mine);
   void save_best(bool best);

@@ -55,9 +55,9 @@ std::vector<GradientRange> gradient_ranges(const nn::FlatParameters& parameters)
 std::vector<nn::NamedTensor> common_state(const nn::Module& model, const RankOptimizer& optimizer,
                                           const std::optional<LossScaler>& loss_scaler);
 
-/// If the configuration wants one. Throws ConfigError if it wants one for the CPU.
 /// Throws ConfigError if losses are to be scaled where that cannot be.
 void check_loss_scaling(const TrainConfig& config, const nn::Backend& backend);
+/// If the configuration wants one. Throws as check_loss_scaling().
 std::optional<LossScaler> make_loss_scaler(const TrainConfig& config, nn::Backend& backend,
                                            Communicator& world);
 

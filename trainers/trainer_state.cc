@@ -51,7 +51,7 @@ RunPosition Trainer::restore() {
     if (!of_one_rank && !is_order_of(options.order, parameters_.views.size()))
       throw UnusableCheckpoint(fmt::format("{}: gradient_order is no order of {} parameters",
                                            checkpointing_.found(), parameters_.views.size()));
-    take_best(from.report);
+    take_best(from.report, at);
     const std::string here = compute_type();
     if (const std::string there = from.report.value("compute_type", here); there != here)
       reporter_.note(
@@ -78,11 +78,12 @@ RunPosition Trainer::restore() {
 
 /// Rank 0 alone writes the best network and knows whether it could. If there is none where this run
 /// would write it, though an earlier one was as good, nobody has the network of that accuracy.
-void Trainer::take_best(const nlohmann::json& report) {
+void Trainer::take_best(const nlohmann::json& report, const RunPosition& at) {
   if (world_.rank() != 0 || !config_.checkpoint.keep_best) return;
   best_failure_ = report.value("best_failure", "");
+  const bool ends_here = at.epoch >= config_.epochs || is_last(at.steps_done);
   const std::string path = config_.output_path(kBestFile);
-  if (reporter_.summary().best_epoch == 0 || std::filesystem::exists(path)) return;
+  if (ends_here || reporter_.summary().best_epoch == 0 || std::filesystem::exists(path)) return;
   reporter_.note(fmt::format("{} is not there: the best network is looked for from here", path));
   reporter_.forget_best();
 }

@@ -53,6 +53,12 @@ Finding master_port() {
           .advice = "see /proc/sys/net/ipv4/ip_local_port_range and who holds them (ss -tln)"};
 }
 
+/// Of IPv6, that is: nobody else has the same name for the way there.
+bool is_link_local(const addrinfo& found) {
+  if (found.ai_family != AF_INET6) return false;
+  return IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(found.ai_addr)->sin6_addr);
+}
+
 Finding own_name() {
   std::array<char, 256> name{};
   gethostname(name.data(), name.size() - 1);
@@ -63,12 +69,16 @@ Finding own_name() {
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, [](addrinfo* list) {
     if (list != nullptr) freeaddrinfo(list);
   });
-  std::array<char, NI_MAXHOST> address{};
-  if (error == 0) {
-    error = getnameinfo(found->ai_addr, found->ai_addrlen, address.data(), address.size(), nullptr,
-                        0, NI_NUMERICHOST);
+  std::string address;
+  bool reached = false;
+  for (const addrinfo* one = found; error == 0 && one != nullptr && !reached; one = one->ai_next) {
+    std::array<char, NI_MAXHOST> text{};
+    error = getnameinfo(one->ai_addr, one->ai_addrlen, text.data(), text.size(), nullptr, 0,
+                        NI_NUMERICHOST);
+    reached = error == 0 && !is_loopback(text.data()) && !is_link_local(*one);
+    if (reached || address.empty()) address = text.data();
   }
-  Finding finding{.good = error == 0 && !is_loopback(address.data()),
+  Finding finding{.good = reached,
                   .subject = "own name",
                   .text = std::string(name.data()) + " ",
                   .advice =
@@ -78,8 +88,8 @@ Finding own_name() {
     finding.text += "does not resolve: " + std::string(gai_strerror(error));
     return finding;
   }
-  finding.text += "is " + std::string(address.data());
-  if (!finding.good) finding.text += ", where only this machine reaches it";
+  finding.text += "is " + address;
+  if (!finding.good) finding.text += ", where other machines do not reach it";
   return finding;
 }
 

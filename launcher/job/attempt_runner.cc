@@ -10,7 +10,7 @@
 
 #include "launcher/failure/post_mortem.h"
 #include "launcher/failure/report.h"
-#include "launcher/ranks/binding.h"
+#include "launcher/ranks/cpu_quota.h"
 #include "launcher/ranks/rank_plans.h"
 #include "launcher/ranks/standard_input.h"
 #include "launcher/supervision/descendants.h"
@@ -68,7 +68,7 @@ JobIdentity AttemptRunner::identity(int restarts) const {
           .attempt = restarts,
           .restarts = restarts,
           .max_restarts = options_.supervision.max_restarts,
-          .cores = usable_cores(),
+          .cores = cores_with_time(),
           .gpus = options_.placement.gpus,
           .gpus_per_rank = options_.placement.gpus_per_rank};
 }

@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <chrono>
+#include <ranges>
 #include <string_view>
 #include <vector>
 
@@ -22,6 +23,7 @@ constexpr milliseconds kLongestSilence{3500};
 constexpr std::chrono::seconds kFarewell{3};
 // For the removal of all that a round has left.
 constexpr std::chrono::seconds kRemovalLimit{3};
+constexpr std::size_t kRemovedTogether = 1024;  // keys
 
 bool take_prefix(std::string_view& text, std::string_view prefix) {
   if (!text.starts_with(prefix)) return false;
@@ -122,19 +124,30 @@ void CoordinatorThread::check_beats(Time now) {
 
 void CoordinatorThread::put_out() {
   for (const NodeCoordinator::Write& write : coordinator_.take_writes()) {
+    if (!write.value && write.key.ends_with('/')) {
+      unneeded_.push_back(write.key);
+      continue;
+    }
     // Errors show in the next watch. A store that does not answer would cost a limit for each.
-    if (!put_out(write).ok()) return;
+    const Status done =
+        write.value ? store_->set(write.key, *write.value) : store_->remove(write.key).status();
+    if (!done.ok()) return;
   }
+  remove_unneeded();
 }
 
-Status CoordinatorThread::put_out(const NodeCoordinator::Write& write) {
-  if (write.value) return store_->set(write.key, *write.value);
-  if (!write.key.ends_with('/')) return store_->remove(write.key).status();
-  const auto entries = store_->list(write.key);
-  if (!entries.ok()) return entries.status();
+// A part of it, for nobody waits for that: decisions come first, and whoever watches the store can
+// still be told of the removals of others.
+void CoordinatorThread::remove_unneeded() {
+  if (unneeded_.empty()) return;
+  const auto entries = store_->list(unneeded_.front());
+  if (!entries.ok()) return;
   StoreBatch batch;
-  for (const StoreEntry& entry : *entries) batch.remove(entry.key);
-  return store_->run(batch, Deadline::after(kRemovalLimit)).status();
+  for (const StoreEntry& entry : *entries | std::views::take(kRemovedTogether)) {
+    batch.remove(entry.key);
+  }
+  if (batch.size() > 0 && !store_->run(batch, Deadline::after(kRemovalLimit)).ok()) return;
+  if (entries->size() <= kRemovedTogether) unneeded_.pop_front();
 }
 
 }  // namespace dlaunch

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <thread>
@@ -34,11 +35,12 @@ class CoordinatorThread {
   void take(const StoreChanges::Change& change, Time now);
   void check_beats(Time now);
   void put_out();
-  Status put_out(const NodeCoordinator::Write& write);
+  void remove_unneeded();
 
   const std::unique_ptr<TcpStore> store_;
   NodeCoordinator coordinator_;
   std::unordered_map<std::string, Beat> beats_;  // by member
+  std::deque<std::string> unneeded_;             // prefixes of keys
   Time next_check_;
   std::atomic<bool> leaving_ = false;
   std::thread thread_;

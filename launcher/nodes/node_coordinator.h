@@ -38,8 +38,9 @@ class NodeCoordinator {
     std::chrono::nanoseconds join_timeout = std::chrono::minutes(5);
     /// After the last newcomer, if there could be more.
     std::chrono::nanoseconds settle = std::chrono::seconds(2);
-    /// Beyond the longest grace period, for all nodes to end their ranks.
-    std::chrono::nanoseconds end_slack = std::chrono::seconds(15);
+    /// Beyond the longest grace period, for all nodes to end their ranks: longer than they try to
+    /// kill those, and then what else is left, ten seconds each.
+    std::chrono::nanoseconds end_slack = std::chrono::seconds(25);
   };
   struct Write {
     std::string key;

@@ -149,7 +149,7 @@ void NodeCoordinator::form(Time now) {
 
 // An elastic job may have any number of rounds, and the store has a limit.
 void NodeCoordinator::forget(int round) {
-  for (const std::string_view of : {node_keys::kOutcomes, node_keys::kAttempt}) {
+  for (const std::string_view of : {node_keys::kEnded, node_keys::kOutcomes, node_keys::kAttempt}) {
     write(std::string(of) + std::to_string(round) + "/", std::nullopt);
   }
 }

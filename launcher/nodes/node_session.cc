@@ -180,6 +180,7 @@ void NodeSession::take(const StopRecord& stop) {
 
 void NodeSession::take(VerdictRecord verdict) {
   verdict_ = std::move(verdict);
+  notice_.clear();  // of the round that is over
 }
 
 void NodeSession::ask(LookRecord look, std::chrono::nanoseconds limit, Take take) {

@@ -40,10 +40,13 @@ std::optional<double> cpu_quota() {
   return cpu_quota(own_control_groups(), kControlGroups);
 }
 
-int cores_with_time() {
-  const int usable = usable_cores();
-  const double time = cpu_quota().value_or(usable);
+int cores_with_time(int usable, std::optional<double> quota) {
+  const double time = quota.value_or(usable);
   return time >= usable ? usable : std::max(1, static_cast<int>(time));
+}
+
+int cores_with_time() {
+  return cores_with_time(usable_cores(), cpu_quota());
 }
 
 }  // namespace dlaunch

@@ -13,7 +13,10 @@ std::optional<double> cpu_quota(const std::string& cgroups, const std::string& r
 /// This process's.
 std::optional<double> cpu_quota();
 
-/// How many ranks have time for a core each: usable_cores(), unless the quota is less. At least 1.
+/// How many ranks have time for a core each: as many as there are usable cores, unless the quota is
+/// less. At least 1.
+int cores_with_time(int usable, std::optional<double> quota);
+/// Here.
 int cores_with_time();
 
 }  // namespace dlaunch

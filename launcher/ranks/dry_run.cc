@@ -10,6 +10,7 @@
 
 #include "launcher/base/number_list.h"
 #include "launcher/ranks/binding.h"
+#include "launcher/ranks/cpu_quota.h"
 #include "launcher/ranks/rank_environment.h"
 
 namespace dlaunch {
@@ -50,7 +51,7 @@ JobIdentity presumed(const JobOptions& options, const NodeSettings& nodes) {
   JobIdentity job{.run_id = options.nodes.run_id,
                   .ranks = options.ranks,
                   .max_restarts = options.supervision.max_restarts,
-                  .cores = usable_cores(),
+                  .cores = cores_with_time(),
                   .gpus = options.placement.gpus,
                   .gpus_per_rank = options.placement.gpus_per_rank};
   job.nodes = nodes.most;

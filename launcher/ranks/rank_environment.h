@@ -35,7 +35,7 @@ struct JobIdentity {
   int attempt = 0;
   int restarts = 0;  // before this attempt; nodes that come and go cost none
   int max_restarts = 0;
-  int cores = 1;                  // that all ranks of this node together may use
+  int cores = 1;                  // that all ranks of this node together have time for
   std::vector<std::string> gpus;  // of this node, with
   int gpus_per_rank = 0;          // 0: ranks see what dlaunch sees
 };

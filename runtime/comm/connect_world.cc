@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -53,18 +55,27 @@ Status named(const Status& timed_out, Store& store, const std::vector<std::strin
 
 // Of a rank that gives up, in the place of its texts.
 constexpr std::string_view kGivenUp = "given up: ";
-constexpr std::string_view kRounds[] = {kFirstMeshRound, kSecondMeshRound, kTuningRound};
+constexpr std::array kRounds{kFirstMeshRound, kSecondMeshRound, kTuningRound};
+
+// How far a rank has come.
+struct ExchangeProgress {
+  std::size_t rounds = 0;  // those in which it has said something
+  bool has_heard = false;  // of one that gives up
+};
 
 std::string key_of(const LaneRequest& request, std::string_view round, int rank) {
   return request.name + "/" + std::string(round) + " of rank " + std::to_string(rank);
 }
 
-// Lets the others know, who would wait for this rank until their deadline, in whichever round.
-Status give_up(Store& store, const LaneRequest& request, Status why) {
+// Lets the others know, who would wait for this rank until their deadline, in the rounds in which
+// it has said nothing yet. What it has heard of another rank they hear from that one.
+Status give_up(Store& store, const LaneRequest& request, const ExchangeProgress& progress,
+               Status why) {
+  if (progress.has_heard) return why;
   const int rank = request.called[static_cast<std::size_t>(request.my_index)];
   const std::string text = std::string(kGivenUp) + why.to_string();
-  for (const std::string_view round : kRounds) {
-    if (!store.set(key_of(request, round, rank), text).ok()) break;
+  for (std::size_t i = progress.rounds; i < kRounds.size(); ++i) {
+    if (!store.set(key_of(request, kRounds[i], rank), text).ok()) break;
   }
   return why;
 }
@@ -78,16 +89,22 @@ Status find_given_up(const std::vector<std::string>& texts, const LaneRequest& r
   return {};
 }
 
-// Passes texts between the ranks through the store. `request` outlives it.
-Exchange exchange_through(Store& store, const LaneRequest& request) {
-  return [&store, &request](std::string_view round, const std::string& own,
-                            Deadline deadline) -> Result<std::vector<std::string>> {
+// Passes texts between the ranks through the store. What it refers to outlives it.
+Exchange exchange_through(Store& store, const LaneRequest& request, ExchangeProgress& progress) {
+  return [&](std::string_view round, const std::string& own,
+             Deadline deadline) -> Result<std::vector<std::string>> {
     std::vector<std::string> keys;
     keys.reserve(request.called.size());
     for (const int rank : request.called) keys.push_back(key_of(request, round, rank));
+    const auto place = std::ranges::find(kRounds, round) - kRounds.begin();
+    progress.rounds = static_cast<std::size_t>(place) + 1;
     DLAUNCH_RETURN_IF_ERROR(store.set(keys[static_cast<std::size_t>(request.my_index)], own));
     auto values = store.get_all(keys, deadline);
-    if (values.ok()) DLAUNCH_RETURN_IF_ERROR(find_given_up(*values, request));
+    if (values.ok()) {
+      const Status others = find_given_up(*values, request);
+      progress.has_heard = !others.ok();
+      DLAUNCH_RETURN_IF_ERROR(others);
+    }
     if (values.status().code() != StatusCode::kTimeout) return values;
     return named(values.status(), store, keys, request);
   };
@@ -111,14 +128,15 @@ Result<Lanes> connect_lanes(const JobEnvironment& job, const Logger& logger, Sto
                             const LaneRequest& request, Deadline deadline) {
   auto listener =
       TcpListener::open(job.nodes > 1 ? TcpListener::Bind::kAny : TcpListener::Bind::kLoopback);
-  if (!listener.ok()) return give_up(store, request, listener.status());
+  ExchangeProgress progress;
+  if (!listener.ok()) return give_up(store, request, progress, listener.status());
   auto address = own_address(job, listener->port());
-  if (!address.ok()) return give_up(store, request, address.status());
+  if (!address.ok()) return give_up(store, request, progress, address.status());
   MeshOptions options;
   options.rank = request.my_index;
   options.world_size = static_cast<int>(request.members.size());
   options.address = *std::move(address);
-  options.exchange = exchange_through(store, request);
+  options.exchange = exchange_through(store, request, progress);
   options.token = job.token;
   options.job_id = job.job_id + "/" + job.store_prefix;  // with its attempt, on several nodes
   options.lanes = kCommunicatorLanes;
@@ -129,7 +147,7 @@ Result<Lanes> connect_lanes(const JobEnvironment& job, const Logger& logger, Sto
   options.describe = describe_signature;
   options.logger = logger;
   auto lanes = connect_mesh(*std::move(listener), options);
-  if (!lanes.ok()) return give_up(store, request, lanes.status());
+  if (!lanes.ok()) return give_up(store, request, progress, lanes.status());
   return lanes;
 }
 
@@ -164,7 +182,8 @@ Result<std::unique_ptr<Communicator>> connect_ranks(const JobEnvironment& job, c
                             .timeout = job.timeout};
   auto lanes = connect_lanes(job, logger, **store, request, deadline);
   if (!lanes.ok()) return lanes.status();
-  const Exchange exchange = exchange_through(**store, request);
+  ExchangeProgress progress;
+  const Exchange exchange = exchange_through(**store, request, progress);
   // It also sees to it that this returns only once everybody is connected.
   auto tuning =
       agree_on_tuning(*lanes->front(), job.local_cores, job.cost_model, exchange, deadline);

@@ -23,7 +23,12 @@ std::string describe(const asio::ip::tcp::socket& socket) {
   asio::error_code error;
   const auto endpoint = socket.remote_endpoint(error);
   if (error) return "a connection that has gone";
-  return endpoint.address().to_string() + ":" + std::to_string(endpoint.port());
+  asio::ip::address address = endpoint.address();
+  if (address.is_v6() && address.to_v6().is_v4_mapped()) {  // as a server of both kinds sees it
+    address = asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
+  }
+  const std::string host = address.to_string();
+  return (address.is_v6() ? "[" + host + "]" : host) + ":" + std::to_string(endpoint.port());
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "launcher/ranks/cpu_quota.h"
 #include "tests/launcher/launcher_runs.h"
 
 namespace dlaunch::testing {
@@ -103,8 +104,9 @@ TEST_F(Binding, TellsRanksHowManyCoresTheyShare) {
                                  Strings{"--nproc", "2", "--bind", what});
     command.unset = {"OMP_NUM_THREADS"};
     const auto result = run_command(command);
-    EXPECT_EQ(result.out, "1 DLAUNCH_LOCAL_CORES=" + std::to_string(usable_.size()) +
-                              "\n1 OMP_NUM_THREADS=1\n");
+    const int cores = cores_with_time(static_cast<int>(usable_.size()), cpu_quota());
+    EXPECT_EQ(result.out,
+              "1 DLAUNCH_LOCAL_CORES=" + std::to_string(cores) + "\n1 OMP_NUM_THREADS=1\n");
   }
 }
 

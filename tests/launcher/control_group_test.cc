@@ -60,6 +60,11 @@ TEST_F(ControlGroups, ThatAreNotToldLimitNothing) {
 }
 
 TEST(CoresWithTime, AreOneToAllThatMayBeUsed) {
+  EXPECT_EQ(cores_with_time(8, std::nullopt), 8);
+  EXPECT_EQ(cores_with_time(8, 2.5), 2);
+  EXPECT_EQ(cores_with_time(8, 0.5), 1);
+  EXPECT_EQ(cores_with_time(2, 16.0), 2);
+  EXPECT_EQ(cores_with_time(4, 1e300), 4);
   EXPECT_GE(cores_with_time(), 1);
   EXPECT_LE(cores_with_time(), usable_cores());
 }

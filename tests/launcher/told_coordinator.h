@@ -30,8 +30,7 @@ class ToldCoordinator : public ::testing::Test {
                                                   .max_restarts = max_restarts,
                                                   .restart_delay = std::chrono::seconds(1),
                                                   .join_timeout = std::chrono::seconds(60),
-                                                  .settle = std::chrono::seconds(2),
-                                                  .end_slack = std::chrono::seconds(20)},
+                                                  .settle = std::chrono::seconds(2)},
                          now_);
   }
   MemberRecord member(const std::string& id, int ranks = 1, int node_rank = -1) const {

@@ -15,8 +15,10 @@ endif()
 add_library(dlaunch_settings INTERFACE)
 target_compile_features(dlaunch_settings INTERFACE cxx_std_20)
 target_compile_options(dlaunch_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:
-  -Wall -Wextra -Wpedantic $<$<CXX_COMPILER_ID:GNU>:-Wshadow=local> -Wnon-virtual-dtor -Woverloaded-virtual
-  -Wimplicit-fallthrough -Wno-missing-field-initializers
+  -Wall -Wextra -Wpedantic -Wnon-virtual-dtor -Woverloaded-virtual -Wimplicit-fallthrough
+  -Wno-missing-field-initializers
+  $<$<CXX_COMPILER_ID:GNU>:-Wshadow=local>
+  $<$<CXX_COMPILER_ID:Clang>:-Wno-unknown-pragmas>
   $<$<BOOL:${DLAUNCH_WARNINGS_ARE_ERRORS}>:-Werror>>)
 if(CMAKE_UNITY_BUILD)
   # A source with anonymous types is then "included", by a file that nobody else includes.

@@ -36,9 +36,11 @@ void MeshEndpoint::read(TcpConnection& connection) {
     const TcpConnection::Event event = connection.read();
     handle(connection, event);
     if (failure_.failed()) return;
-    if (event != TcpConnection::Event::kIdle) continue;
     // The peer knows nothing of a write that failed here, and will not end the stream.
-    if (const Status fault = connection.write_fault(); !fault.ok()) fail(fault);
+    const Status fault = connection.write_fault();
+    const bool goes_on = event != TcpConnection::Event::kIdle;
+    if (goes_on && (fault.ok() || turn < kReadsPerTurn)) continue;
+    if (!fault.ok()) fail(fault);
     return;
   }
 }

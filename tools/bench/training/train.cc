@@ -140,7 +140,7 @@ void report(const TrainingOptions& options, const TrainConfig& config,
   std::printf("  step           %.2f ms (10 %% %.2f, 90 %% %.2f, longest %.2f)\n",
               document["ms"].get<double>(), document["ms_p10"].get<double>(),
               document["ms_p90"].get<double>(), document["ms_most"].get<double>());
-  if (summary.repeated_steps > 0) {
+  if (config.device == DeviceKind::kCuda) {
     std::printf("  graphs         repeated for %zu of all %zu steps\n", summary.repeated_steps,
                 summary.steps);
   }
