@@ -1,8 +1,8 @@
 #include "launcher/nodes/coordinator_thread.h"
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <ranges>
 #include <string_view>
 #include <vector>
 
@@ -143,11 +143,10 @@ void CoordinatorThread::remove_unneeded() {
   const auto entries = store_->list(unneeded_.front());
   if (!entries.ok()) return;
   StoreBatch batch;
-  for (const StoreEntry& entry : *entries | std::views::take(kRemovedTogether)) {
-    batch.remove(entry.key);
-  }
+  const std::size_t count = std::min(entries->size(), kRemovedTogether);
+  for (std::size_t i = 0; i < count; ++i) batch.remove((*entries)[i].key);
   if (batch.size() > 0 && !store_->run(batch, Deadline::after(kRemovalLimit)).ok()) return;
-  if (entries->size() <= kRemovedTogether) unneeded_.pop_front();
+  if (count == entries->size()) unneeded_.pop_front();
 }
 
 }  // namespace dlaunch
