@@ -21,9 +21,9 @@ constexpr milliseconds kCheckInterval{500};
 // within 5 s.
 constexpr milliseconds kLongestSilence{3500};
 constexpr std::chrono::seconds kFarewell{3};
-// For the removal of all that a round has left.
+// Keys that a round has left are removed in parts of so many, each in so much time.
+constexpr std::size_t kRemovedTogether = 1024;
 constexpr std::chrono::seconds kRemovalLimit{3};
-constexpr std::size_t kRemovedTogether = 1024;  // keys
 
 bool take_prefix(std::string_view& text, std::string_view prefix) {
   if (!text.starts_with(prefix)) return false;

@@ -3,13 +3,9 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
-#include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <thread>
@@ -18,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/base/token.h"
+#include "tests/support/forbidden_call.h"
 #include "tests/transport/fabric.h"
 #include "tests/transport/thread_exchange.h"
 #include "transport/shm/shared_group.h"
@@ -178,15 +175,9 @@ TEST(Mesh, FallsBackToTcpForARankThatCannotMapTheSegment) {
   expect_messages_pass(fabric);
 }
 
-// Lets pidfd_open fail, on the calling thread, as some sandboxes do.
+// As some sandboxes do.
 void forbid_watching_processes() {
-  sock_filter program[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-                           BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_open, 0, 1),
-                           BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
-                           BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
-  const sock_fprog filter{.len = std::size(program), .filter = program};
-  ASSERT_EQ(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-  ASSERT_EQ(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter), 0);
+  testing::forbid_system_call(SYS_pidfd_open);
 }
 
 TEST(Mesh, FallsBackToTcpForARankThatCannotWatchProcesses) {

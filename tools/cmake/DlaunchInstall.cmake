@@ -57,6 +57,7 @@ write_basic_package_version_file("${package_files}/dlaunch-config-version.cmake"
 install(FILES
   "${package_files}/dlaunch-config.cmake"
   "${package_files}/dlaunch-config-version.cmake"
+  "${CMAKE_CURRENT_LIST_DIR}/DlaunchFindCudaLibrary.cmake"
   "${CMAKE_CURRENT_LIST_DIR}/DlaunchMpiFlavour.cmake"
   "${CMAKE_CURRENT_LIST_DIR}/DlaunchTesting.cmake"
   "${CMAKE_CURRENT_LIST_DIR}/FindAsio.cmake"
