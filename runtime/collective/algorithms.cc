@@ -135,6 +135,16 @@ Plan all_to_all(const PlanRequest& request) {
                              request.counts.empty() ? sent : Partition::of(request.recv_counts));
 }
 
+// If messages carry what some of the ranks' inputs come to, or operands are combined two at a time.
+bool carries_partial_results(CollectiveKind kind, Algorithm algorithm, ReduceOrder order) {
+  const bool reduces = kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduce ||
+                       kind == CollectiveKind::kReduceScatter;
+  if (!reduces || algorithm == Algorithm::kDirect || algorithm == Algorithm::kOneShot) return false;
+  // In rank order the chains do; all others carry the operands themselves.
+  return order == ReduceOrder::kAny || algorithm == Algorithm::kRing ||
+         algorithm == Algorithm::kHierarchical;
+}
+
 }  // namespace
 
 std::span<const Algorithm> algorithms_of(CollectiveKind kind) {
@@ -163,13 +173,13 @@ bool has_algorithm(CollectiveKind kind, Algorithm algorithm) {
   return std::ranges::find(algorithms_of(kind), algorithm) != algorithms_of(kind).end();
 }
 
-bool carries_partial_sums(Algorithm algorithm, CollectiveKind kind, ReduceOrder order) {
-  const bool reduces = kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduce ||
-                       kind == CollectiveKind::kReduceScatter;
-  if (!reduces || algorithm == Algorithm::kDirect || algorithm == Algorithm::kOneShot) return false;
-  // In rank order the chains do; all others carry the operands themselves.
-  return order == ReduceOrder::kAny || algorithm == Algorithm::kRing ||
-         algorithm == Algorithm::kHierarchical;
+DType type_of_plan(CollectiveKind kind, Algorithm algorithm, ReduceOrder order, ReduceOp op,
+                   DType dtype) {
+  const bool adds = op == ReduceOp::kSum || op == ReduceOp::kAvg || op == ReduceOp::kProd;
+  if (!adds || !carries_partial_results(kind, algorithm, order)) return dtype;
+  if (dtype == DType::kF16 || dtype == DType::kBF16) return DType::kF32;
+  const bool integer = dtype == DType::kI32 || dtype == DType::kU8;
+  return integer && op == ReduceOp::kAvg ? DType::kI64 : dtype;
 }
 
 Plan make_plan(const PlanRequest& request) {

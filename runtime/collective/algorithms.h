@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <span>
 
+#include "runtime/base/dtype.h"
 #include "runtime/collective/plan.h"
 #include "runtime/collective/types.h"
 
@@ -16,10 +17,12 @@ namespace dlaunch {
 std::span<const Algorithm> algorithms_of(CollectiveKind kind);
 bool has_algorithm(CollectiveKind kind, Algorithm algorithm);
 
-/// True if messages carry sums of some of the ranks' inputs, or operands are added two at a time:
-/// then f16 and bf16 are to be widened to f32 around the plan, and averages of i32 and u8 to i64.
-/// False: every input travels as it is and a sum is rounded once, where it is made.
-bool carries_partial_sums(Algorithm algorithm, CollectiveKind kind, ReduceOrder order);
+/// The type that a plan is to be carried out in for a reduction of `dtype`. Where messages carry
+/// what some of the ranks' inputs add up to (or multiply to), or operands are combined two at a
+/// time, f16 and bf16 are to be widened to f32 around the plan, and averages of i32 and u8 to i64.
+/// Everywhere else every input travels as it is, and a result is rounded once, where it is made.
+DType type_of_plan(CollectiveKind kind, Algorithm algorithm, ReduceOrder order, ReduceOp op,
+                   DType dtype);
 
 /// What a plan is for. The parts of all ranks are known to every rank.
 struct PlanRequest {

@@ -83,27 +83,21 @@ class Prices {
 // of its own, the meeting costs less than it takes to read all inputs sooner.
 constexpr std::size_t kOneShotBytes = std::size_t{16} << 10;
 
-// Halves are widened where sums of them travel.
-bool widened(const CollectiveQuery& query, Algorithm algorithm) {
-  const bool half = query.dtype == DType::kF16 || query.dtype == DType::kBF16;
-  return half && carries_partial_sums(algorithm, query.kind, query.order);
-}
-
 bool in_shared_memory(const CollectiveQuery& query) {
   return !query.by_messages && query.topology.shared_memory && query.topology.hosts == 1;
 }
 
 PathCost cost_of(const CollectiveQuery& query, Algorithm algorithm) {
-  const auto bytes = static_cast<double>(query.bytes);
-  CollectiveShape shape{query.kind, algorithm, query.order, bytes, size_of(query.dtype)};
+  const DType carried = type_of_plan(query.kind, algorithm, query.order, query.op, query.dtype);
+  const auto elements =
+      static_cast<double>(query.bytes) / static_cast<double>(size_of(query.dtype));
+  const CollectiveShape shape{query.kind, algorithm, query.order,
+                              elements * static_cast<double>(size_of(carried)), size_of(carried)};
   const bool by_messages = algorithm != Algorithm::kDirect && algorithm != Algorithm::kOneShot &&
                            algorithm != Algorithm::kAuto;
   if (in_shared_memory(query) && !by_messages) return shared_cost(shape, query.topology);
-  if (!widened(query, algorithm)) return message_cost(shape, query.topology);
-  shape.bytes *= 2;
-  shape.element_bytes *= 2;
   PathCost cost = message_cost(shape, query.topology);
-  cost.add(Effort::kCopiedBytes, 2 * shape.bytes);
+  if (carried != query.dtype) cost.add(Effort::kCopiedBytes, 2 * shape.bytes);  // there and back
   return cost;
 }
 

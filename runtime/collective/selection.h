@@ -22,6 +22,7 @@ struct CollectiveQuery {
   std::size_t bytes = 0;  // of the whole vector; of all parts together
   DType dtype = DType::kF32;
   ReduceOrder order = ReduceOrder::kAny;
+  ReduceOp op = ReduceOp::kSum;
   bool equal_parts = true;   // an all_to_all with unequal ones has one algorithm only
   bool by_messages = false;  // also where all ranks share memory
   TopologySummary topology;

@@ -19,14 +19,21 @@ struct CallShape {
   CollectiveKind kind = CollectiveKind::kBarrier;
   Algorithm algorithm = Algorithm::kAuto;  // as asked for
   ReduceOrder order = ReduceOrder::kAny;
+  ReduceOp op = ReduceOp::kSum;
   DType dtype = DType::kF32;
   int root = -1;
   std::size_t count = 0;    // total_count(): elements, or records
   std::size_t element = 0;  // bytes
 
   static CallShape of(const CollectiveCall& call, int world) {
-    return {call.kind, call.algorithm,           call.order,         dtype_of_call(call),
-            call.root, total_count(call, world), element_bytes(call)};
+    return {.kind = call.kind,
+            .algorithm = call.algorithm,
+            .order = call.order,
+            .op = op_of_call(call),
+            .dtype = dtype_of_call(call),
+            .root = call.root,
+            .count = total_count(call, world),
+            .element = element_bytes(call)};
   }
 
   friend bool operator==(const CallShape&, const CallShape&) = default;

@@ -68,6 +68,10 @@ bool reduces(CollectiveKind kind) {
          kind == CollectiveKind::kAllReduce;
 }
 
+ReduceOp op_of_call(const CollectiveCall& call) {
+  return call.record == nullptr ? call.op : ReduceOp::kSum;
+}
+
 DType dtype_of_call(const CollectiveCall& call) {
   if (!call.pieces.empty()) return call.pieces.front().dtype;
   switch (call.kind) {

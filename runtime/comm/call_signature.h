@@ -18,6 +18,10 @@ bool reduces(CollectiveKind kind);
 /// The type of the elements that the call moves; u8 for a barrier.
 DType dtype_of_call(const CollectiveCall& call);
 
+/// The built-in reduction; for records, which one of the caller's own combines, sum: it takes u8 as
+/// they are. Without a meaning for calls that reduce nothing.
+ReduceOp op_of_call(const CollectiveCall& call);
+
 /// Bytes of an element, or of a record.
 std::size_t element_bytes(const CollectiveCall& call);
 

@@ -26,19 +26,6 @@ std::chrono::nanoseconds standstill(std::chrono::nanoseconds timeout) {
   return std::min(kStandstill, timeout / 4);
 }
 
-// The type in which messages carry what is on its way: wide enough that partial sums do not round.
-DType working_type(const CollectiveCall& call, DType dtype) {
-  const bool adds =
-      call.op == ReduceOp::kSum || call.op == ReduceOp::kAvg || call.op == ReduceOp::kProd;
-  if (!adds || call.record != nullptr ||
-      !carries_partial_sums(call.algorithm, call.kind, call.order)) {
-    return dtype;
-  }
-  if (dtype == DType::kF16 || dtype == DType::kBF16) return DType::kF32;
-  const bool integer = dtype == DType::kI32 || dtype == DType::kU8;
-  return integer && call.op == ReduceOp::kAvg ? DType::kI64 : dtype;
-}
-
 // The endpoint's shared memory, if all ranks of the world have it in common.
 const SharedGroup* whole_world_group(Endpoint& endpoint) {
   const SharedGroup* group = endpoint.shared_group();
@@ -148,7 +135,9 @@ std::unique_ptr<Operation> Lane::plan(const CollectiveCall& asked,
 
 void Lane::take_working_copy(Operation& operation, const CollectiveCall& call) {
   const DType dtype = operation.assignment.dtype;
-  const DType working = operation.shared ? dtype : working_type(call, dtype);
+  const DType working = operation.shared ? dtype
+                                         : type_of_plan(call.kind, call.algorithm, call.order,
+                                                        op_of_call(call), dtype);
   operation.assignment.dtype = working;
   if (!call.pieces.empty()) {
     operation.copy.set_up(call.pieces, working);

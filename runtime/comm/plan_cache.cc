@@ -33,6 +33,7 @@ PlanCache::Planned PlanCache::make(const CallShape& shape, const CollectiveCall&
                         .bytes = shape.count * shape.element,
                         .dtype = shape.dtype,
                         .order = shape.order,
+                        .op = shape.op,
                         .equal_parts = call.counts.empty(),
                         .by_messages = true,
                         .topology = topology_},

@@ -77,7 +77,8 @@ template <typename T>
 std::vector<std::vector<T>> widened_all_reduce(const PlanRequest& request, ReduceOp op,
                                                const std::vector<std::vector<T>>& inputs) {
   if constexpr (sizeof(T) == 2) {
-    if (carries_partial_sums(request.algorithm, request.kind, request.order)) {
+    if (type_of_plan(request.kind, request.algorithm, request.order, op, dtype_of<T>) ==
+        DType::kF32) {
       std::vector<std::vector<float>> wide;
       for (const auto& input : inputs) {
         auto& vector = wide.emplace_back();

@@ -84,6 +84,45 @@ TEST(Selection, PredictsAsTheSumOfItsTermsAndChoosesTheLeast) {
   }
 }
 
+double seconds_of(const CollectiveQuery& query, Algorithm algorithm) {
+  for (const Prediction& prediction : predict(query, {})) {
+    if (prediction.algorithm == algorithm) return prediction.seconds;
+  }
+  ADD_FAILURE() << "no " << to_string(algorithm);
+  return 0;
+}
+
+// A million elements: next to them the messages themselves cost nothing.
+TEST(Selection, PricesTheTypeThatMessagesCarry) {
+  const auto seconds = [](DType dtype, ReduceOp op, ReduceOrder order, Algorithm algorithm) {
+    return seconds_of({.bytes = 1'000'000 * size_of(dtype),
+                       .dtype = dtype,
+                       .order = order,
+                       .op = op,
+                       .topology = one_host(2, false)},
+                      algorithm);
+  };
+  constexpr auto kAny = ReduceOrder::kAny;
+  for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kHalvingDoubling}) {
+    const double of_f32 = seconds(DType::kF32, ReduceOp::kSum, kAny, algorithm);
+    const double of_i64 = seconds(DType::kI64, ReduceOp::kSum, kAny, algorithm);
+    // Widened, and so dearer than what they are widened to: they are copied there and back.
+    EXPECT_GT(seconds(DType::kF16, ReduceOp::kSum, kAny, algorithm), of_f32);
+    EXPECT_GT(seconds(DType::kI32, ReduceOp::kAvg, kAny, algorithm), of_i64);
+    EXPECT_GT(seconds(DType::kU8, ReduceOp::kAvg, kAny, algorithm), of_i64);
+    // Travel as they are.
+    EXPECT_LT(seconds(DType::kBF16, ReduceOp::kMax, kAny, algorithm), 0.6 * of_f32);
+    EXPECT_LT(seconds(DType::kU8, ReduceOp::kSum, kAny, algorithm), 0.3 * of_f32);
+    EXPECT_EQ(seconds(DType::kI32, ReduceOp::kSum, kAny, algorithm), of_f32);
+  }
+  // In rank order the operands themselves travel, except along the ring.
+  constexpr auto kRanks = ReduceOrder::kRanks;
+  EXPECT_LT(seconds(DType::kF16, ReduceOp::kSum, kRanks, Algorithm::kHalvingDoubling),
+            0.6 * seconds(DType::kF32, ReduceOp::kSum, kRanks, Algorithm::kHalvingDoubling));
+  EXPECT_GT(seconds(DType::kF16, ReduceOp::kSum, kRanks, Algorithm::kRing),
+            seconds(DType::kF32, ReduceOp::kSum, kRanks, Algorithm::kRing));
+}
+
 TEST(Selection, HasNothingToDoAlone) {
   const CollectiveQuery query{.bytes = 1000, .topology = one_host(1, false)};
   for (const Prediction& prediction : predict(query, {})) EXPECT_EQ(prediction.seconds, 0);

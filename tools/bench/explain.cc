@@ -41,6 +41,7 @@ void explain(const Options& options, const std::string& model_path) {
                               .bytes = options.bytes,
                               .dtype = options.dtype,
                               .order = options.order,
+                              .op = options.op,
                               .topology = topology_of(options)};
   const Algorithm choice = choose(query, model);
   const auto predictions = predict(query, model);

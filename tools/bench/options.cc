@@ -85,7 +85,9 @@ void add_dtype(CLI::App& app, Options& options) {
              "Element type: f16, bf16, f32 (default), f64, i32, i64, u8");
 }
 
-void add_rank_order(CLI::App& app, Options& options) {
+void add_reduction(CLI::App& app, Options& options) {
+  add_choice(app, "--op", options.op, std::span<const ReduceOp>(kAllReduceOps),
+             "Reduction: sum (default), avg, min, max, prod");
   app.add_flag_callback(
       "--rank-order", [&options] { options.order = ReduceOrder::kRanks; },
       "Add in the order of ranks: the same bits with every algorithm and transport");
@@ -138,9 +140,7 @@ void add_collective(CLI::App& app, const Command& command, Options& options) {
   sub->add_flag("--verify", options.verify, "Check every element of every repetition");
   if (kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduce ||
       kind == CollectiveKind::kReduceScatter) {
-    add_choice(*sub, "--op", options.op, std::span<const ReduceOp>(kAllReduceOps),
-               "Reduction: sum (default), avg, min, max, prod");
-    add_rank_order(*sub, options);
+    add_reduction(*sub, options);
   }
   if (kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kReduce ||
       kind == CollectiveKind::kGather || kind == CollectiveKind::kScatter) {
@@ -208,7 +208,7 @@ void add_explain(CLI::App& app, Options& options) {
       ->check(CLI::ExistingFile);
   add_transport(*sub, options);
   add_dtype(*sub, options);
-  add_rank_order(*sub, options);
+  add_reduction(*sub, options);
 }
 
 void add_tune(CLI::App& app, Options& options) {
