@@ -113,7 +113,7 @@ class RingWriter {
     return memory_.credits->offers.load(std::memory_order_seq_cst);
   }
   /// To be called before the memory of an offer that has not been fetched is given up.
-  void withdraw_offers() { memory_.credits->withdrawn.store(1, std::memory_order_seq_cst); }
+  void withdraw_offers() { memory_.credits->withdrawn.exchange(1, std::memory_order_seq_cst); }
 
  private:
   bool has_line_now();
@@ -157,9 +157,11 @@ class RingReader {
   /// Tells the writer that one more offer has been fetched; the writer, if it sleeps, is to be
   /// woken.
   void finish_offer() { memory_.credits->offers.fetch_add(1, std::memory_order_seq_cst); }
-  /// True if what has been fetched just now may not be what was offered.
+  /// True if what has been fetched just now may not be what was offered. Not a load, which could
+  /// overtake the reading of the offer: where it finds none withdrawn, all that was read before it
+  /// happened before the withdrawal.
   bool offers_withdrawn() const {
-    return memory_.credits->withdrawn.load(std::memory_order_seq_cst) != 0;
+    return memory_.credits->withdrawn.fetch_or(0, std::memory_order_seq_cst) != 0;
   }
 
  private:
