@@ -54,7 +54,6 @@ class Results:
 
     def save(self):
         """Writes the document; gives up the reserve if the disk is full. True if it had to."""
-        self.document["updated"] = now()
         data = json.dumps(self.document, indent=1).encode()
         path = os.path.join(self.folder, NAME)
         try:

@@ -116,6 +116,7 @@ class Runner:
     def keep(self, step, record, attempts):
         record["attempts"] = attempts
         self.results.steps[step.id] = record
+        self.results.document["updated"] = result_files.now()
         gave_up_reserve = self.results.save()
         self.disk_full = gave_up_reserve or any(shutil.disk_usage(folder).free < LEAST_FREE
                                                 for folder in (self.results.folder, tempfile.gettempdir()))
