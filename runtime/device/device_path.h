@@ -37,12 +37,13 @@ class DevicePath {
   /// there is none.
   virtual const void* others_memory() const { return nullptr; }
 
-  // Of the watching thread:
+  // Of the watching threads (device_watch.h):
 
   /// A failure that the path has noticed by itself.
   virtual Status check() = 0;
   /// The communicator has failed: lets the streams run on, whatever comes of it. Called again and
-  /// again until they have.
+  /// again until they have, beside the others of these members. Calls of the device may be stuck
+  /// until it has done so.
   virtual void release() = 0;
   /// A rank that the operation at the head of the lane waits for, as far as is known.
   virtual std::optional<int> awaited(DeviceLane lane) const = 0;

@@ -1,10 +1,14 @@
-// DeviceWatch: the thread that notices when collectives on a device go wrong, since no host thread
-// waits for them: an operation that does not end in its time, a rank that has died or left, an
-// error of the device or of its library. It fails the communicator on all ranks, and lets the
-// streams run on.
+// DeviceWatch: notices when collectives on a device go wrong, since no host thread waits for them:
+// an operation that does not end in its time, a rank that has died or left, an error of the device
+// or of its library. It fails the communicator on all ranks, and lets the streams run on.
 //
 // The ranks' watches meet in a barrier of a communicator of their own ten times a second, by which
 // they find out about deaths and tell each other about failures.
+//
+// These are two threads. One asks the device about events, which may not come back: while some
+// other thread is in a call that waits for the device (cudaFree, the first launch of a kernel), all
+// further calls may wait for that one, and so for a peer that never comes. The other asks the
+// device nothing; it meets the other ranks and, after a failure, lets the streams run on.
 #pragma once
 
 #include <array>
@@ -88,17 +92,25 @@ class DeviceWatch {
     std::optional<Clock::time_point> begun;  // when it was seen
   };
 
-  void run();
+  void ask_device();
   Status look();
-  Status look_at(DeviceLane lane, std::deque<Queued>& queue);
-  Status beat();
+  Status look_at(DeviceLane lane);
+  Queued* head_of(DeviceLane lane);
+  void forget_head_of(DeviceLane lane);
   Status overdue_at(DeviceLane lane, Queued& head);
+  void let_go();
+
+  void meet_others();
+  Status beat();
+  Status unanswered();
+  void tell();
+
+  Status timed_out(DeviceLane lane, const WatchedOperation& operation) const;
   std::optional<int> awaited_by(DeviceLane lane, const WatchedOperation& operation) const;
   std::string name_of(const WatchedOperation& operation) const;
   bool idle() const;
   std::size_t queued() const;
-  void tell();
-  void let_go();
+  void sleep(std::unique_lock<std::mutex>& lock, const bool& ends);
 
   const std::shared_ptr<DeviceCore> core_;
   std::unique_ptr<Communicator> control_;
@@ -108,19 +120,24 @@ class DeviceWatch {
   LaneLocks& lanes_;
 
   std::atomic<bool> keeps_memory_{false};
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards what follows; nobody calls the device with it
   std::condition_variable changed_;
   std::array<std::deque<Queued>, kDeviceLanes> queues_;
+  std::optional<Clock::time_point> asks_since_;  // while the device is asked
+  std::optional<int> left_;                      // a rank that has closed its communicator
+  Clock::time_point left_at_{};
   bool stopping_ = false;
+  bool asks_no_more_ = false;
 
-  // Of the thread:
+  // Of the thread that asks the device:
+  bool has_let_go_ = false;
+  // Of the other one:
   std::optional<Work> beat_;
   Clock::time_point next_beat_{};
-  std::optional<int> left_;  // a rank that has closed its communicator
-  Clock::time_point left_at_{};
   bool told_ = false;
-  bool has_let_go_ = false;
-  std::thread thread_;
+
+  std::thread asking_;
+  std::thread meeting_;
 };
 
 }  // namespace dlaunch

@@ -70,6 +70,52 @@ TEST_P(DeviceFailures, DeadRankFailsTheOthersLongBeforeTheDeadline) {
   }
 }
 
+// While a thread waits for the device within the driver, all who ask for events wait for it.
+TEST_P(DeviceFailures, DeadRankLetsGoAThreadThatWaitsForTheDeviceWithinTheDriver) {
+  ThreadWorld network(world());
+  run_fake_ranks(network, world(), over(DevicePathKind::kIpc), [&](FakeRank rank) {
+    Ones data(rank, 1000);
+    const bool dies = rank.communicator->rank() == last();
+    if (!dies) {
+      EXPECT_TRUE(rank.communicator->all_reduce(data.buffer()).ok());
+    }
+    tell_the_last_rank(*rank.communicator);
+    if (dies) return network.kill(last());
+    EXPECT_TRUE(rank.device->synchronise_within_the_driver());
+    EXPECT_EQ(failure_of(rank).code(), StatusCode::kPeerLost);
+  });
+}
+
+TEST_P(DeviceFailures, DeadlineLetsGoAThreadThatWaitsForTheDeviceWithinTheDriver) {
+  run_fake_ranks(world(), over(DevicePathKind::kIpc), [&](FakeRank rank) {
+    Ones data(rank, 1000);
+    EXPECT_TRUE(rank.communicator->barrier().ok());  // now they are not far apart
+    rank.communicator->set_timeout(2s);
+    if (rank.communicator->rank() != last()) {
+      EXPECT_TRUE(rank.communicator->all_reduce(data.buffer()).ok());
+      EXPECT_TRUE(rank.device->synchronise_within_the_driver());
+    }
+    const Status status = failure_of(rank);
+    EXPECT_EQ(status.code(), StatusCode::kTimeout) << status.to_string();
+    EXPECT_EQ(status.peer(), last()) << status.to_string();
+    EXPECT_THAT(status.to_string(), HasSubstr("timed out after 2 s on the device"));
+  });
+}
+
+TEST_P(DeviceFailures, AbortLetsGoAThreadThatWaitsForTheDeviceWithinTheDriver) {
+  run_fake_ranks(world(), over(DevicePathKind::kIpc), [&](FakeRank rank) {
+    Ones data(rank, 1000);
+    const bool aborts = rank.communicator->rank() == last();
+    if (!aborts) {
+      EXPECT_TRUE(rank.communicator->all_reduce(data.buffer()).ok());
+    }
+    tell_the_last_rank(*rank.communicator);
+    if (aborts) rank.communicator->abort(Status(StatusCode::kIo, "the disk is full"));
+    EXPECT_TRUE(rank.device->synchronise_within_the_driver());
+    EXPECT_EQ(failure_of(rank).code(), StatusCode::kIo);
+  });
+}
+
 TEST_P(DeviceFailures, RankThatLeavesEarlyIsNamed) {
   run_fake_ranks(world(), over(DevicePathKind::kIpc), [&](FakeRank rank) {
     Ones data(rank, 10);

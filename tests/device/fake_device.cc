@@ -151,6 +151,15 @@ bool FakeDevice::synchronise() {
   }
 }
 
+bool FakeDevice::synchronise_within_the_driver() {
+  const auto event = compute_->record_now();
+  const std::scoped_lock lock(context_->driver);
+  const Deadline deadline = Deadline::after(std::chrono::seconds(30));
+  while (!*event->passed && !context_->broken && !deadline.expired())
+    std::this_thread::sleep_for(std::chrono::microseconds(10));
+  return *event->passed;
+}
+
 void FakeDevice::fail() {
   context_->broken = true;
 }

@@ -70,6 +70,9 @@ class FakeDevice final : public Device {
   /// Waits until the compute stream has done everything, or for ten seconds; not for what is only
   /// recorded.
   bool synchronise();
+  /// The same, for half a minute, as within a call of another library's (cudaFree): until it is
+  /// over nobody is told of any event.
+  bool synchronise_within_the_driver();
   /// The device fails, as a GPU does by a kernel's fault: no stream does anything any more.
   void fail();
   /// Between these, calls on the compute stream and on those that wait for it are recorded;

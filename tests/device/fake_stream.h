@@ -27,6 +27,8 @@ struct FakeContext {
   const bool passes_flags;  // else streams wait for flags for ever
   /// From then on nothing is done any more, also what was queued before, and events say so.
   std::atomic<bool> broken{false};
+  /// Of who is in a call that waits for the device; events are not asked meanwhile.
+  mutable std::mutex driver;
 
   Status status() const {
     return broken ? Status(StatusCode::kIo, "the fake device has failed") : Status();
@@ -73,6 +75,7 @@ class FakeEvent final : public DeviceEvent {
             std::size_t at)
       : recorded(true), recording(of), place(at), context_(std::move(context)) {}
   Result<bool> done() const override {
+    const std::scoped_lock lock(context_->driver);
     DLAUNCH_RETURN_IF_ERROR(context_->status());
     return passed->load();
   }
