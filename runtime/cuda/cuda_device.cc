@@ -202,15 +202,27 @@ Result<std::unique_ptr<DeviceStream>> CudaDevice::make_stream(bool high_priority
       std::make_unique<CudaStream>(stream, events_, batch_mem_op_, true));
 }
 
+// `free` waits for the device by itself, but while it does other threads' calls wait for it. So
+// what comes before it waits, unless a step is being recorded, which that would break off.
+std::shared_ptr<void> CudaDevice::owned(void* memory, cudaError_t (*free)(void*)) const {
+  auto* const compute = static_cast<cudaStream_t>(compute_.native());
+  return std::shared_ptr<void>(memory, [device = number_, compute, free](void* freed) {
+    const CurrentDevice of_memory(device);
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    if (cudaStreamIsCapturing(compute, &capture) == cudaSuccess &&
+        capture == cudaStreamCaptureStatusNone) {
+      (void)cudaDeviceSynchronize();
+    }
+    (void)free(freed);
+  });
+}
+
 Result<std::shared_ptr<void>> CudaDevice::allocate(std::size_t bytes) {
   const CurrentDevice current(number_);
   void* memory = nullptr;
   const std::size_t whole = round_up(std::max(bytes, std::size_t{1}), kDeviceGranule);
   DLAUNCH_RETURN_IF_ERROR(cuda_status(cudaMalloc(&memory, whole), "cudaMalloc"));
-  return std::shared_ptr<void>(memory, [device = number_](void* freed) {
-    const CurrentDevice of_memory(device);
-    (void)cudaFree(freed);
-  });
+  return owned(memory, cudaFree);
 }
 
 Result<std::shared_ptr<void>> CudaDevice::allocate_pinned(std::size_t bytes) {
@@ -219,20 +231,14 @@ Result<std::shared_ptr<void>> CudaDevice::allocate_pinned(std::size_t bytes) {
   DLAUNCH_RETURN_IF_ERROR(
       cuda_status(cudaHostAlloc(&memory, std::max(bytes, std::size_t{1}), cudaHostAllocDefault),
                   "cudaHostAlloc"));
-  return std::shared_ptr<void>(memory, [device = number_](void* freed) {
-    const CurrentDevice of_memory(device);
-    (void)cudaFreeHost(freed);
-  });
+  return owned(memory, cudaFreeHost);
 }
 
 Result<std::shared_ptr<void>> CudaDevice::pin(std::span<std::byte> memory) {
   const CurrentDevice current(number_);
   DLAUNCH_RETURN_IF_ERROR(cuda_status(
       cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterMapped), "cudaHostRegister"));
-  return std::shared_ptr<void>(memory.data(), [device = number_](void* pinned) {
-    const CurrentDevice of_memory(device);
-    (void)cudaHostUnregister(pinned);
-  });
+  return owned(memory.data(), cudaHostUnregister);
 }
 
 Result<MemoryHandle> CudaDevice::share(void* memory) {
@@ -257,10 +263,7 @@ Result<std::shared_ptr<void>> CudaDevice::open(const MemoryHandle& handle) {
   DLAUNCH_RETURN_IF_ERROR(
       cuda_status(cudaIpcOpenMemHandle(&memory, of_cuda, cudaIpcMemLazyEnablePeerAccess),
                   "cudaIpcOpenMemHandle"));
-  return std::shared_ptr<void>(memory, [device = number_](void* opened) {
-    const CurrentDevice of_memory(device);
-    (void)cudaIpcCloseMemHandle(opened);
-  });
+  return owned(memory, cudaIpcCloseMemHandle);
 }
 
 void CudaDevice::enter_thread() {

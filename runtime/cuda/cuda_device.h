@@ -43,6 +43,9 @@ class CudaDevice final : public Device {
         events_(std::make_shared<CudaEventPool>(number)),
         compute_(compute, events_, batch_mem_op, false) {}
 
+  /// `memory` of this device's, which `free` frees.
+  std::shared_ptr<void> owned(void* memory, cudaError_t (*free)(void*)) const;
+
   const int number_;
   const cudaDeviceProp properties_;
   const BatchMemOp batch_mem_op_;  // nullptr: the driver has none
