@@ -288,19 +288,21 @@ Status DeviceCommunicator::choose_path() {
   auto candidates = choose_device_path(*facts);
   DLAUNCH_RETURN_IF_ERROR(candidates.status());
   const Logger& logger = options_.logger;
+  std::string tried;
   for (const PathCandidate& candidate : *candidates) {
     const std::string name(to_string(candidate.kind));
     Status status = try_path(candidate.kind);
     if (status.ok()) {
       path_kind_ = candidate.kind;
-      reason_ = candidate.reason;
+      reason_ = tried + candidate.reason;
       logger->info("collectives on device memory ({} ranks, {}) take the path {}: {}", size(),
-                   core_->device->name(), name, candidate.reason);
+                   core_->device->name(), name, reason_);
       return status;
     }
     if (&candidate == &candidates->back()) return status.within("the path " + name);
     logger->warn("collectives on device memory cannot take the path {}: {}", name,
                  status.to_string());
+    tried += name + " could not be connected (" + status.to_string() + "); ";
   }
   return Status();
 }

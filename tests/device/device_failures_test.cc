@@ -388,6 +388,9 @@ TEST(DeviceCommunicator, TakesTheNextPathWhenOneCannotBeConnected) {
     ASSERT_TRUE(host.ok());
     auto made = make_device_communicator(*std::move(host), small, over(DevicePathKind::kAuto));
     ASSERT_TRUE(made.ok()) << made.status().to_string();
+    EXPECT_THAT((*made)->reason(),
+                AllOf(HasSubstr("ipc could not be connected ("), HasSubstr("out of device memory"),
+                      HasSubstr("it always works")));
     const auto memory = small->allocate(100).value_or_throw();
     EXPECT_TRUE((*made)->all_reduce(Buffer(memory.get(), 10, DType::kF32)).ok());
     auto again = rank.communicator->split(0, 0);
