@@ -16,6 +16,7 @@
 #include "runtime/cuda/driver.h"
 #include "runtime/cuda/nccl_path.h"
 #include "runtime/cuda/pointer_place.h"
+#include "runtime/device/abandon.h"
 
 namespace dlaunch {
 namespace {
@@ -96,6 +97,23 @@ Status try_call(cudaGraphExec_t graph, cudaStream_t stream, std::uint32_t* flag)
   return Status();
 }
 
+/// A call without a graph, as the first steps are, and with nothing to wait for: kernels are loaded
+/// by their first launch, which may want to wait for the device. Then as a graph, twice like a step
+/// that is repeated.
+Status try_calls(DeviceStream& stream, std::uint32_t* flag, void* scratch, const void* opened) {
+  auto* const native = static_cast<cudaStream_t>(stream.native());
+  const auto queue = [&] { return queue_a_call(stream, flag, scratch, opened); };
+  *flag = 1;  // nobody looks at it yet
+  DLAUNCH_RETURN_IF_ERROR(queue().within("without a graph"));
+  DLAUNCH_RETURN_IF_ERROR(wait_for(native).within("without a graph"));
+  const Result<cudaGraphExec_t> graph = recorded(stream, queue);
+  DLAUNCH_RETURN_IF_ERROR(graph.status());
+  Status status = try_call(*graph, native, flag);
+  if (status.ok()) status = try_call(*graph, native, flag).within("repeated");
+  (void)cudaGraphExecDestroy(*graph);
+  return status;
+}
+
 /// What others would open by its handle begins where the allocation does.
 bool is_whole_allocation(void* memory) {
   static const auto get_range =
@@ -149,10 +167,8 @@ bool CudaDevice::shares_memory() const {
          attribute_of(cudaDevAttrIpcEventSupport, number_) != 0;
 }
 
-// Tries it, twice like a step that is repeated: the documentation of cuStreamBatchMemOp says
-// nothing of graphs, only that they have nodes for it, nor that of graphs anything of memory that
-// was opened. Before that it is done without a graph, as the first steps are, and with nothing to
-// wait for: kernels are loaded by their first launch, which may want to wait for the device.
+// Tries it: the documentation of cuStreamBatchMemOp says nothing of graphs, only that they have
+// nodes for it, nor that of graphs anything of memory that was opened.
 Status CudaDevice::records_calls(const void* opened) {
   if (batch_mem_op_ == nullptr || opened == nullptr) {
     return Status(StatusCode::kUnavailable, "there are no flags, or no memory was opened");
@@ -164,17 +180,14 @@ Status CudaDevice::records_calls(const void* opened) {
   DLAUNCH_RETURN_IF_ERROR(scratch.status());
   const auto stream = make_stream(false);
   DLAUNCH_RETURN_IF_ERROR(stream.status());
-  auto* const flag = static_cast<std::uint32_t*>(word->get());
-  auto* const native = static_cast<cudaStream_t>((*stream)->native());
-  const auto queue = [&] { return queue_a_call(**stream, flag, scratch->get(), opened); };
-  *flag = 1;  // nobody looks at it yet
-  DLAUNCH_RETURN_IF_ERROR(queue().within("without a graph"));
-  DLAUNCH_RETURN_IF_ERROR(wait_for(native).within("without a graph"));
-  const Result<cudaGraphExec_t> graph = recorded(**stream, queue);
-  DLAUNCH_RETURN_IF_ERROR(graph.status());
-  Status status = try_call(*graph, native, flag);
-  if (status.ok()) status = try_call(*graph, native, flag).within("repeated");
-  (void)cudaGraphExecDestroy(*graph);
+  Status status =
+      try_calls(**stream, static_cast<std::uint32_t*>(word->get()), scratch->get(), opened);
+  // What was queued has not come to its end, but may yet.
+  if (cudaStreamQuery(static_cast<cudaStream_t>((*stream)->native())) == cudaErrorNotReady) {
+    (void)cudaGetLastError();
+    abandon(*word);
+    abandon(*scratch);
+  }
   return status;
 }
 

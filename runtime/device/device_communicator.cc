@@ -10,6 +10,7 @@
 
 #include "runtime/comm/call_signature.h"
 #include "runtime/comm/validation.h"
+#include "runtime/device/abandon.h"
 #include "runtime/device/agreement.h"
 #include "runtime/device/call_buffers.h"
 #include "runtime/device/device_core.h"
@@ -35,8 +36,7 @@ class DeviceCommunicator final : public DeviceWorld {
     const bool drained = watch_ == nullptr || watch_->drain();
     staging_.close();
     watch_.reset();
-    // To free memory that a stream still waits in would wait with it, for ever.
-    if (!drained) static_cast<void>(path_.release());
+    if (!drained) abandon(std::shared_ptr<DevicePath>(std::move(path_)));
   }
 
   /// Connects everything. A collective of the host communicator's ranks.

@@ -14,6 +14,7 @@
 
 #include "runtime/base/deadline.h"
 #include "runtime/base/descriptor.h"
+#include "runtime/device/abandon.h"
 #include "runtime/device/agreement.h"
 
 namespace dlaunch {
@@ -85,8 +86,10 @@ Result<std::unique_ptr<SharedFlags>> SharedFlags::connect(Communicator& host, De
   Status own = file.status();
   if (own.ok()) own = flags->set_up(*file, bytes, host.rank(), device);
   // Nobody begins, and rank 0 does not close its file, before all are there.
-  DLAUNCH_RETURN_IF_ERROR(agree(host, own).within("shared flags"));
-  return flags;
+  const Status all = agree(host, own).within("shared flags");
+  if (all.ok()) return flags;
+  if (flags->still_used_) abandon(std::shared_ptr<SharedFlags>(std::move(flags)));
+  return all;
 }
 
 Status SharedFlags::set_up(const Descriptor& file, std::size_t bytes, int rank, Device& device) {
@@ -108,7 +111,7 @@ Status SharedFlags::set_up(const Descriptor& file, std::size_t bytes, int rank, 
 
 // That a device has functions for it does not say that its streams see what the host writes here. A
 // word that no other rank uses.
-Status SharedFlags::try_out(int rank, Device& device) const {
+Status SharedFlags::try_out(int rank, Device& device) {
   using Kind = FlagAction::Kind;
   const std::size_t own = layout_.stage(DeviceLane::kBlocking, rank);
   const std::array<FlagAction, 2> actions{
@@ -121,7 +124,8 @@ Status SharedFlags::try_out(int rank, Device& device) const {
   store(own, 1);
   const Deadline deadline = Deadline::after(kLongestTry);
   while (load(own) != 2 && !deadline.expired()) std::this_thread::yield();
-  if (!waited || load(own) != 2) {  // the 1 stays, for a stream that is late
+  still_used_ = load(own) != 2;  // the 1 stays, for a stream that is late
+  if (!waited || still_used_) {
     return Status(StatusCode::kUnavailable, "the device's streams do not wait for flags");
   }
   store(own, 0);

@@ -72,11 +72,12 @@ class SharedFlags {
  private:
   explicit SharedFlags(FlagLayout layout) : layout_(layout) {}
   Status set_up(const Descriptor& file, std::size_t bytes, int rank, Device& device);
-  Status try_out(int rank, Device& device) const;
+  Status try_out(int rank, Device& device);
 
   const FlagLayout layout_;
   Mapping memory_;
   std::shared_ptr<void> pinned_;  // unpinned before the memory goes
+  bool still_used_ = false;       // by a stream that was tried
 };
 
 }  // namespace dlaunch

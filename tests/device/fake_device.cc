@@ -100,7 +100,8 @@ Result<std::shared_ptr<void>> FakeDevice::allocate_pinned(std::size_t bytes) {
 }
 
 Result<std::shared_ptr<void>> FakeDevice::pin(std::span<std::byte> memory) {
-  return std::shared_ptr<void>(memory.data(), [](void*) {});
+  ++*pinned_;
+  return std::shared_ptr<void>(memory.data(), [count = pinned_](void*) { --*count; });
 }
 
 Result<MemoryHandle> FakeDevice::share(void* memory) {

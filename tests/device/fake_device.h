@@ -3,6 +3,7 @@
 // then, so that streams overtake each other.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -82,6 +83,8 @@ class FakeDevice final : public Device {
   void replay(const FakeRecording& recording);
   int replays() const { return replays_; }
   std::optional<int> unrecordable() const { return options_.unrecordable; }
+  /// Ranges of host memory.
+  int pinned() const { return *pinned_; }
   /// Allocations that were freed while another rank had them open, which CUDA does not allow.
   int freed_while_open() const {
     const std::scoped_lock lock(mutex_);
@@ -97,6 +100,7 @@ class FakeDevice final : public Device {
   std::size_t in_use_ = 0;
   int replays_ = 0;
   int freed_while_open_ = 0;
+  const std::shared_ptr<std::atomic<int>> pinned_ = std::make_shared<std::atomic<int>>(0);
   const std::shared_ptr<FakeContext> context_;
   std::unique_ptr<FakeStream> compute_;
 };
