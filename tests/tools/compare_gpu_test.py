@@ -27,17 +27,25 @@ class CompareGpuTest(unittest.TestCase):
         os.mkdir(self.temporary)
         self.pids = os.path.join(self.folder, "pids")
 
-    def compare(self, dbench, torch):
+    def start(self, dbench, torch):
         for name, script in (("dbench", dbench), ("python", torch)):
             path = os.path.join(self.folder, name)
             with open(path, "w", encoding="ascii") as file:
                 file.write(f"#!/bin/sh\n{script}\n")
             os.chmod(path, 0o755)
-        return subprocess.run(
+        return subprocess.Popen(
             [sys.executable, PROGRAM, "device", "--programs", self.folder, "--torch-python",
              os.path.join(self.folder, "python"), "--out", os.path.join(self.folder, "out"), "--limit", "10"],
-            capture_output=True, text=True, timeout=DEADLINE, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env={**os.environ, "TMPDIR": self.temporary, "PIDS": self.pids})
+
+    def compare(self, dbench, torch):
+        process = self.start(dbench, torch)
+        try:
+            out, errors = process.communicate(timeout=DEADLINE)
+        finally:
+            process.kill()
+        return subprocess.CompletedProcess(process.args, process.returncode, out, errors)
 
     def assert_ends(self, pid):
         end = time.monotonic() + 60
@@ -52,6 +60,24 @@ class CompareGpuTest(unittest.TestCase):
         with open(self.pids, encoding="ascii") as file:
             self.assert_ends(int(file.read()))
         self.assertEqual(os.listdir(self.temporary), [])
+
+    def test_what_is_broken_off_leaves_the_table_of_what_there_is(self):
+        process = self.start(GOOD, HANGS)
+        end = time.monotonic() + 60
+        while not (os.path.exists(self.pids) and os.path.getsize(self.pids)) and time.monotonic() < end:
+            time.sleep(0.01)
+        process.terminate()
+        out, errors = process.communicate(timeout=DEADLINE)
+        self.assertNotEqual(process.returncode, 0)
+        with open(os.path.join(self.folder, "out", "gpu-device.txt"), encoding="ascii") as file:
+            table = file.read()
+        self.assertRegex(table, r"fp32 GFLOP/s +2 +-\n")
+        self.assertEqual(out, table, errors)
+
+    def test_the_path_of_collectives_belongs_to_the_figures(self):
+        cells = '{"cells": [{"rate": 1}, {"rate": 2}, {"rate": 3}], "path": "ipc", "why_path": "there are two"}'
+        done = self.compare(f"for file; do :; done; echo '{cells}' >\"$file\"", BAD)
+        self.assertIn("dlaunch: collectives on GPU memory take the path ipc: there are two\n", done.stdout)
 
     def test_the_order_changes_from_round_to_round(self):
         self.compare(GOOD, "echo '{\"cells\": [{\"rate\": 1}, {\"rate\": 2}, {\"rate\": 3}]}'")

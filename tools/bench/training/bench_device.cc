@@ -6,6 +6,7 @@
 #include "nn/cuda/cuda_backend.h"
 #include "runtime/base/job_environment.h"
 #include "runtime/base/json_reader.h"
+#include "runtime/base/logging.h"
 #include "runtime/base/status.h"
 #include "runtime/cuda/cuda_communicator.h"
 
@@ -19,11 +20,17 @@ BenchDevice::BenchDevice(std::unique_ptr<Communicator> host, BenchDeviceKind kin
   }
   if (const std::string why = nn::why_no_cuda(); !why.empty())
     throw ConfigError("--device cuda: " + why);
-  const int rank = read_job_environment().value_or_throw().local_rank;
-  auto backend = nn::make_cuda_backend({.device = rank % nn::cuda_devices()});
+  const JobEnvironment job = read_job_environment().value_or_throw();
+  auto backend = nn::make_cuda_backend({.device = job.local_rank % nn::cuda_devices()});
   timer_ = nn::make_device_timer(backend->stream());
-  world_ = make_cuda_communicator(std::move(world_), backend->device(), backend->stream())
-               .value_or_throw();
+  auto world = make_cuda_communicator(std::move(world_), backend->device(), backend->stream(),
+                                      {.timeout = job.timeout, .logger = make_logger("comm")})
+                   .value_or_throw();
+  if (world->size() > 1) {
+    path_ = to_string(world->path());
+    why_path_ = world->reason();
+  }
+  world_ = std::move(world);
   backend_ = std::move(backend);
 }
 

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "nn/core/backend.h"
 #include "nn/cuda/device_timer.h"
@@ -21,6 +22,10 @@ class BenchDevice {
   nn::Backend& backend() { return *backend_; }
   Communicator& world() { return *world_; }
   bool is_gpu() const { return timer_ != nullptr; }
+  /// The path of several ranks' collectives on the memory of GPUs, and why it is that one; else
+  /// empty.
+  const std::string& path() const { return path_; }
+  const std::string& why_path() const { return why_path_; }
   /// `run` timed by the device's own events where it has them, by the host's clock elsewhere.
   Operation timed(std::function<void(std::uint64_t repetition)> prepare,
                   std::function<void()> run) const;
@@ -29,6 +34,8 @@ class BenchDevice {
   std::unique_ptr<nn::Backend> backend_;
   std::unique_ptr<nn::DeviceTimer> timer_;  // null: the host's clock
   std::unique_ptr<Communicator> world_;     // before the backend it goes
+  std::string path_;
+  std::string why_path_;
 };
 
 }  // namespace dlaunch::bench

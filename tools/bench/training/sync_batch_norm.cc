@@ -133,6 +133,13 @@ void measure_sync_batch_norm(BenchDevice& device, const TrainingOptions& options
   nlohmann::ordered_json document{{"ranks", device.world().size()},
                                   {"device", device.backend().name()},
                                   {"dtype", options.bf16 ? "bf16" : "fp32"}};
+  if (!device.path().empty()) {
+    document["path"] = device.path();
+    document["why_path"] = device.why_path();
+    if (prints)
+      std::printf("# collectives on GPU memory take the path %s: %s\n", device.path().c_str(),
+                  device.why_path().c_str());
+  }
   double bytes_per_second = 0;
   if (device.is_gpu()) {
     bytes_per_second = copy_rate(device, options.copy_bytes, options.limits);
