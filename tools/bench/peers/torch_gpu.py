@@ -36,6 +36,8 @@ def why_not():
             reason = "" if torch.cuda.is_available() else "torch finds no CUDA device"
         except ImportError:
             reason = "this Python has no torch"
+        except Exception as error:  # libraries that are not there, drivers that are too old
+            reason = f"torch cannot be used: {' '.join(str(error).split())}"
         os.write(writable, reason.encode())
         os._exit(0)
     os.close(writable)
