@@ -26,6 +26,9 @@ DevicePathKind path_under_test() {
   return device_path_from_name(value == nullptr ? "auto" : value).value_or(DevicePathKind::kAuto);
 }
 
+// Before parameters are made of the number of GPUs.
+[[maybe_unused]] const bool kAskedOfCuda = (set_gpu_environment(), true);
+
 int visible_devices() {
   int devices = 0;
   return cudaGetDeviceCount(&devices) == cudaSuccess ? devices : 0;
@@ -34,7 +37,6 @@ int visible_devices() {
 class GpuIsThere final : public ::testing::Environment {
  public:
   void SetUp() override {
-    set_gpu_environment();
     int devices = 0;
     const cudaError_t error = cudaGetDeviceCount(&devices);
     if (error != cudaSuccess) {
