@@ -13,7 +13,8 @@ namespace dlaunch {
 
 class CudaDevice final : public Device {
  public:
-  /// `number` is among the visible devices; `compute` is a stream of it that outlives this object.
+  /// `number` is among the visible devices; `compute` is a stream of it that outlives this object
+  /// and all memory that it gives.
   static Result<std::shared_ptr<CudaDevice>> make(int number, cudaStream_t compute);
 
   std::string name() const override { return properties_.name; }
