@@ -4,12 +4,8 @@
 #include <cerrno>
 #include <charconv>
 #include <csignal>
-#include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -17,40 +13,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "launcher/base/process_stat.h"
+
 namespace dlaunch {
 namespace {
-
-struct Process {
-  ProcessId id;
-  pid_t parent = 0;
-};
-
-// Of /proc/PID/stat, "pid (name) state ppid ...", the field with this number (3: the state). The
-// name may contain anything, also newlines, so the last ')' ends it.
-template <typename Number>
-std::optional<Number> number_in(const std::string& stat, int field) {
-  std::size_t at = stat.rfind(')');
-  for (int blanks = field - 2; blanks > 0 && at != std::string::npos; --blanks) {
-    at = stat.find(' ', at + 1);
-  }
-  if (at == std::string::npos) return std::nullopt;
-  Number number = 0;
-  const auto read = std::from_chars(stat.data() + at + 1, stat.data() + stat.size(), number);
-  if (read.ec != std::errc()) return std::nullopt;
-  return number;
-}
-
-// Zombies count: their children have gone to the subreaper.
-std::optional<Process> read_process(pid_t pid) {
-  constexpr int kParent = 4;
-  constexpr int kStartTime = 22;
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  const std::string stat{std::istreambuf_iterator<char>(file), {}};
-  const auto parent = number_in<pid_t>(stat, kParent);
-  const auto started = number_in<std::uint64_t>(stat, kStartTime);
-  if (!parent || !started) return std::nullopt;
-  return Process{{pid, *started}, *parent};
-}
 
 // All living descendants of this process, by the parent links in /proc, without those that descend
 // from one of `but`.
@@ -62,7 +28,9 @@ std::vector<ProcessId> descendants(std::span<const ProcessId> but) {
     pid_t pid = 0;
     const std::string_view name(entry->d_name);
     if (std::from_chars(name.data(), name.data() + name.size(), pid).ec != std::errc()) continue;
-    if (const auto process = read_process(pid)) children.emplace(process->parent, process->id);
+    // Zombies count: their children have gone to the subreaper.
+    const auto stat = read_process_stat(pid);
+    if (stat) children.emplace(stat->parent, ProcessId{pid, stat->started});
   }
   std::vector<ProcessId> found{{getpid()}};
   for (std::size_t i = 0; i < found.size(); ++i) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <fstream>
 #include <functional>
-#include <iterator>
 #include <utility>
 
 namespace dlaunch {
@@ -67,7 +66,8 @@ Obstacle against(DevicePathKind kind, std::span<const DeviceFacts> ranks) {
 // Names the running kernel. Ranks in containers that cannot see each other find that out later.
 std::uint64_t host_number() {
   std::ifstream boot("/proc/sys/kernel/random/boot_id");
-  const std::string text((std::istreambuf_iterator<char>(boot)), std::istreambuf_iterator<char>());
+  std::string text;
+  std::getline(boot, text);
   return std::hash<std::string>{}(text);
 }
 

@@ -82,7 +82,8 @@ TEST_P(DeviceFailures, DeadRankLetsGoAThreadThatWaitsForTheDeviceWithinTheDriver
     tell_the_last_rank(*rank.communicator);
     if (dies) return network.kill(last());
     EXPECT_TRUE(rank.device->synchronise_within_the_driver());
-    EXPECT_EQ(failure_of(rank).code(), StatusCode::kPeerLost);
+    const Status status = failure_of(rank);
+    EXPECT_EQ(status.code(), StatusCode::kPeerLost) << status.to_string();
   });
 }
 

@@ -1,0 +1,81 @@
+#include "launcher/base/process_stat.h"
+
+#include <array>
+#include <charconv>
+#include <string>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "runtime/base/descriptor.h"
+
+namespace dlaunch {
+namespace {
+
+// "pid (name) state ppid ..."; numbers of the fields as in proc(5).
+constexpr int kState = 3;
+constexpr int kParent = 4;
+constexpr int kStartTime = 22;
+
+// From the beginning of a field to the end of the line; empty if there is none. The name may
+// contain anything, also newlines, so the last ')' ends it.
+std::string_view from_field(std::string_view stat, int field) {
+  std::size_t at = stat.rfind(')');
+  for (int blanks = field - kState + 1; blanks > 0 && at != std::string_view::npos; --blanks) {
+    at = stat.find(' ', at + 1);
+  }
+  return at == std::string_view::npos ? std::string_view() : stat.substr(at + 1);
+}
+
+template <typename Number>
+bool read_number(std::string_view text, Number& number) {
+  return std::from_chars(text.data(), text.data() + text.size(), number).ec == std::errc();
+}
+
+}  // namespace
+
+std::optional<ProcessStat> read_process_stat_from(int stat_file) {
+  // Longer than the fifty-two numbers can be. Streams would not do: some of their ways to read throw
+  // if the process goes after its file was opened (ESRCH).
+  std::array<char, 4096> content{};
+  const ssize_t length = read(stat_file, content.data(), content.size());
+  if (length <= 0) return std::nullopt;
+  const std::string_view text(content.data(), static_cast<std::size_t>(length));
+  const std::string_view state = from_field(text, kState);
+  ProcessStat stat;
+  if (state.empty() || !read_number(from_field(text, kParent), stat.parent) ||
+      !read_number(from_field(text, kStartTime), stat.started)) {
+    return std::nullopt;
+  }
+  stat.state = state.front();
+  return stat;
+}
+
+std::optional<ProcessStat> read_process_stat(pid_t pid) {
+  const std::string path = "/proc/" + std::to_string(pid) + "/stat";
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.is_open()) return std::nullopt;
+  return read_process_stat_from(file.get());
+}
+
+std::string_view process_state(pid_t pid) {
+  const auto stat = read_process_stat(pid);
+  if (!stat) return "gone";
+  switch (stat->state) {
+    case 'R':
+      return "running";
+    case 'D':
+      return "waiting for a device";
+    case 'T':
+      return "stopped by a signal";
+    case 't':
+      return "being traced";
+    case 'Z':
+    case 'X':
+      return "a zombie";
+    default:
+      return "sleeping";
+  }
+}
+
+}  // namespace dlaunch

@@ -1,0 +1,28 @@
+// What the kernel tells of a process at this moment, in /proc/PID/stat. Any thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace dlaunch {
+
+struct ProcessStat {
+  char state = '?';  // R: running, S: sleeping, Z: a zombie, and others, as proc(5) lists them
+  pid_t parent = 0;
+  std::uint64_t started = 0;  // clock ticks since the machine did
+};
+
+/// Nothing if there is no such process, or no longer: one that is reaped while it is looked at is
+/// the ordinary case for who watches processes end.
+std::optional<ProcessStat> read_process_stat(pid_t pid);
+/// The same of its opened file, from the beginning of which nothing has been read yet.
+std::optional<ProcessStat> read_process_stat_from(int stat_file);
+
+/// "running", "sleeping", "waiting for a device", "stopped by a signal", "being traced", "a
+/// zombie", or "gone".
+std::string_view process_state(pid_t pid);
+
+}  // namespace dlaunch

@@ -1,0 +1,103 @@
+// What /proc/PID/stat tells, whatever the process does meanwhile.
+#include "launcher/base/process_stat.h"
+
+#include <chrono>
+#include <csignal>
+#include <ctime>
+#include <string>
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include "runtime/base/descriptor.h"
+
+namespace dlaunch::testing {
+namespace {
+
+// A child that waits to be killed.
+class Child {
+ public:
+  explicit Child(const char* name = "") : pid_(fork()) {
+    if (pid_ != 0) return;
+    if (*name != '\0') prctl(PR_SET_NAME, name);
+    while (true) pause();
+  }
+  ~Child() { reap(); }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  pid_t pid() const { return pid_; }
+  Descriptor stat_file() const {
+    return Descriptor(open(("/proc/" + std::to_string(pid_) + "/stat").c_str(), O_RDONLY));
+  }
+  // It is a zombie now.
+  void kill() const {
+    ::kill(pid_, SIGKILL);
+    siginfo_t ended{};
+    waitid(P_PID, static_cast<id_t>(pid_), &ended, WEXITED | WNOWAIT);
+  }
+  void reap() {
+    if (reaped_) return;
+    kill();
+    waitpid(pid_, nullptr, 0);
+    reaped_ = true;
+  }
+
+ private:
+  pid_t pid_;
+  bool reaped_ = false;
+};
+
+TEST(ProcessStat, IsThatOfThisProcess) {
+  const auto stat = read_process_stat(getpid());
+  ASSERT_TRUE(stat.has_value());
+  EXPECT_EQ(stat->state, 'R');
+  EXPECT_EQ(stat->parent, getppid());
+  timespec since_boot{};
+  clock_gettime(CLOCK_BOOTTIME, &since_boot);
+  const auto ticks = static_cast<std::uint64_t>(since_boot.tv_sec * sysconf(_SC_CLK_TCK));
+  EXPECT_GT(stat->started, 0U);
+  EXPECT_LE(stat->started, ticks + static_cast<std::uint64_t>(sysconf(_SC_CLK_TCK)));
+  EXPECT_EQ(process_state(getpid()), "running");
+}
+
+TEST(ProcessStat, IsNotMisledByAName) {
+  const Child child(") R 1 (\n2");  // a parent and more, at a glance
+  const auto name = "/proc/" + std::to_string(child.pid()) + "/comm";
+  std::string shown;
+  while (shown.substr(0, 1) != ")") {  // until the child has come to it
+    const Descriptor file(open(name.c_str(), O_RDONLY));
+    char text[32] = {};
+    ASSERT_GT(read(file.get(), text, sizeof text - 1), 0);
+    shown = text;
+  }
+  const auto stat = read_process_stat(child.pid());
+  ASSERT_TRUE(stat.has_value());
+  EXPECT_EQ(stat->parent, getpid());
+}
+
+TEST(ProcessStat, TellsAZombieFromAProcessThatIsGone) {
+  Child child;
+  child.kill();
+  ASSERT_TRUE(read_process_stat(child.pid()).has_value());
+  EXPECT_EQ(process_state(child.pid()), "a zombie");
+  child.reap();
+  EXPECT_FALSE(read_process_stat(child.pid()).has_value());
+  EXPECT_EQ(process_state(child.pid()), "gone");
+}
+
+// Whoever watches processes end meets this: the guard, which must not stumble over it.
+TEST(ProcessStat, IsNothingOfAProcessThatGoesAfterItsFileWasOpened) {
+  Child child;
+  const Descriptor file = child.stat_file();
+  ASSERT_TRUE(file.is_open());
+  child.reap();
+  EXPECT_FALSE(read_process_stat_from(file.get()).has_value());
+}
+
+}  // namespace
+}  // namespace dlaunch::testing
