@@ -85,11 +85,12 @@ class ThreadWorld {
     }
     void kill(int rank) {
       const std::scoped_lock lock(mutex_);
-      for (auto& [name, part] : parts_) {
-        const auto member = std::ranges::find(part.members, rank);
-        if (member == part.members.end()) continue;
-        for (LoopbackNetwork& network : part.networks) {
-          network.kill(static_cast<int>(member - part.members.begin()));
+      for (const auto step : {&LoopbackNetwork::report_death, &LoopbackNetwork::stop}) {
+        for (auto& [name, part] : parts_) {
+          const auto member = std::ranges::find(part.members, rank);
+          if (member == part.members.end()) continue;
+          const int index = static_cast<int>(member - part.members.begin());
+          for (LoopbackNetwork& network : part.networks) (network.*step)(index);
         }
       }
     }

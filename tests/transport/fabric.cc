@@ -18,7 +18,10 @@ Fabric make_loopback(int world_size) {
   auto network = std::make_shared<LoopbackNetwork>(world_size, describe_for_tests);
   Fabric fabric;
   for (int rank = 0; rank < world_size; ++rank) fabric.endpoints.push_back(network->endpoint(rank));
-  fabric.kill = [network](int rank) { network->kill(rank); };
+  fabric.kill = [network](int rank) {
+    network->report_death(rank);
+    network->stop(rank);
+  };
   return fabric;
 }
 

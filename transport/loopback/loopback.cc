@@ -269,10 +269,12 @@ std::unique_ptr<Endpoint> LoopbackNetwork::endpoint(int rank) {
   return std::make_unique<LoopbackEndpoint>(mailboxes_, rank);
 }
 
-void LoopbackNetwork::kill(int rank) {
-  const Mail death{.kind = Mail::Kind::kDeath, .from = rank};
-  mailboxes_->put_to_others(rank, death);
-  mailboxes_->of(rank).put(Mail(death));
+void LoopbackNetwork::report_death(int rank) {
+  mailboxes_->put_to_others(rank, {.kind = Mail::Kind::kDeath, .from = rank});
+}
+
+void LoopbackNetwork::stop(int rank) {
+  mailboxes_->of(rank).put({.kind = Mail::Kind::kDeath, .from = rank});
 }
 
 }  // namespace dlaunch

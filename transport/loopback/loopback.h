@@ -26,9 +26,12 @@ class LoopbackNetwork {
   /// orderly leave.
   std::unique_ptr<Endpoint> endpoint(int rank);
 
-  /// Makes `rank` look dead: its peers get kPeerLost about it, and its own endpoint fails. Any
-  /// thread.
-  void kill(int rank);
+  /// Makes `rank` look dead, in two steps, because a rank may have endpoints in several networks and
+  /// the dead tell nobody of their end: first its peers get kPeerLost about it, in all of them, ...
+  /// Any thread.
+  void report_death(int rank);
+  /// ... then its own endpoint fails. Any thread.
+  void stop(int rank);
 
   /// Each rank's mailbox and the lock of it.
   struct Mailboxes;
