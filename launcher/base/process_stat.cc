@@ -35,7 +35,7 @@ bool read_number(std::string_view text, Number& number) {
 }  // namespace
 
 std::optional<ProcessStat> read_process_stat_from(int stat_file) {
-  // Longer than the fifty-two numbers can be. Streams would not do: some of their ways to read throw
+  // Longer than the fifty-two numbers can be. A stream would not do: some of its ways to read throw
   // if the process goes after its file was opened (ESRCH).
   std::array<char, 4096> content{};
   const ssize_t length = read(stat_file, content.data(), content.size());

@@ -26,7 +26,7 @@ class LoopbackNetwork {
   /// orderly leave.
   std::unique_ptr<Endpoint> endpoint(int rank);
 
-  /// Makes `rank` look dead, in two steps, because a rank may have endpoints in several networks and
+  /// Makes `rank` look dead, in two steps, as a rank may have endpoints in several networks, and
   /// the dead tell nobody of their end: first its peers get kPeerLost about it, in all of them, ...
   /// Any thread.
   void report_death(int rank);
