@@ -22,13 +22,13 @@
 #include "runtime/base/run_program.h"
 #include "runtime/base/standard_descriptors.h"
 #include "runtime/cuda/environment.h"
-#include "trainers/config.h"
-#include "trainers/config_agreement.h"
-#include "trainers/datasets.h"
-#include "trainers/evaluation.h"
-#include "trainers/trainer.h"
-#include "trainers/trainer_parts.h"
-#include "trainers/training_device.h"
+#include "trainers/config/config.h"
+#include "trainers/config/config_agreement.h"
+#include "trainers/device/training_device.h"
+#include "trainers/training/datasets.h"
+#include "trainers/training/trainer.h"
+#include "trainers/training/trainer_parts.h"
+#include "trainers/validation/evaluation.h"
 
 namespace dlaunch {
 namespace {

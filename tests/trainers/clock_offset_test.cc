@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/thread_ranks.h"
-#include "trainers/clock_offset.h"
+#include "trainers/trace/clock_offset.h"
 
 namespace dlaunch {
 namespace {

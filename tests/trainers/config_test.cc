@@ -1,4 +1,4 @@
-#include "trainers/config.h"
+#include "trainers/config/config.h"
 
 #include <filesystem>
 

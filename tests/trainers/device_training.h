@@ -16,7 +16,7 @@
 #include "runtime/device/device_communicator.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/trainers/fake_gpu.h"
-#include "trainers/trainer.h"
+#include "trainers/training/trainer.h"
 
 namespace dlaunch::testing {
 

@@ -11,7 +11,7 @@
 #include "nn/cpu/cpu_backend.h"
 #include "nn/models/model.h"
 #include "tests/support/thread_ranks.h"
-#include "trainers/divergence.h"
+#include "trainers/training/divergence.h"
 
 namespace dlaunch {
 namespace {

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/base/temporary_folder.h"
-#include "trainers/event_file.h"
+#include "trainers/output/event_file.h"
 
 namespace dlaunch {
 namespace {

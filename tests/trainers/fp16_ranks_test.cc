@@ -23,9 +23,9 @@
 #include "runtime/cuda/cuda_communicator.h"
 #include "runtime/cuda/environment.h"
 #include "tests/support/distributed_test.h"
-#include "trainers/loss_scaler.h"
-#include "trainers/tensor_memory.h"
-#include "trainers/trainer.h"
+#include "trainers/training/loss_scaler.h"
+#include "trainers/training/tensor_memory.h"
+#include "trainers/training/trainer.h"
 
 namespace dlaunch::testing {
 namespace {

@@ -12,7 +12,7 @@
 #include "nn/cuda/cuda_backend.h"
 #include "runtime/base/temporary_folder.h"
 #include "tests/support/thread_ranks.h"
-#include "trainers/trainer.h"
+#include "trainers/training/trainer.h"
 
 namespace dlaunch::testing {
 namespace {

@@ -13,8 +13,8 @@
 #include "nn/cpu/cpu_backend.h"
 #include "nn/models/model.h"
 #include "runtime/base/json_reader.h"
-#include "trainers/machine.h"
-#include "trainers/trainer_parts.h"
+#include "trainers/training/machine.h"
+#include "trainers/training/trainer_parts.h"
 
 namespace dlaunch {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainers/record_file.h"
+#include "trainers/output/record_file.h"
 
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -19,7 +19,7 @@
 
 #include "runtime/base/descriptor.h"
 #include "runtime/base/temporary_folder.h"
-#include "trainers/metrics_file.h"
+#include "trainers/output/metrics_file.h"
 
 namespace dlaunch {
 namespace {

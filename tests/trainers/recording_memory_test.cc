@@ -9,7 +9,7 @@
 #include "nn/models/model.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/trainers/fake_gpu.h"
-#include "trainers/validation.h"
+#include "trainers/validation/validation.h"
 
 namespace dlaunch::testing {
 namespace {

@@ -7,11 +7,11 @@
 #include <gtest/gtest.h>
 
 #include "runtime/base/temporary_folder.h"
-#include "trainers/memory_account.h"
-#include "trainers/metrics_file.h"
-#include "trainers/progress.h"
-#include "trainers/reporter.h"
-#include "trainers/summary.h"
+#include "trainers/output/memory_account.h"
+#include "trainers/output/metrics_file.h"
+#include "trainers/output/progress.h"
+#include "trainers/output/reporter.h"
+#include "trainers/output/summary.h"
 
 namespace dlaunch {
 namespace {

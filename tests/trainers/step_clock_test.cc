@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/thread_ranks.h"
-#include "trainers/resource_use.h"
-#include "trainers/step_clock.h"
+#include "trainers/output/resource_use.h"
+#include "trainers/output/step_clock.h"
 
 namespace dlaunch {
 namespace {

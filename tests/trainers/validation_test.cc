@@ -1,4 +1,4 @@
-#include "trainers/validation.h"
+#include "trainers/validation/validation.h"
 
 #include <algorithm>
 #include <cmath>

@@ -16,11 +16,11 @@
 #include "tools/bench/measure/memory.h"
 #include "tools/bench/measure/statistics.h"
 #include "tools/bench/report.h"
-#include "trainers/config.h"
-#include "trainers/datasets.h"
-#include "trainers/machine.h"
-#include "trainers/trainer.h"
-#include "trainers/training_device.h"
+#include "trainers/config/config.h"
+#include "trainers/device/training_device.h"
+#include "trainers/training/datasets.h"
+#include "trainers/training/machine.h"
+#include "trainers/training/trainer.h"
 
 namespace dlaunch::bench {
 namespace {

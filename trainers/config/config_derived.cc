@@ -1,0 +1,52 @@
+// What follows from a configuration.
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include <spdlog/fmt/fmt.h>
+
+#include "runtime/base/json_reader.h"
+#include "trainers/config/config.h"
+
+namespace dlaunch {
+
+std::string TrainConfig::output_path(const std::string& name) const {
+  return (std::filesystem::path(output_directory) / name).string();
+}
+
+std::size_t TrainConfig::samples_per_step(std::size_t ranks) const {
+  const std::size_t parts = ranks * accumulation_steps;
+  if (global_batch_size == 0) return batch_size_per_rank * parts;
+  if (global_batch_size < parts)
+    throw ConfigError(
+        fmt::format("train.global_batch_size: {} is less than {} ranks with {} "
+                    "accumulation steps need; allowed: at least {}",
+                    global_batch_size, ranks, accumulation_steps, parts));
+  return global_batch_size;
+}
+
+nn::Schedule TrainConfig::learning_rate() const {
+  const double rate = schedule.learning_rate;
+  nn::Schedule result = nn::constant_schedule(rate);
+  if (schedule.name == "multi_step")
+    result = nn::multi_step_schedule(rate, schedule.milestones, schedule.gamma);
+  const auto end = static_cast<double>(epochs);
+  if (schedule.name == "cosine" && schedule.warmup_epochs < end)  // else it ends before it begins
+    result = nn::cosine_schedule(rate, schedule.warmup_epochs, end, rate * schedule.final_factor);
+  if (schedule.name == "piecewise_linear") {
+    std::vector<nn::SchedulePoint> points;
+    for (std::size_t i = 0; i < schedule.point_epochs.size(); ++i)
+      points.push_back({schedule.point_epochs[i], rate * schedule.point_factors[i]});
+    result = nn::piecewise_linear_schedule(std::move(points));
+  }
+  if (schedule.warmup_epochs > 0)
+    result = nn::with_linear_warmup(std::move(result), schedule.warmup_epochs);
+  return result;
+}
+
+nn::Schedule TrainConfig::stem_learning_rate() const {
+  if (schedule.stem_epochs == 0) return learning_rate();
+  return nn::piecewise_linear_schedule({{0, schedule.learning_rate}, {schedule.stem_epochs, 0}});
+}
+
+}  // namespace dlaunch

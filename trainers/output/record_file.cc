@@ -1,0 +1,116 @@
+#include "trainers/output/record_file.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+#include <spdlog/fmt/fmt.h>
+
+namespace dlaunch {
+namespace {
+
+// How long a reader of a FIFO may take to make room. Training waits for it only once.
+constexpr int kReaderMs = 1000;
+
+/// As write(); what nobody will read any more is an error, as elsewhere, and no signal that ends
+/// the program.
+ssize_t write_without_signal(int file, const void* data, std::size_t size) {
+  sigset_t broken_pipe;
+  sigset_t before;
+  ::sigemptyset(&broken_pipe);
+  ::sigaddset(&broken_pipe, SIGPIPE);
+  ::pthread_sigmask(SIG_BLOCK, &broken_pipe, &before);
+  const ssize_t count = ::write(file, data, size);
+  const int error = errno;
+  constexpr timespec kNow{};
+  if (count < 0 && error == EPIPE) ::sigtimedwait(&broken_pipe, nullptr, &kNow);
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  errno = error;
+  return count;
+}
+
+bool has_room(int file) {
+  pollfd room{.fd = file, .events = POLLOUT, .revents = 0};
+  return ::poll(&room, 1, kReaderMs) > 0;
+}
+
+}  // namespace
+
+RecordFile::RecordFile(std::string path, Words words)
+    : path_(std::move(path)), words_(std::move(words)) {
+  constexpr mode_t kLikeAnyFile = 0666;
+  constexpr int kHow = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK;  // for a FIFO
+  std::error_code no_folder;
+  std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), no_folder);
+  if (no_folder) throw std::runtime_error(complaint(no_folder.value()));
+  file_ = Descriptor(::open(path_.c_str(), kHow | O_EXCL, kLikeAnyFile));
+  made_here_ = file_.is_open();
+  if (!made_here_) file_ = Descriptor(::open(path_.c_str(), kHow, kLikeAnyFile));
+  if (!file_.is_open()) throw std::runtime_error(complaint(errno));
+}
+
+RecordFile::~RecordFile() {
+  struct stat about {};
+  if (made_here_ && ::fstat(file_.get(), &about) == 0 && about.st_size == 0)
+    ::unlink(path_.c_str());
+}
+
+void RecordFile::clear() {
+  missing_.clear();
+  (void)::ftruncate(file_.get(), 0);  // of a device or a pipe there is nothing to clear
+}
+
+void RecordFile::append(std::string_view record) {
+  missing_.emplace_back(record);
+  const int error = write_missing(!warned_);
+  if (error == 0 || std::exchange(warned_, true)) return;
+  logger_->warn("{}; the run goes on, what is missing is tried again", complaint(error));
+}
+
+void RecordFile::finish() {
+  if (const int error = write_missing(true); error != 0) throw std::runtime_error(complaint(error));
+}
+
+/// The system's number of the error; 0 if nothing is missing now.
+int RecordFile::write_missing(bool patient) {
+  for (; !missing_.empty(); missing_.pop_front())
+    if (const int error = write_whole(missing_.front(), patient); error != 0) return error;
+  return 0;
+}
+
+int RecordFile::write_whole(std::string& record, bool patient) {
+  const off_t before = ::lseek(file_.get(), 0, SEEK_END);
+  std::size_t written = 0;
+  while (written < record.size()) {
+    const ssize_t count =
+        write_without_signal(file_.get(), record.data() + written, record.size() - written);
+    if (count >= 0) {
+      written += static_cast<std::size_t>(count);
+      continue;
+    }
+    const int error = errno;
+    if (error == EINTR || (error == EAGAIN && patient && has_room(file_.get()))) continue;
+    if (before < 0 || ::ftruncate(file_.get(), before) != 0)  // no file: what is out is out
+      record.erase(0, written);
+    return error;
+  }
+  return 0;
+}
+
+std::string RecordFile::complaint(int error_number) const {
+  const bool no_reader = error_number == ENXIO || error_number == EAGAIN || error_number == EPIPE;
+  return fmt::format("{}: cannot write {}: {}{}{}", path_, words_.content,
+                     no_reader ? "nobody reads it" : std::generic_category().message(error_number),
+                     words_.advice.empty() ? "" : "; ", words_.advice);
+}
+
+}  // namespace dlaunch

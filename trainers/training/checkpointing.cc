@@ -1,0 +1,285 @@
+#include "trainers/training/checkpointing.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <filesystem>
+#include <iterator>
+#include <span>
+#include <stdexcept>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include <spdlog/fmt/fmt.h>
+
+#include "nn/checkpoint/atomic_file.h"
+#include "runtime/base/deadline.h"
+#include "runtime/base/json_reader.h"
+#include "runtime/parallel/leader_work.h"
+#include "runtime/parallel/state_broadcast.h"
+#include "trainers/training/tensor_memory.h"
+
+namespace dlaunch {
+namespace {
+
+constexpr const char* kTraining = "dlaunch.training";  // the key in the file's metadata
+constexpr const char* kSamples = "samples in a step";
+constexpr const char* kOptimizer = "optimizer.name";
+constexpr std::size_t kStateWords = 3;  // of a RandomState
+
+std::vector<Buffer> buffers_of(std::span<const nn::NamedTensor> state) {
+  std::vector<Buffer> buffers;
+  buffers.reserve(state.size());
+  for (const nn::NamedTensor& item : state) buffers.emplace_back(memory_of(item.tensor));
+  return buffers;
+}
+
+/// What a checkpoint says of its run.
+nlohmann::json training_in(const nn::SafetensorsFile& file) {
+  if (!is_checkpoint(file))
+    file.refuse(kTraining,
+                "not in this file: it is no checkpoint of dtrain; a network alone is "
+                "given with model.weights");
+  try {
+    nlohmann::json training = nlohmann::json::parse(file.metadata().at(kTraining));
+    for (const char* key :
+         {"steps_done", "epoch", "step", "run", "data", "begun_from", "report", "random"})
+      (void)training.at(key);
+    if (training["random"].size() % kStateWords != 0 || !training["begun_from"].is_string() ||
+        !training.value("begun_at", nlohmann::json(0U)).is_number_unsigned())
+      file.refuse(kTraining,
+                  "\"random\", \"begun_from\" or \"begun_at\" are not what dtrain writes");
+    return training;
+  } catch (const nlohmann::json::exception& error) {
+    file.refuse(kTraining, error.what());
+  }
+}
+
+}  // namespace
+
+bool is_checkpoint(const nn::SafetensorsFile& file) {
+  return file.metadata().contains(kTraining);
+}
+
+Checkpointing::Checkpointing(const TrainConfig& config, Communicator& world,
+                             const nn::Dataset& train_set, const nn::StepPlan& plan,
+                             std::vector<nn::NamedTensor> state, LeaderState leader_state,
+                             nn::Generator& generator)
+    : config_(config),
+      world_(world),
+      train_set_(train_set),
+      steps_per_epoch_(plan.steps()),
+      state_(std::move(state)),
+      leader_state_(std::move(leader_state)),
+      generator_(generator),
+      folder_(config.output_path("checkpoints")) {
+  if (world.rank() != 0) return;
+  const bool writes = config_.checkpoint.enabled() || config_.checkpoint.keep_best;
+  // First, so that nobody else changes what is found.
+  std::error_code ignored;  // what reads and writes there says it
+  if (writes && std::filesystem::is_directory(config_.output_directory, ignored)) lock_output();
+  find_checkpoint();
+  if (writes) prepare_output();
+  if (!config_.checkpoint.enabled()) return;
+  folder_.prepare();
+  if (fingerprint_.empty())
+    computing_fingerprint_ = std::async([this] { fingerprint_ = train_set_.fingerprint(); });
+}
+
+/// For the networks beside the checkpoints.
+void Checkpointing::prepare_output() {
+  nn::make_writable_folder(config_.output_directory);
+  if (!lock_.is_open()) lock_output();
+  for (const char* name : {kBestFile, kModelFile})
+    nn::AtomicFile::remove_leftovers(config_.output_directory, name);
+}
+
+/// Two runs in one folder would remove and replace each other's files.
+void Checkpointing::lock_output() {
+  // Rank 0 of the attempt before may have been on another machine, where its end takes a while.
+  const auto patience = std::chrono::seconds(config_.checkpoint.restarted ? 10 : 0);
+  const Deadline deadline = Deadline::after(patience);
+  while (!(lock_ = nn::try_to_lock_folder(config_.output_directory)).is_open()) {
+    if (deadline.expired())
+      throw ConfigError(
+          fmt::format("{} is in use: another run that has not ended writes to it; set "
+                      "output.directory, or wait for its end",
+                      config_.output_directory));
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+}
+
+Checkpointing::~Checkpointing() = default;  // a future of std::async waits
+
+/// Rank 0: all that a checkpoint holds.
+std::vector<nn::NamedTensor> Checkpointing::whole_state(const nn::SafetensorsFile* source) const {
+  std::vector<nn::NamedTensor> all = state_;
+  std::ranges::move(leader_state_(source), std::back_inserter(all));
+  return all;
+}
+
+void Checkpointing::find_checkpoint() {
+  const CheckpointConfig& how = config_.checkpoint;
+  const std::vector<nn::CheckpointFile> files = folder_.list();
+  if (how.resume == CheckpointConfig::Resume::kNewest && !files.empty()) {
+    const nn::SafetensorsFile newest(files.back().path);
+    nlohmann::json training = training_in(newest);
+    // A run that was told where to begin may have been killed before its first checkpoint: then
+    // the newest one is another run's.
+    if (how.path.empty() || training["begun_from"] == how.path) {
+      begun_from_ = training["begun_from"];
+      begun_at_ = training.value("begun_at", begun_at_);
+      return load(newest, std::move(training));
+    }
+  }
+  if (!how.path.empty()) {
+    const nn::SafetensorsFile file(how.path);
+    load(file, training_in(file));
+    begun_from_ = how.path;
+    begun_at_ = training_["steps_done"];
+  }
+  // Its next checkpoints would lie among those, and the newest would not be this run's.
+  if (how.enabled() && !files.empty() && (how.path.empty() || files.back().step > begun_at_)) {
+    if (how.restarted && how.path.empty())
+      throw ConfigError(fmt::format(
+          "{} is in the way: dlaunch has restarted the job, and --resume none keeps it from going "
+          "on; leave that out to begin anew in the first attempt only",
+          files.back().path));
+    throw ConfigError(fmt::format(
+        "{} is in the way: a checkpoint of another run; go on from it with --resume auto, set "
+        "output.directory, or remove {}",
+        files.back().path, folder_.directory()));
+  }
+}
+
+void Checkpointing::load(const nn::SafetensorsFile& file, nlohmann::json training) {
+  training_ = std::move(training);
+  try {
+    check_same_run(file, training_["run"]);
+  } catch (const nlohmann::json::exception& error) {
+    file.refuse(kTraining, error.what());
+  }
+  load_tensors(file, whole_state(&file));
+  found_ = file.path();
+}
+
+/// What the places in a run are counted in.
+nlohmann::json Checkpointing::describe_run() const {
+  const auto ranks = static_cast<std::size_t>(world_.size());
+  return {{"model.name", config_.model},
+          {kOptimizer, config_.resolved.at("optimizer").at("name")},
+          {"train.seed", config_.seed},
+          {kSamples, config_.samples_per_step(ranks)},
+          {"steps in an epoch (train.drop_last)", steps_per_epoch_},
+          {"train.accumulation_steps", config_.accumulation_steps}};
+}
+
+/// What a run can set whose steps have other samples than the checkpoint's.
+std::string Checkpointing::how_to_have_samples(const nlohmann::json& samples) const {
+  const std::size_t ranks = training_.at("random").size() / kStateWords;
+  const auto here = static_cast<std::size_t>(world_.size());
+  if (ranks == here) return "make them the same";
+  return fmt::format(
+      "it was written by {} rank{}, here {} {}: set train.global_batch_size={} and "
+      "train.batch_size_per_rank=0",
+      ranks, ranks == 1 ? "" : "s", here == 1 ? "is" : "are", here, samples.dump());
+}
+
+void Checkpointing::check_same_run(const nn::SafetensorsFile& file, const nlohmann::json& run) {
+  const nlohmann::json here = describe_run();
+  for (const auto& [key, mine] : here.items()) {
+    if (key == kOptimizer && !run.contains(key)) continue;  // of an earlier version
+    if (run.at(key) != mine)
+      throw nn::DataError(fmt::format(
+          "{}: {} is {} in this checkpoint, {} in the configuration; {}, or begin anew without "
+          "--resume in another output.directory",
+          file.path(), key, run.at(key).dump(), mine.dump(),
+          key == kSamples ? how_to_have_samples(run.at(key)) : "make them the same"));
+  }
+  fingerprint_ = train_set_.fingerprint();
+  if (training_.at("data") != fingerprint_)
+    throw nn::DataError(
+        fmt::format("{}: the training images have changed since this checkpoint was written; "
+                    "restore them, or begin anew without --resume in another output.directory",
+                    file.path()));
+}
+
+Checkpointing::ResumePoint Checkpointing::resume() {
+  std::string text = resumes() ? training_.dump() : "";
+  throw_if_error(broadcast_text(world_, text, 0).within("resume"));
+  if (text.empty()) return {};
+  throw_if_error(broadcast_state(world_, buffers_of(state_)).within("resume"));
+
+  const nlohmann::json training = nlohmann::json::parse(text);
+  const auto words = training["random"].get<std::vector<std::uint64_t>>();
+  const std::size_t own = kStateWords * static_cast<std::size_t>(world_.rank());
+  // A rank that was not there begins where it would have begun.
+  if (own < words.size()) generator_.restore({words[own], words[own + 1], words[own + 2]});
+  return {.found = true,
+          .position = {training.at("steps_done"), training.at("epoch"), training.at("step")},
+          .report = training.at("report")};
+}
+
+bool Checkpointing::is_due(const RunPosition& position, bool last) const {
+  const CheckpointConfig& how = config_.checkpoint;
+  if (!how.enabled()) return false;
+  const bool epoch_begins = position.step == 0 && position.epoch > 0;
+  return last || (how.every_steps > 0 && position.steps_done % how.every_steps == 0) ||
+         (how.every_epochs > 0 && epoch_begins && position.epoch % how.every_epochs == 0);
+}
+
+std::vector<std::uint64_t> Checkpointing::gather_random_states() {
+  const nn::RandomState& own = generator_.state();
+  const std::array<std::uint64_t, kStateWords> mine{own.seed, own.stream, own.position};
+  std::vector<std::uint64_t> all(kStateWords * static_cast<std::size_t>(world_.size()));
+  throw_if_error(world_
+                     .all_gather(ConstBuffer(mine.data(), mine.size(), DType::kI64),
+                                 Buffer(all.data(), all.size(), DType::kI64))
+                     .within("checkpoint"));
+  return all;
+}
+
+void Checkpointing::save(const RunPosition& position, const nlohmann::json& report) {
+  const std::vector<std::uint64_t> random = gather_random_states();
+  throw_if_error(await_leader(world_, computing_fingerprint_).within("checkpoint"));
+  await_write();
+  if (world_.rank() != 0) return;
+  if (computing_fingerprint_.valid()) computing_fingerprint_.get();
+  if (!failure_.empty())
+    logger_->warn("{}; training goes on, the checkpoints before it are good",
+                  std::exchange(failure_, ""));
+  const nlohmann::json training{{"steps_done", position.steps_done},
+                                {"epoch", position.epoch},
+                                {"step", position.step},
+                                {"run", describe_run()},
+                                {"data", fingerprint_},
+                                {"begun_from", begun_from_},
+                                {"begun_at", begun_at_},
+                                {"random", random},
+                                {"report", report}};
+  snapshot_.take(whole_state(nullptr));
+  writing_ =
+      std::async([this, path = folder_.path_of(position.steps_done), text = training.dump()] {
+        snapshot_.write(path, {{kTraining, text}});
+        folder_.keep_newest(config_.checkpoint.keep, begun_at_);
+      });
+}
+
+/// Collective: until rank 0 has written the checkpoint before.
+void Checkpointing::await_write() {
+  throw_if_error(await_leader(world_, writing_).within("checkpoint"));
+  if (!writing_.valid()) return;
+  try {
+    writing_.get();
+  } catch (const std::exception& error) {
+    failure_ = error.what();
+  }
+}
+
+void Checkpointing::finish() {
+  await_write();
+  if (!failure_.empty()) throw std::runtime_error(failure_);
+}
+
+}  // namespace dlaunch

@@ -1,0 +1,122 @@
+#include "trainers/training/machine.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <string>
+
+#include <spdlog/fmt/fmt.h>
+
+#include "runtime/base/available_memory.h"
+#include "runtime/base/json_reader.h"
+
+namespace dlaunch {
+namespace {
+
+/// The least that this process's control group and those above it may use (of a container, a job
+/// of Slurm); where there is no limit, more than there is.
+std::size_t memory_of_groups() {
+  const std::filesystem::path root = "/sys/fs/cgroup";
+  std::filesystem::path group = root;
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);)
+    if (line.starts_with("0::/")) group = (root / line.substr(4)).lexically_normal();
+  std::size_t least = std::numeric_limits<std::size_t>::max();
+  while (true) {
+    std::size_t bytes = 0;
+    std::ifstream limit(group / "memory.max");  // "max": no number
+    if (limit >> bytes) least = std::min(least, bytes);
+    if (group == root || !group.has_relative_path()) return least;
+    group = group.parent_path();
+  }
+}
+
+constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+
+/// Elements that are there at the same time in backward, at its largest layer. A convolution or
+/// linear layer keeps its input, and makes its input's gradient beside its output's; a
+/// normalisation keeps what it normalises, which has the size of its output, and works in the
+/// gradient's place. Layers without parameters overwrite or share what others keep, or keep less.
+std::int64_t most_in_backward(const nn::Module& network, const nn::Shape& image) {
+  std::int64_t kept = 0;  // by the layers above and this one: backward comes to them later
+  std::int64_t most = 0;
+  bool trained_above = false;  // so there is a gradient to pass on
+  for (const nn::LayerRow& row : nn::layer_table(network, image)) {
+    if (row.parameters == 0) continue;
+    const bool multiplies = row.multiply_adds > 0;
+    if (!row.shares_input) kept += multiplies ? row.input.size() : row.output.size();
+    const std::int64_t passed_on = multiplies && trained_above ? row.input.size() : 0;
+    most = std::max(most, kept + row.output.size() + passed_on);
+    trained_above = true;
+  }
+  return most;
+}
+
+}  // namespace
+
+Machine read_machine(const JobEnvironment& job) {
+  Machine machine{.ranks = job.local_world_size,
+                  .local_rank = job.local_rank,
+                  .cores = job.local_cores,
+                  .threads = job.local_cores,
+                  .memory = std::min(available_memory(), memory_of_groups())};
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody changes the environment
+  if (const char* threads = std::getenv("OMP_NUM_THREADS"); threads != nullptr)
+    machine.threads = std::max(1, std::atoi(threads));  // NOLINT(cert-err34-c): as OpenMP does
+  return machine;
+}
+
+std::string warn_of_threads(const Machine& machine) {
+  if (machine.ranks * machine.threads <= machine.cores) return "";
+  return fmt::format("{} rank{} of {} thread{} share {} core{}: fewer would be faster",
+                     machine.ranks, machine.ranks == 1 ? "" : "s", machine.threads,
+                     machine.threads == 1 ? "" : "s", machine.cores, machine.cores == 1 ? "" : "s");
+}
+
+MemoryNeed least_memory(const nn::Module& network, const nn::Shape& image, DType compute_type,
+                        std::size_t images, std::size_t prefetch) {
+  const auto count = static_cast<double>(images);
+  MemoryNeed need;
+  need.parameters = 2.0 * sizeof(float) * static_cast<double>(network.parameter_count());
+  need.activations = count * static_cast<double>(most_in_backward(network, image)) *
+                     static_cast<double>(size_of(compute_type));
+  need.batches =
+      static_cast<double>(prefetch + 1) * count * static_cast<double>(image.size()) * sizeof(float);
+  return need;
+}
+
+double least_evaluation_memory(const nn::Module& network, const nn::Shape& image,
+                               DType compute_type) {
+  std::int64_t most = 0;
+  for (const nn::LayerRow& row : nn::layer_table(network, image))
+    if (row.multiply_adds > 0)  // others may work in place
+      most = std::max(most, row.input.size() + row.output.size());
+  return static_cast<double>(most) * static_cast<double>(size_of(compute_type));
+}
+
+void refuse_unless_validation_fits(double bytes, std::size_t images, const Machine& machine) {
+  const auto memory = static_cast<double>(machine.memory);
+  if (machine.memory == 0 || machine.ranks * bytes <= memory) return;
+  throw ConfigError(fmt::format(
+      "train.validation_batch_size: a rank needs at least {:.1f} GiB to validate {} images at a "
+      "time, {} of them on this machine {:.1f} GiB, which has {:.1f}; take less",
+      bytes / kGiB, images, machine.ranks, machine.ranks * bytes / kGiB, memory / kGiB));
+}
+
+void refuse_unless_it_fits(const std::string& key, const MemoryNeed& need, std::size_t images,
+                           const Machine& machine) {
+  const auto memory = static_cast<double>(machine.memory);
+  if (machine.memory == 0 || machine.ranks * need.total() <= memory) return;
+  throw ConfigError(fmt::format(
+      "{}: a rank needs at least {:.1f} GiB for micro-batches of {} images "
+      "(activations with gradients {:.1f}, images made in advance {:.1f}, parameters with "
+      "gradients {:.1f}), {} "
+      "of them on this machine {:.1f} GiB, which has {:.1f}; take smaller batches and more "
+      "train.accumulation_steps, or a smaller data.prefetch",
+      key, need.total() / kGiB, images, need.activations / kGiB, need.batches / kGiB,
+      need.parameters / kGiB, machine.ranks, machine.ranks * need.total() / kGiB, memory / kGiB));
+}
+
+}  // namespace dlaunch

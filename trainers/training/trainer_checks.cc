@@ -1,0 +1,93 @@
+// Where a Trainer finds that training has left the numbers.
+#include <cmath>
+#include <vector>
+
+#include <spdlog/fmt/fmt.h>
+
+#include "nn/core/optimizer_kernels.h"
+#include "trainers/training/divergence.h"
+#include "trainers/training/trainer.h"
+
+namespace dlaunch {
+
+Divergence Trainer::divergence(std::size_t epoch, std::size_t step, const std::string& what) const {
+  return Divergence(fmt::format("epoch {}, step {} of {}: {}; {}", epoch + 1, step + 1,
+                                plan_.steps(), what, advice_after_divergence(config_)));
+}
+
+/// On all ranks the same. If it has gone, finds out where: the step is repeated, with checks.
+void Trainer::check_loss(const StepTotals& totals, std::size_t epoch, std::size_t step) {
+  if (std::isfinite(totals.loss)) return;
+  load_from(epoch, step);
+  generator_ = generator_before_step_;
+  const std::string where = locate_divergence(world_, *model_, plan_.micro_batches(step),
+                                              [&] { return images_of(loader_->next()); });
+  throw divergence(epoch, step, fmt::format("the loss is {}; {}", std::abs(totals.loss), where));
+}
+
+/// That of a step on a device, whose host knows it after step `last` only.
+void Trainer::check_late_loss(double loss, std::size_t epoch, std::size_t step, std::size_t last) {
+  if (std::isfinite(loss)) return;
+  throw divergence(epoch, step,
+                   fmt::format("the loss is {}; noticed after step {}{}", std::abs(loss), last + 1,
+                               what_is_left(epoch, step)));
+}
+
+/// What still tells of a step on a device when later ones may have been done. A loss goes into all
+/// gradients and they into parameters: mostly that is no more than how far it has come. But if
+/// parameters are finite, as where scaled steps are skipped, the step can be repeated.
+std::string Trainer::what_is_left(std::size_t epoch, std::size_t step) {
+  const NotFinite values = parameters_not_finite(parameters_);
+  if (values.count > 0) {
+    const std::size_t all = parameters_.views.size();
+    const NotFinite gradients = gradients_not_finite(world_, parameters_, reducer_->updated_here());
+    return fmt::format(
+        ", when {} of {} parameters (first {}) and {} of {} gradients{} were not "
+        "finite",
+        values.count, all, values.first, gradients.count, all,
+        gradients.count == 0 ? "" : fmt::format(" (first in backward {})", gradients.first));
+  }
+  load_from(epoch, step);
+  const std::size_t count = plan_.micro_batches(step);
+  auto batch =
+      batches_.load(count, [this]() -> const nn::MicroBatch& { return loader_->next(); }).begin();
+  return "; with the parameters of then, " +
+         locate_divergence(world_, *model_, count, [&] { return (batch++)->images; });
+}
+
+/// On all ranks the same. Ends a run none of whose gradients fit into f16 any more.
+void Trainer::check_loss_scale(std::size_t epoch, std::size_t step) {
+  if (loss_scale_->scale >= 1) return;
+  const NotFinite gradients = gradients_not_finite(world_, parameters_, reducer_->updated_here());
+  const std::string which = gradients.count == 0
+                                ? ""
+                                : fmt::format(" ({} of {}, first in backward {})", gradients.count,
+                                              parameters_.views.size(), gradients.first);
+  throw divergence(
+      epoch, step,
+      fmt::format("gradients{} are not finite though the loss scale has fallen to {:g}", which,
+                  loss_scale_->scale));
+}
+
+/// Sums over all ranks, so all find the same; but if each has its share only, or if they are on a
+/// device that would have to be waited for, the next loss tells.
+void Trainer::check_gradients(std::size_t epoch, std::size_t step) {
+  if (config_.parallel.gradients == GradientExchange::kShard || on_device_) return;
+  if (small_gradients_are_finite(parameters_)) return;
+  const NotFinite gradients = gradients_not_finite(world_, parameters_, reducer_->updated_here());
+  throw divergence(epoch, step, fmt::format("the gradient of {} is not finite", gradients.first));
+}
+
+/// On all ranks the same; `not_done` then: "no checkpoint was written". A checkpoint of what has
+/// left the numbers would be gone on from: an update can do that with gradients that nobody has
+/// looked at, or that were finite.
+void Trainer::check_parameters(std::string_view not_done) const {
+  if (std::isfinite(backend_.optimizer().sum_of_squares(parameters_.values.size(),
+                                                        parameters_.values.data<const float>())))
+    return;
+  throw Divergence(fmt::format("after step {} of the run {} is not finite; {}; {}",
+                               reporter_.summary().steps, parameters_not_finite(parameters_).first,
+                               not_done, advice_after_divergence(config_)));
+}
+
+}  // namespace dlaunch

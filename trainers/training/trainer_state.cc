@@ -1,0 +1,196 @@
+// What a Trainer's run consists of: resumed, saved, shared with the other ranks, validated.
+#include <algorithm>
+#include <filesystem>
+#include <future>
+#include <iterator>
+#include <utility>
+
+#include <spdlog/fmt/fmt.h>
+
+#include "runtime/parallel/leader_work.h"
+#include "runtime/parallel/state_broadcast.h"
+#include "trainers/training/tensor_memory.h"
+#include "trainers/training/trainer.h"
+#include "trainers/training/trainer_parts.h"
+
+namespace dlaunch {
+
+/// In which products are computed here: what "auto" has come to.
+std::string Trainer::compute_type() const {
+  return name_of_compute_type(compute_type_of(config_, backend_));
+}
+
+/// Where training begins.
+RunPosition Trainer::resume() {
+  try {
+    return restore();
+  } catch (const nlohmann::json::exception& error) {  // on all ranks: they have the same text
+    throw UnusableCheckpoint(fmt::format("{}: {}", checkpointing_.found(), error.what()));
+  }
+}
+
+RunPosition Trainer::restore() {
+  const Checkpointing::ResumePoint from = checkpointing_.resume();
+  GradientReducerOptions options = reducer_options(config_.parallel, parameters_);
+  if (from.found) {
+    const RunPosition& at = from.position;
+    if (at.step >= plan_.steps() || at.steps_done != at.epoch * plan_.steps() + at.step)
+      throw UnusableCheckpoint(
+          fmt::format("{}: epoch {} and step {} are no place after {} steps, {} in an epoch",
+                      checkpointing_.found(), at.epoch, at.step, at.steps_done, plan_.steps()));
+    reporter_.restore(from.report.at("progress"));
+    earlier_ = {.total_seconds = reporter_.summary().total_seconds,
+                .communication_seconds = reporter_.summary().communication_seconds};
+    if (at.epoch >= config_.epochs)
+      reporter_.note(fmt::format("nothing is left to train: epoch {} of {} (train.epochs) is done",
+                                 at.epoch, config_.epochs));
+    optimizer_.restored();
+    // So that sums of gradients have the same bits.
+    options.order = from.report.at("gradient_order").get<std::vector<std::size_t>>();
+    const bool of_one_rank = options.order.empty();
+    if (!of_one_rank && !is_order_of(options.order, parameters_.views.size()))
+      throw UnusableCheckpoint(fmt::format("{}: gradient_order is no order of {} parameters",
+                                           checkpointing_.found(), parameters_.views.size()));
+    take_best(from.report, at);
+    const std::string here = compute_type();
+    if (const std::string there = from.report.value("compute_type", here); there != here)
+      reporter_.note(
+          fmt::format("the run goes on in {}, the checkpoint is of one in {}", here, there));
+  }
+  ExchangeMemory memory = compression_memory_.scatter();
+  compression_memory_.forget();
+  const bool compressing = !memory.empty();
+  options.plain_steps -=
+      compressing ? options.plain_steps : std::min(options.plain_steps, from.position.steps_done);
+  reducer_.emplace(world_, memory_of(parameters_.gradients), gradient_ranges(parameters_),
+                   std::move(options));
+  if (compressing) {
+    const Status kept = remember(std::move(memory), from.report);
+    if (!kept.ok())
+      throw UnusableCheckpoint(
+          fmt::format("{}: {}; take parallel.gradients and parallel.power_sgd_rank as they were",
+                      checkpointing_.found(), kept.to_string()));
+  }
+  stop_ = config_.max_steps > 0 && from.position.steps_done >= config_.max_steps;
+  load_from(from.position.epoch, from.position.step);
+  return from.position;
+}
+
+/// Rank 0 alone writes the best network and knows whether it could. If there is none where this run
+/// would write it, though an earlier one was as good, nobody has the network of that accuracy.
+void Trainer::take_best(const nlohmann::json& report, const RunPosition& at) {
+  if (world_.rank() != 0 || !config_.checkpoint.keep_best) return;
+  best_failure_ = report.value("best_failure", "");
+  const bool ends_here = at.epoch >= config_.epochs || is_last(at.steps_done);
+  const std::string path = config_.output_path(kBestFile);
+  if (ends_here || reporter_.summary().best_epoch == 0 || std::filesystem::exists(path)) return;
+  reporter_.note(fmt::format("{} is not there: the best network is looked for from here", path));
+  reporter_.forget_best();
+}
+
+/// What compressed gradients have to make good.
+Status Trainer::remember(ExchangeMemory memory, const nlohmann::json& report) {
+  if (world_.size() > 1) return reducer_->remember(memory);
+  // A rank alone compresses nothing: it keeps that for a run that does.
+  kept_memory_ = std::move(memory);
+  const std::size_t here = config_.parallel.power_sgd_rank;
+  const std::size_t there = report.value("power_sgd_rank", here);
+  if (there == here) return Status();
+  return Status(StatusCode::kInvalidArgument,
+                fmt::format("power_sgd: errors of rank {}, not {}", there, here));
+}
+
+void Trainer::save(const RunPosition& position) {
+  const Observation::Interlude interlude(observation_, "checkpoint");
+  sum_up_times();
+  check_parameters("no checkpoint was written");
+  share_statistics();
+  optimizer_.gather(*reducer_);
+  compression_memory_.gather(world_.size() == 1 ? kept_memory_ : reducer_->memory());
+  checkpointing_.save(position, {{"progress", reporter_.state()},
+                                 {"gradient_order", reducer_->order()},
+                                 {"power_sgd_rank", config_.parallel.power_sgd_rank},
+                                 {"compute_type", compute_type()},
+                                 {"best_failure", best_failure_}});
+  optimizer_.forget_whole();
+  compression_memory_.forget();
+}
+
+/// What only rank 0 has of the run's state, to be filled from `source` or, if null, to be written.
+std::vector<nn::NamedTensor> Trainer::leader_state(const nn::SafetensorsFile* source) {
+  if (source != nullptr)
+    compression_memory_.prepare(*source, config_.parallel.gradients == GradientExchange::kPowerSgd);
+  std::vector<nn::NamedTensor> state = optimizer_.whole_state();
+  std::ranges::move(compression_memory_.tensors(), std::back_inserter(state));
+  if (ema_)
+    for (const nn::NamedTensor& item : ema_->averages())
+      state.push_back({"ema." + item.name, item.tensor});
+  return state;
+}
+
+/// Where batch norm is not synchronised each rank has running statistics of its own: rank 0's hold.
+void Trainer::share_statistics() {
+  std::vector<Buffer> statistics;
+  for (const nn::NamedBuffer& buffer : model_->buffers())
+    statistics.emplace_back(memory_of(buffer.tensor));
+  throw_if_error(broadcast_state(world_, statistics).within("running statistics"));
+}
+
+/// Puts the average that rank 0 keeps into the network of every rank, and back.
+void Trainer::exchange_average() {
+  if (!config_.ema.enabled()) return;
+  if (ema_) ema_->swap();
+  std::vector<Buffer> state{memory_of(parameters_.values)};
+  for (const nn::NamedBuffer& buffer : model_->buffers())
+    state.emplace_back(memory_of(buffer.tensor));
+  throw_if_error(broadcast_state(world_, state).within("average"));
+}
+
+ValidationSums Trainer::validate_model(bool may_be_best) {
+  const Observation::Interlude interlude(observation_, "validation");
+  check_parameters("nothing was validated");
+  share_statistics();
+  exchange_average();
+  const ValidationSums sums =
+      validate(world_, backend_, *model_, validation_transform_, shard_, validation_options_);
+  if (may_be_best && config_.checkpoint.keep_best)  // while it is the one that was validated
+    save_best(world_.rank() == 0 && reporter_.summary().is_best(sums));
+  exchange_average();
+  return sums;
+}
+
+/// Collective: if it is the `best`, which rank 0 knows. As with checkpoints, a full disk does not
+/// end the run as long as a later file fits.
+void Trainer::save_best(bool best) {
+  try {
+    save_network(kBestFile, best);
+    if (best) best_failure_.clear();
+  } catch (const StatusError&) {
+    throw;
+  } catch (const std::runtime_error& error) {
+    best_failure_ = error.what();
+    logger_->warn("{}; training goes on, the next best network is tried", best_failure_);
+  }
+}
+
+/// Collective: the one that was validated.
+void Trainer::save_final_network() {
+  if (!config_.checkpoint.enabled()) return;
+  if (ema_) ema_->swap();
+  save_network(kModelFile, world_.rank() == 0);
+  if (ema_) ema_->swap();
+}
+
+/// Collective: writes `mine`, the network alone as it is now on this rank, which is rank 0.
+void Trainer::save_network(const std::string& name, bool mine) {
+  nn::Snapshot snapshot;
+  std::future<void> writing;
+  if (mine) {
+    snapshot.take(nn::state_of(*model_));
+    writing = std::async([&] { snapshot.write(config_.output_path(name), {}); });
+  }
+  throw_if_error(await_leader(world_, writing).within(name));
+  if (writing.valid()) writing.get();
+}
+
+}  // namespace dlaunch

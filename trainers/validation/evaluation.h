@@ -1,0 +1,57 @@
+// Evaluation: a network from a file, validated on the test images by all ranks together. Nothing is
+// trained, and training images are not opened.
+//
+// The constructor does what a rank does alone; run() is collective. One thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "nn/core/flat_parameters.h"
+#include "nn/core/module.h"
+#include "nn/core/random.h"
+#include "nn/data/dataset.h"
+#include "trainers/config/config.h"
+#include "trainers/device/training_device.h"
+#include "trainers/output/metrics_file.h"
+#include "trainers/output/reporter.h"
+#include "trainers/training/machine.h"
+#include "trainers/validation/validation.h"
+
+namespace dlaunch {
+
+class Evaluation {
+ public:
+  /// `path` is read by rank 0: a network alone (model.safetensors, best.safetensors, of torch), or
+  /// a checkpoint, of which the moving average is taken if it has one. Throws ConfigError (the
+  /// network does not go with the images or the machine), nn::DataError (images or file cannot be
+  /// used), std::runtime_error (the file for the result cannot be made). All arguments but `path`
+  /// must outlive the object.
+  Evaluation(const TrainConfig& config, const TrainingPlace& place, const Screen& screen,
+             const Machine& machine, std::string path);
+
+  /// Validates as configured (train.validation_views and the like). Rank 0 writes a line to the
+  /// screen and one to output.directory/validation.jsonl, unless the configuration wants no
+  /// metrics. Returns the same on all ranks. Throws StatusError, nn::DataError, std::runtime_error
+  /// if the line cannot be written.
+  ValidationSums run();
+
+ private:
+  void load();
+  void share();
+  void report(const ValidationSums& sums, double seconds);
+
+  const TrainConfig& config_;
+  Communicator& world_;
+  nn::Backend& backend_;
+  const Screen& screen_;
+  std::string path_;
+  std::unique_ptr<nn::Dataset> images_;
+  nn::Generator generator_;
+  std::unique_ptr<nn::Module> model_;
+  nn::FlatParameters parameters_;
+  ValidationOptions options_;
+  MetricsFile metrics_;  // rank 0's
+};
+
+}  // namespace dlaunch
