@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "launcher/base/process_stat.h"
+#include "runtime/base/process_stat.h"
 
 namespace dlaunch {
 void Inspector::look_at(const Supervisor* supervisor, const ActivityBoard* board) {

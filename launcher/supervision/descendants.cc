@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/base/process_stat.h"
+#include "runtime/base/process_stat.h"
 
 namespace dlaunch {
 namespace {

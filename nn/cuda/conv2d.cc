@@ -1,5 +1,6 @@
 #include "nn/cuda/conv2d.h"
 
+#include <exception>
 #include <memory>
 
 #include <spdlog/logger.h>
@@ -36,18 +37,9 @@ Convolutions::Convolutions(Device& device, const CudaOptions& options)
     : device_(device),
       tf32_(options.tf32),
       autotune_(options.autotune),
-      logger_(options.logger ? options.logger : make_null_logger()) {
-  check(cudnnCreate(&handle_), "cudnnCreate");
-  if (const cudnnStatus_t status = cudnnSetStream(handle_, device_.stream());
-      status != CUDNN_STATUS_SUCCESS) {
-    ignore(cudnnDestroy(handle_));
-    check(status, "cudnnSetStream");
-  }
-}
-
-Convolutions::~Convolutions() {
-  plans_.clear();
-  ignore(cudnnDestroy(handle_));
+      logger_(options.logger ? options.logger : make_null_logger()),
+      handle_(device.stream()) {
+  if (options.ask_early) first_question_ = std::jthread([this] { ask_early(); });
 }
 
 std::size_t Convolutions::Hash::operator()(const Convolution& convolution) const {
@@ -61,6 +53,31 @@ std::size_t Convolutions::Hash::operator()(const Convolution& convolution) const
   return hash ^ (hash >> 29);
 }
 
+/// Any convolution will do.
+void Convolutions::ask_early() {
+  constexpr std::int64_t kChannels = 64;
+  constexpr Conv2dGeometry kSome{.n = 1,
+                                 .height = 8,
+                                 .width = 8,
+                                 .in = kChannels,
+                                 .out = kChannels,
+                                 .kernel_h = 3,
+                                 .kernel_w = 3,
+                                 .stride_h = 1,
+                                 .stride_w = 1,
+                                 .pad_h = 1,
+                                 .pad_w = 1};
+  try {
+    check(cudaSetDevice(device_.number()), "device");
+    const CudnnHandle handle(device_.stream());
+    const Convolution convolution{kSome, DType::kF16, ConvolutionPass::kForward};
+    (void)find_engines(handle.get(), make_operation_graph(handle.get(), convolution),
+                       TensorCores::kPreferred, 1);
+  } catch (const std::exception&) {
+    // Whoever asks for a convolution that is needed will be told.
+  }
+}
+
 /// None if cuDNN has no engine for it in that type. Throws CudnnError if it has none in f32.
 ///
 /// Ranks choose each for itself. Where they measure, one may take another engine than the next, and
@@ -70,7 +87,9 @@ std::optional<ConvolutionPlan> Convolutions::choose(const Convolution& convoluti
                                                     const ConvolutionArrays& arrays) {
   const bool f32 = convolution.dtype == DType::kF32;
   try {
-    auto plan = ConvolutionPlan::choose(handle_, device_, convolution, tf32_, autotune_, arrays);
+    if (first_question_.joinable()) first_question_.join();
+    auto plan =
+        ConvolutionPlan::choose(handle_.get(), device_, convolution, tf32_, autotune_, arrays);
     logger_->debug("{}: {}", convolution.describe(), plan.description());
     return plan;
   } catch (const CudnnError& error) {
@@ -89,7 +108,7 @@ bool Convolutions::run(const Convolution& convolution, const ConvolutionArrays& 
       plan = plans_.emplace(convolution, choose(convolution, arrays)).first;
     }
     if (!plan->second) return false;
-    plan->second->run(handle_, device_, arrays);
+    plan->second->run(handle_.get(), device_, arrays);
     return true;
   } catch (const Error& error) {
     throw Error(convolution.describe() + ": " + error.what());

@@ -6,15 +6,15 @@
 // engine that writes f32 of operands in 16 bits.
 #pragma once
 
-#include <cudnn.h>
-
 #include <cstddef>
 #include <optional>
+#include <thread>
 #include <unordered_map>
 
 #include "nn/core/backend.h"
 #include "nn/cuda/convolution_plan.h"
 #include "nn/cuda/cuda_backend.h"
+#include "nn/cuda/cudnn_handle.h"
 #include "nn/cuda/device.h"
 #include "runtime/base/logging.h"
 
@@ -26,9 +26,6 @@ class Convolutions {
  public:
   /// Throws Error.
   Convolutions(Device& device, const CudaOptions& options);
-  ~Convolutions();
-  Convolutions(const Convolutions&) = delete;
-  Convolutions& operator=(const Convolutions&) = delete;
 
   void forward(const Conv2dGeometry& geometry, ConstArrayRef x, const WeightsRef& weights,
                const float* bias_or_null, ArrayRef y);
@@ -42,6 +39,7 @@ class Convolutions {
     std::size_t operator()(const Convolution& convolution) const;
   };
 
+  void ask_early();
   bool run(const Convolution& convolution, const ConvolutionArrays& arrays);
   std::optional<ConvolutionPlan> choose(const Convolution& convolution,
                                         const ConvolutionArrays& arrays);
@@ -51,8 +49,9 @@ class Convolutions {
   const bool tf32_;
   const bool autotune_;
   const Logger logger_;
-  cudnnHandle_t handle_ = nullptr;
+  CudnnHandle handle_;  // outlives the plans
   std::unordered_map<Convolution, std::optional<ConvolutionPlan>, Hash> plans_;  // none: no engine
+  std::jthread first_question_;  // joined before the next one is asked
 };
 
 }  // namespace dlaunch::nn::cuda

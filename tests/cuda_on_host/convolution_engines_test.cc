@@ -90,6 +90,18 @@ TEST_F(ConvolutionEngines, AreTheFirstThatKeepWhatIsPromisedAndAreReadyAtOnce) {
   EXPECT_THAT(engine_control().planned, Not(Contains(EngineNumber::kCompiled)));
 }
 
+TEST_F(ConvolutionEngines, AreTheSameIfOneWasAskedForBefore) {
+  const Passes alone = run({});
+  const std::vector<EngineNumber> planned = engine_control().planned;
+  engine_control() = {};
+  EXPECT_EQ(run({.ask_early = true}), alone);
+  ASSERT_THAT(engine_control().planned, SizeIs(Gt(planned.size())));
+  EXPECT_TRUE(std::equal(planned.rbegin(), planned.rend(), engine_control().planned.rbegin()));
+  EXPECT_THAT(engine_control().executed, SizeIs(3));
+  // A backend that goes before it has an answer, or before anybody wants it.
+  (void)make_cuda_backend({.ask_early = true});
+}
+
 TEST_F(ConvolutionEngines, MayMultiplyF32InTF32IfThatIsAllowed) {
   const Passes exact = run({});
   engine_control() = {};

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,7 @@ namespace dlaunch::cuda_on_host {
 namespace {
 
 struct Library {
+  std::mutex mutex;  // held throughout every function
   std::string last_error;
   int handles = 0;
   int descriptors = 0;
@@ -43,6 +45,7 @@ Library& library() {
 /// What a function returns that does this.
 template <typename Function>
 cudnnStatus_t status_of(const Function& function) {
+  const std::scoped_lock lock(library().mutex);
   try {
     function();
     return CUDNN_STATUS_SUCCESS;
@@ -229,18 +232,21 @@ const char* cudnnGetErrorString(cudnnStatus_t status) {
 }
 
 void cudnnGetLastErrorString(char* message, std::size_t max_size) {
+  const std::scoped_lock lock(library().mutex);
   std::snprintf(message, max_size, "%s", library().last_error.c_str());
   library().last_error.clear();
 }
 
 cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
   *handle = new cudnnContext;
+  const std::scoped_lock lock(library().mutex);
   ++library().handles;
   return CUDNN_STATUS_SUCCESS;
 }
 
 cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) {
   delete handle;
+  const std::scoped_lock lock(library().mutex);
   if (--library().handles == 0 && library().descriptors != 0) {
     std::fprintf(stderr, "cuDNN's stand-in: %d descriptors were not destroyed\n",
                  library().descriptors);
@@ -257,12 +263,14 @@ cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
 cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type,
                                            cudnnBackendDescriptor_t* descriptor) {
   *descriptor = new CudnnReference{std::make_shared<CudnnObject>(type)};
+  const std::scoped_lock lock(library().mutex);
   ++library().descriptors;
   return CUDNN_STATUS_SUCCESS;
 }
 
 cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t descriptor) {
   delete static_cast<CudnnReference*>(descriptor);
+  const std::scoped_lock lock(library().mutex);
   --library().descriptors;
   return CUDNN_STATUS_SUCCESS;
 }

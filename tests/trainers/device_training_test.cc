@@ -199,12 +199,18 @@ TEST_F(DeviceTraining, RepeatsAStepWithChecksIfItHasLeftTheParametersFinite) {
     nlohmann::json how = still;
     how["data"]["on_device"] = on_device;
     EXPECT_THAT(divergence(2, On::kDeviceWithGraphs, how),
-                MatchesRegex("epoch 1, step 1 of 5: the loss is nan; noticed after step 3; with "
+                MatchesRegex("epoch 1, step 1 of 5: the loss is nan; noticed after step 1; with "
                              "the parameters of then, it begins on rank 0, in the images: "
                              "[0-9]+ of 12288 numbers are not finite; lower "
                              "optimizer.learning_rate, warm up \\(schedule.warmup_epochs\\) or "
                              "lower optimizer.clip_norm"));
   }
+  // The first step leaves parameters that are finite, but too large; later ones are skipped.
+  const nlohmann::json too_far = {{"optimizer", {{"learning_rate", 1e30}}},
+                                  {"train", {{"loss_scaling", "dynamic"}}}};
+  EXPECT_THAT(divergence(2, On::kDeviceWithGraphs, too_far),
+              MatchesRegex("epoch 1, step 2 of 5: the loss is (nan|inf); noticed after step 3; "
+                           "with the parameters of then, it begins on rank 0, in .*"));
 }
 
 TEST_F(DeviceTraining, GoesOnFromACheckpointWithTheSameParameters) {

@@ -64,6 +64,7 @@ TEST_F(FiguresOfRuns, AreThoseOfARunThatDidNotStop) {
     const nlohmann::json summary = metrics().back();
     EXPECT_GE(summary["total_seconds"], summary["train_seconds"]);
     EXPECT_GE(summary["train_seconds"], summary["communication_seconds"]);
+    EXPECT_GT(summary["first_step_seconds"], 0);
   }
 }
 
@@ -72,6 +73,7 @@ TEST_F(FiguresOfRuns, AreWholeIfNothingIsLeftToTrain) {
   const nlohmann::json expected = figures();
   train({"--set", "train.max_steps=3", "--resume", "auto"});  // as if killed before the summary
   EXPECT_EQ(figures(), expected);
+  EXPECT_TRUE(metrics().back()["first_step_seconds"].is_null());
 }
 
 TEST_F(GoingOn, FromAValidationWhoseLossIsNoNumber) {

@@ -16,6 +16,7 @@
 namespace dlaunch {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -164,6 +165,7 @@ TEST(Summary, NamesTheFiguresThatMatter) {
   summary.epochs = 20;
   summary.steps = 7820;
   summary.images = 1e6;
+  summary.first_step_seconds = 1.249;
   summary.train_seconds = 500;
   summary.total_seconds = 540;
   summary.communication_seconds = 5;
@@ -177,8 +179,12 @@ TEST(Summary, NamesTheFiguresThatMatter) {
             "20 epochs, 7820 steps, 1000000 images in 9:00 on 2 ranks\n"
             "  accuracy       top-1 0.3880, top-5 0.7000, loss 2.340 on 10000 images; best top-1 "
             "0.3900 after epoch 18\n"
-            "  training       loss 2.500, 2000 images/s");
+            "  training       loss 2.500, 2000 images/s, first step done 1.25 s after the start");
   EXPECT_EQ(summary_to_json(summary)["top1"], 0.388);
+  EXPECT_EQ(summary_to_json(summary)["first_step_seconds"], 1.249);
+  summary.first_step_seconds.reset();
+  EXPECT_THAT(format_summary(summary), EndsWith("2000 images/s")) << "there was no step";
+  EXPECT_TRUE(summary_to_json(summary)["first_step_seconds"].is_null());
   EXPECT_GT(peak_resident_bytes(), std::size_t{1} << 20);
 }
 

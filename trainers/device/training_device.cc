@@ -47,6 +47,7 @@ TrainingDevice::TrainingDevice(const TrainConfig& config, const Machine& machine
   auto gpu = nn::make_cuda_backend({.device = machine.local_rank % nn::cuda_devices(),
                                     .tf32 = config.tf32,
                                     .autotune = config.autotune,
+                                    .ask_early = true,
                                     .logger = make_logger("cuda")});
   stream_ = gpu->stream();
   number_ = gpu->device();

@@ -9,16 +9,19 @@
 namespace dlaunch {
 
 void reduce_summary(Communicator& world, Summary& summary) {
-  std::array<double, 5> figures{summary.train_seconds, summary.total_seconds,
+  std::array<double, 6> figures{summary.train_seconds,
+                                summary.total_seconds,
                                 summary.communication_seconds,
                                 static_cast<double>(summary.peak_resident_bytes),
-                                static_cast<double>(summary.peak_tensor_bytes)};
+                                static_cast<double>(summary.peak_tensor_bytes),
+                                summary.first_step_seconds.value_or(0)};
   throw_if_error(world.all_reduce(figures, ReduceOp::kMax).within("summary"));
   summary.train_seconds = figures[0];
   summary.total_seconds = figures[1];
   summary.communication_seconds = figures[2];
   summary.peak_resident_bytes = static_cast<std::size_t>(figures[3]);
   summary.peak_tensor_bytes = static_cast<std::size_t>(figures[4]);
+  if (summary.first_step_seconds) summary.first_step_seconds = figures[5];
 }
 
 std::string format_summary(const Summary& summary) {
@@ -34,6 +37,8 @@ std::string format_summary(const Summary& summary) {
       summary.best_top1, summary.best_epoch);
   text += fmt::format("  training       loss {:.3f}, {:.0f} images/s", summary.last_train_loss,
                       summary.images_per_second());
+  if (summary.first_step_seconds)
+    text += fmt::format(", first step done {:.2f} s after the start", *summary.first_step_seconds);
   if (!summary.metrics_path.empty()) text += "\n  metrics        " + summary.metrics_path;
   if (summary.use.steps > 0) text += "\n" + format_use(summary.use);
   return text;
@@ -54,6 +59,9 @@ nlohmann::ordered_json summary_to_json(const Summary& summary) {
           {"best_epoch", summary.best_epoch},
           {"train_loss", summary.last_train_loss},
           {"images_per_second", summary.images_per_second()},
+          {"first_step_seconds", summary.first_step_seconds
+                                     ? nlohmann::ordered_json(*summary.first_step_seconds)
+                                     : nlohmann::ordered_json()},
           {"train_seconds", summary.train_seconds},
           {"total_seconds", summary.total_seconds},
           {"communication_seconds", summary.communication_seconds},

@@ -1,6 +1,7 @@
 // What a training run came to, for the last lines on the screen and in the metrics file.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -18,7 +19,10 @@ struct Summary {
   /// Of the steps of this process, those that were a CUDA graph's: their collectives were called
   /// once, when it was recorded.
   std::size_t repeated_steps = 0;
-  double images = 0;         // trained on, over all ranks
+  double images = 0;  // trained on, over all ranks
+  /// From the start of the process to the end of its first step, which on a device is waited for;
+  /// of the rank that took longest.
+  std::optional<double> first_step_seconds;
   double train_seconds = 0;  // without validation
   double total_seconds = 0;
   double communication_seconds = 0;  // of a rank's training time, waiting for others: the longest

@@ -11,6 +11,7 @@
 #include "nn/core/autograd.h"
 #include "nn/core/optimizer_kernels.h"
 #include "nn/data/streams.h"
+#include "runtime/base/process_stat.h"
 #include "runtime/parallel/state_broadcast.h"
 #include "trainers/training/datasets.h"
 #include "trainers/training/tensor_memory.h"
@@ -190,6 +191,8 @@ RunPosition Trainer::train_epoch(const RunPosition& from) {
     if (next.step >= plan_.steps()) next = {next.steps_done, epoch + 1, 0};
     const bool loss_known = !on_device_ || losses_are_due(next, totals);
     if (on_device_ && loss_known) take_losses(totals, epoch, step);
+    if (!reporter_.summary().first_step_seconds)
+      reporter_.summary().first_step_seconds = seconds_since_process_start();
     check_loss(totals, epoch, step);
     check_gradients(epoch, step);
     report_unused();

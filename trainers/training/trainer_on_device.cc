@@ -18,7 +18,8 @@ std::string Trainer::why_no_graphs(const TrainingPlace& place) const {
 /// Whether the losses that are still on the device are wanted before the step after this one; the
 /// same on all ranks.
 bool Trainer::losses_are_due(const RunPosition& next, const StepTotals& totals) {
-  return losses_.is_full() || reporter_.next_step_is_line() || next.step == 0 ||
+  return !reporter_.summary().first_step_seconds || losses_.is_full() ||
+         reporter_.next_step_is_line() || next.step == 0 ||
          is_last(reporter_.summary().steps + 1) || totals.stop_votes > 0 ||
          checkpointing_.is_due(next, false);
 }

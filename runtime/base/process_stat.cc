@@ -1,7 +1,9 @@
-#include "launcher/base/process_stat.h"
+#include "runtime/base/process_stat.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
+#include <ctime>
 #include <string>
 
 #include <fcntl.h>
@@ -56,6 +58,17 @@ std::optional<ProcessStat> read_process_stat(pid_t pid) {
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.is_open()) return std::nullopt;
   return read_process_stat_from(file.get());
+}
+
+double seconds_since_process_start() {
+  const auto stat = read_process_stat(getpid());
+  timespec since_boot{};
+  if (!stat || clock_gettime(CLOCK_BOOTTIME, &since_boot) != 0) return 0;
+  const double now =
+      static_cast<double>(since_boot.tv_sec) + 1e-9 * static_cast<double>(since_boot.tv_nsec);
+  const double then =
+      static_cast<double>(stat->started) / static_cast<double>(sysconf(_SC_CLK_TCK));
+  return std::max(0.0, now - then);
 }
 
 std::string_view process_state(pid_t pid) {

@@ -21,6 +21,10 @@ std::optional<ProcessStat> read_process_stat(pid_t pid);
 /// The same of its opened file, from the beginning of which nothing has been read yet.
 std::optional<ProcessStat> read_process_stat_from(int stat_file);
 
+/// How long this process has been there, in seconds, to a hundredth: with the time before main(),
+/// in which libraries are loaded. 0 if it cannot be told.
+double seconds_since_process_start();
+
 /// "running", "sleeping", "waiting for a device", "stopped by a signal", "being traced", "a
 /// zombie", or "gone".
 std::string_view process_state(pid_t pid);

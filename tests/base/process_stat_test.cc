@@ -1,5 +1,5 @@
 // What /proc/PID/stat tells, whatever the process does meanwhile.
-#include "launcher/base/process_stat.h"
+#include "runtime/base/process_stat.h"
 
 #include <chrono>
 #include <csignal>
@@ -65,6 +65,35 @@ TEST(ProcessStat, IsThatOfThisProcess) {
   EXPECT_EQ(process_state(getpid()), "running");
 }
 
+TEST(ProcessStat, TellsHowLongThisProcessHasBeenThere) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point before = Clock::now();
+  const double first = seconds_since_process_start();
+  const double second = seconds_since_process_start();
+  const double between = std::chrono::duration<double>(Clock::now() - before).count();
+  EXPECT_GE(first, 0);
+  EXPECT_GE(second, first);
+  EXPECT_LE(second - first, between);
+  EXPECT_LT(first, 300) << "the deadline of any test";
+  // A child has been there for less.
+  int result[2];
+  ASSERT_EQ(pipe(result), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const double young = seconds_since_process_start();
+    const bool written = write(result[1], &young, sizeof young) == sizeof young;
+    _exit(written ? 0 : 1);
+  }
+  double young = -1;
+  EXPECT_EQ(::read(result[0], &young, sizeof young), static_cast<ssize_t>(sizeof young));
+  waitpid(child, nullptr, 0);
+  close(result[0]);
+  close(result[1]);
+  EXPECT_GE(young, 0);
+  const double tick = 1.0 / static_cast<double>(sysconf(_SC_CLK_TCK));
+  EXPECT_LE(young, std::chrono::duration<double>(Clock::now() - before).count() + tick);
+}
+
 TEST(ProcessStat, IsNotMisledByAName) {
   const Child child(") R 1 (\n2");  // a parent and more, at a glance
   const auto name = "/proc/" + std::to_string(child.pid()) + "/comm";
@@ -72,7 +101,7 @@ TEST(ProcessStat, IsNotMisledByAName) {
   while (shown.substr(0, 1) != ")") {  // until the child has come to it
     const Descriptor file(open(name.c_str(), O_RDONLY));
     char text[32] = {};
-    ASSERT_GT(read(file.get(), text, sizeof text - 1), 0);
+    ASSERT_GT(::read(file.get(), text, sizeof text - 1), 0);
     shown = text;
   }
   const auto stat = read_process_stat(child.pid());
