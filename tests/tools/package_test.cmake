@@ -11,6 +11,13 @@ execute_process(COMMAND ${configure} -B "${WORK}/build" "-DCMAKE_PREFIX_PATH=${W
 execute_process(COMMAND ${CMAKE_COMMAND} --build "${WORK}/build" COMMAND_ERROR_IS_FATAL ANY)
 execute_process(COMMAND ${CMAKE_CTEST_COMMAND} --test-dir "${WORK}/build" --output-on-failure COMMAND_ERROR_IS_FATAL ANY)
 
+# The examples, which are such programs too.
+set(examples ${CMAKE_COMMAND} -S "${SOURCE}/docs/examples" -G Ninja -DCMAKE_BUILD_TYPE=Debug)
+execute_process(COMMAND ${examples} -B "${WORK}/examples" "-DCMAKE_PREFIX_PATH=${WORK}/installed;${PREFIX_PATH}"
+                COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND ${CMAKE_COMMAND} --build "${WORK}/examples" COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND ${CMAKE_CTEST_COMMAND} --test-dir "${WORK}/examples" --output-on-failure COMMAND_ERROR_IS_FATAL ANY)
+
 # What is missing of a component that is required is named.
 execute_process(COMMAND ${configure} -B "${WORK}/without" "-DCMAKE_PREFIX_PATH=${WORK}/installed;${PREFIX_PATH}"
                         -DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON

@@ -3,9 +3,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "runtime/base/exit_codes.h"
-#include "runtime/base/run_program.h"
-#include "runtime/base/status.h"
+#include "runtime/base/run_rank.h"
 #include "runtime/comm/communicator.h"
 
 int main(int argc, char** argv) {
@@ -14,7 +12,7 @@ int main(int argc, char** argv) {
     std::fputs("usage: dlaunch --nproc N first_barrier\n", help ? stdout : stderr);
     return help ? dlaunch::kExitOk : dlaunch::kExitUsage;
   }
-  return dlaunch::run_program("first_barrier", dlaunch::kExitCommunication, [] {
+  return dlaunch::run_rank("first_barrier", [] {
     const auto world = dlaunch::connect_world().value_or_throw();
     dlaunch::throw_if_error(world->barrier());
     return dlaunch::kExitOk;

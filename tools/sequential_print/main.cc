@@ -6,12 +6,12 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
-#include <memory>
+#include <string>
+#include <system_error>
 
 #include <CLI/CLI.hpp>
 
-#include "runtime/base/exit_codes.h"
-#include "runtime/base/status.h"
+#include "runtime/base/run_rank.h"
 #include "runtime/comm/communicator.h"
 
 namespace dlaunch {
@@ -20,14 +20,13 @@ namespace {
 constexpr std::int64_t kMostIterations =
     1'000'000'000'000;  // CLI11 saturates numbers that overflow
 
-Status print_line(const char* line) {
+void print_line(const char* line) {
   if (std::fputs(line, stdout) < 0 || std::fflush(stdout) != 0) {
-    return Status::from_errno("write to stdout", errno);
+    throw std::system_error(errno, std::generic_category(), "write to stdout");
   }
-  return {};
 }
 
-Status take_turns(Communicator& world, std::int64_t iterations) {
+void take_turns(Communicator& world, std::int64_t iterations) {
   const int rank = world.rank();
   const int size = world.size();
   const std::string own_line = "Process " + std::to_string(rank) + "\n";
@@ -36,33 +35,12 @@ Status take_turns(Communicator& world, std::int64_t iterations) {
     const bool very_first = rank == 0 && i == 0;
     const bool very_last = rank == size - 1 && i == iterations - 1;
     if (size > 1 && !very_first) {
-      DLAUNCH_RETURN_IF_ERROR(world.recv(token, (rank + size - 1) % size));
+      throw_if_error(world.recv(token, (rank + size - 1) % size));
     }
-    if (rank == 0 && i > 0) DLAUNCH_RETURN_IF_ERROR(print_line("---\n"));
-    DLAUNCH_RETURN_IF_ERROR(print_line(own_line.c_str()));
-    if (size > 1 && !very_last) DLAUNCH_RETURN_IF_ERROR(world.send(token, (rank + 1) % size));
+    if (rank == 0 && i > 0) print_line("---\n");
+    print_line(own_line.c_str());
+    if (size > 1 && !very_last) throw_if_error(world.send(token, (rank + 1) % size));
   }
-  return {};
-}
-
-int fail(const Status& status) {
-  std::fprintf(stderr, "sequential_print: %s\n", status.to_string().c_str());
-  switch (status.code()) {
-    case StatusCode::kIo:
-      return kExitFailure;
-    case StatusCode::kInvalidArgument:  // of the environment
-      return kExitUsage;
-    default:
-      return kExitCommunication;
-  }
-}
-
-int run(std::int64_t iterations) {
-  if (iterations == 0) return kExitOk;
-  auto world = connect_world();
-  if (!world.ok()) return fail(world.status());
-  const Status status = take_turns(**world, iterations);
-  return status.ok() ? kExitOk : fail(status);
 }
 
 }  // namespace
@@ -76,14 +54,14 @@ int main(int argc, char** argv) {
       ->type_name("K");
   try {
     app.parse(argc, argv);
-    return dlaunch::run(iterations);
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
     std::fprintf(stderr, "sequential_print: %s\n", error.what());
     return dlaunch::kExitUsage;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "sequential_print: %s\n", error.what());
-    return dlaunch::kExitFailure;
   }
+  return dlaunch::run_rank("sequential_print", [&] {
+    if (iterations > 0) dlaunch::take_turns(*dlaunch::connect_world().value_or_throw(), iterations);
+    return dlaunch::kExitOk;
+  });
 }
