@@ -9,6 +9,7 @@
 #include "launcher/job/launch_job.h"
 #include "launcher/nodes/cluster_environment.h"
 #include "launcher/nodes/node_settings.h"
+#include "launcher/nodes/token_command.h"
 #include "launcher/options/command_line.h"
 #include "launcher/options/completion.h"
 #include "launcher/ranks/dry_run.h"
@@ -54,6 +55,7 @@ int run(int argc, const char* const* argv) {
   if (command == "doctor") return doctor_command(argc - 1, argv + 1);
   if (command == "completion") return completion_command(argc - 1, argv + 1);
   if (command == "status") return status_command(argc - 1, argv + 1);
+  if (command == "token") return token_command(argc - 1, argv + 1);
   open_standard_descriptors();
   const std::vector<int> inherited = inherited_descriptors();
   const auto parsed = parse_command_line(argc, argv);

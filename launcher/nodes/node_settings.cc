@@ -49,8 +49,9 @@ Status parse_nodes(const Derived& nodes, NodeSettings& settings) {
   if (!least.ok()) return least.status();
   auto most = colon == std::string::npos
                   ? least
-                  : parse(name, nodes.value.substr(colon + 1), *least, kMostNodes);
+                  : parse(name, nodes.value.substr(colon + 1), 1, kMostNodes);
   if (!most.ok()) return most.status();
+  if (*most < *least) return invalid(name + ": in '" + nodes.value + "' MAX is less than MIN");
   settings.least = *least;
   settings.most = *most;
   return {};
@@ -113,8 +114,9 @@ Status find_token(const NodeOptions& options, const Variables& variables, NodeSe
   const auto hex = variables("DLAUNCH_TOKEN");
   if (file.empty() && !hex) {
     return invalid(
-        "several nodes need a secret that all of them have (--token-file FILE, or "
-        "DLAUNCH_TOKEN_FILE or DLAUNCH_TOKEN in the environment; see docs/rendezvous.md)");
+        "several nodes need a secret that all of them have: make one with \"umask 077; dlaunch "
+        "token > FILE\", copy it to all nodes and give each --token-file FILE (or "
+        "DLAUNCH_TOKEN_FILE or DLAUNCH_TOKEN in the environment)");
   }
   if (file.empty()) source = "DLAUNCH_TOKEN";
   auto token = file.empty() ? token_from_hex(*hex) : read_token_file(file);

@@ -24,9 +24,8 @@ constexpr const char* kFooter =
     "stdout is the ranks' own, untouched. stderr has '[rank N] ' before each line.\n"
     "The first rank that fails ends the job and gives the exit code, 128 + signal if\n"
     "it was killed; 124: --timeout passed, 125: dlaunch itself failed, 126 and 127:\n"
-    "the program cannot be run or does not exist. Examples:\n"
-    "  dlaunch --nproc 4 ./prog --its-own-option\n"
-    "  dlaunch --nproc 2 --timeout 60 -- ./test -v\n";
+    "the program cannot be run or does not exist. An example:\n"
+    "  dlaunch --nproc 4 --timeout 60 ./prog --its-own-option\n";
 
 // One line for each option: "  --name VALUE  what it does".
 class HelpFormatter : public CLI::Formatter {
@@ -35,6 +34,7 @@ class HelpFormatter : public CLI::Formatter {
     return "Usage: dlaunch --nproc N [options] [--] PROGRAM [ARGS...]\n"
            "       dlaunch doctor              what this machine lacks\n"
            "       dlaunch status [JOB]        running jobs, or what one is doing\n"
+           "       dlaunch token > FILE        a new secret for a job of several nodes\n"
            "       dlaunch completion SHELL    for bash, zsh or fish\n";
   }
   std::string make_group(std::string heading, bool positional,
@@ -112,6 +112,27 @@ std::string_view hint_for(std::string name) {
       {"--start-method", "leave it out, ranks are programs of their own"},
       {"-n", "the number of ranks is --nproc"},
       {"-np", "the number of ranks is --nproc"},
+      {"--np", "the number of ranks is --nproc"},
+      {"-ppn", "the number of ranks of a node is --nproc"},
+      {"-N", "the number of ranks of a node is --nproc"},
+      {"-x", "leave it out, ranks inherit dlaunch's environment"},
+      {"-genv", "leave it out, ranks inherit dlaunch's environment"},
+      {"-env", "leave it out, ranks inherit dlaunch's environment"},
+      {"-H", "dlaunch is started on each of the nodes; see --nnodes"},
+      {"--host", "dlaunch is started on each of the nodes; see --nnodes"},
+      {"--hosts", "dlaunch is started on each of the nodes; see --nnodes"},
+      {"-hostfile", "dlaunch is started on each of the nodes; see --nnodes"},
+      {"--hostfile", "dlaunch is started on each of the nodes; see --nnodes"},
+      {"--machinefile", "dlaunch is started on each of the nodes; see --nnodes"},
+      {"--oversubscribe", "leave it out, there may be more ranks than cores"},
+      {"--allow-run-as-root", "leave it out, root may start ranks"},
+      {"--bind-to", "where ranks run is --bind core, numa or none"},
+      {"-bind-to", "where ranks run is --bind core, numa or none"},
+      {"--map-by", "where ranks run is --bind core, numa or none"},
+      {"--tag-output", "ranks are put before their lines by --output prefix"},
+      {"-l", "ranks are put before their lines by --output prefix"},
+      {"-V", "the version is --version"},
+      {"-v", "the version is --version"},
   };
   for (const auto& [option, hint] : kHints) {
     if (option == name) return hint;
@@ -131,11 +152,20 @@ std::string unknown_option(const CLI::App& app, const std::string& given) {
   const std::string nearest = nearest_name(name, known);
   std::string text = "unknown option " + name;
   if (!nearest.empty()) text += "; did you mean " + nearest + "?";
-  return text + " (options of the program go after it)";
+  return text + " (options of the program go behind its name)";
 }
 
 EarlyExit refuse(const std::string& why) {
-  return {kLauncherFailure, "dlaunch: " + why + "; try dlaunch --help\n"};
+  const char* const end = why.ends_with('?') ? " (try dlaunch --help)\n" : "; try dlaunch --help\n";
+  return {kLauncherFailure, "dlaunch: " + why + end};
+}
+
+// A program's name that may be meant for a command of dlaunch: "; did you mean dlaunch doctor?"
+std::string perhaps_command(const std::string& program) {
+  const std::vector<std::string> commands(std::begin(kCommands), std::end(kCommands));
+  std::string nearest = nearest_name(program, commands);
+  if (program == "help" || program == "version") nearest = "--" + program;
+  return nearest.empty() ? "" : "; did you mean dlaunch " + nearest + "?";
 }
 
 // "--nproc: At Most 1 required but received 2" is the library's way to say that of all options.
@@ -193,7 +223,7 @@ std::variant<JobOptions, EarlyExit> parse_command_line(int argc, const char* con
     return refuse(unknown_option(app, options.command.front()));
   }
   if (options.command.empty() && options.ranks == 0) {
-    return refuse("how many ranks of which program? (--nproc N PROGRAM)");
+    return refuse("how many ranks of which program? --nproc N PROGRAM");
   }
   if (options.command.empty()) return refuse("which program?");
   return options;
@@ -207,7 +237,9 @@ std::variant<JobOptions, EarlyExit> settle_ranks(JobOptions options,
   } catch (const BadValue& error) {
     return refuse(std::string("number of ranks by the environment: ") + error.what());
   }
-  if (options.ranks == 0) return refuse("how many ranks? (--nproc N)");
+  if (options.ranks == 0) {
+    return refuse("how many ranks? --nproc N" + perhaps_command(options.command.front()));
+  }
   if (const auto why = unknown_rank(options.output, options.ranks); alone && !why.empty()) {
     return refuse(why);
   }

@@ -2,6 +2,7 @@
 // files in launcher/options.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
 #include <variant>
@@ -13,6 +14,9 @@
 #include "launcher/options/supervision_options.h"
 
 namespace dlaunch {
+
+/// What dlaunch does besides starting jobs: `dlaunch COMMAND ...`.
+inline constexpr std::array<const char*, 4> kCommands{"doctor", "status", "token", "completion"};
 
 struct JobOptions {
   int ranks = 0;                     // of this node; 0: not said

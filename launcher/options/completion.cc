@@ -10,7 +10,13 @@
 namespace dlaunch {
 namespace {
 
-constexpr std::string_view kCommands = "doctor status completion";
+// The words of the commands, with blanks between.
+std::string commands() {
+  std::string words;
+  for (const char* const command : kCommands)
+    words += std::string(words.empty() ? "" : " ") + command;
+  return words;
+}
 
 // The words that may stand for the value: "core numa none" of "core|numa|none". What is in capitals
 // is no word but the name of something.
@@ -58,6 +64,9 @@ std::string bash_completion(const std::vector<OptionHelp>& options) {
          "  # What follows the program is the program's to complete.\n"
          "  for ((i = 1; i < COMP_CWORD; ++i)); do\n"
          "    case ${COMP_WORDS[i]} in\n"
+         "    completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- \"$current\")); return ;;\n"
+         "    status) COMPREPLY=($(compgen -W '--no-stacks' -- \"$current\")); return ;;\n"
+         "    doctor|token) return ;;\n"
          "    " +
          with_value +
          ") ((++i)); [[ ${COMP_WORDS[i]} == = ]] && ((++i)) ;;\n"
@@ -75,9 +84,11 @@ std::string bash_completion(const std::vector<OptionHelp>& options) {
          shown +
          "' -- \"$current\"))\n"
          "  else\n"
-         "    COMPREPLY=($(compgen -c -- \"$current\"; compgen -f -- \"$current\"))\n"
+         "    # All programs are too many to choose from: these come with their first letter.\n"
+         "    [[ -z $current ]] || COMPREPLY=($(compgen -c -- \"$current\"))\n"
+         "    COMPREPLY+=($(compgen -f -- \"$current\"))\n"
          "    ((COMP_CWORD > 1)) || COMPREPLY+=($(compgen -W '" +
-         std::string(kCommands) +
+         commands() +
          "' -- \"$current\"))\n"
          "  fi\n"
          "}\n"
@@ -100,7 +111,7 @@ std::string zsh_completion(const std::vector<OptionHelp>& options) {
     }
     text += "' \\\n";
   }
-  return text + "  '(-)1:program:{_alternative \"commands:command:(" + std::string(kCommands) +
+  return text + "  '(-)1:program:{_alternative \"commands:command:(" + commands() +
          ")\" \"programs:program:_command_names -e\" \"files:file:_files\"}' \\\n"
          "  '*::arguments:_normal'\n";
 }
@@ -116,7 +127,7 @@ std::string fish_completion(const std::vector<OptionHelp>& options) {
     }
     text += " -d '" + without(option.help, "'") + "'\n";
   }
-  return text + "complete -c dlaunch -n '__fish_is_first_arg' -a '" + std::string(kCommands) +
+  return text + "complete -c dlaunch -n '__fish_is_first_arg' -a '" + commands() +
          "'\ncomplete -c dlaunch -a '(__fish_complete_subcommand)'\n";
 }
 

@@ -213,7 +213,7 @@ TEST_F(NodeSettingsTest, SayWhatIsMissingOrWrong) {
   EXPECT_THAT(refusal({.nodes = "2", .endpoint = "host"}), HasSubstr("'host' has no port"));
   EXPECT_THAT(refusal({.nodes = "2", .endpoint = "host:99999"}), HasSubstr("'99999'"));
   EXPECT_THAT(refusal({.nodes = "0"}), HasSubstr("'0' is not a number from 1"));
-  EXPECT_THAT(refusal({.nodes = "4:2"}), HasSubstr("'2' is not a number from 4"));
+  EXPECT_THAT(refusal({.nodes = "4:2"}), HasSubstr("in '4:2' MAX is less than MIN"));
   EXPECT_THAT(refusal({.nodes = "two"}), HasSubstr("'two'"));
   EXPECT_THAT(refusal({.nodes = "2", .node_rank = "2", .endpoint = "h:1"}),
               HasSubstr("node rank (command line): '2' is not a number from 0 to 1"));

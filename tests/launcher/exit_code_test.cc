@@ -138,7 +138,10 @@ TEST_F(RefusedCommandLine, WithoutAProgramOrANumberOfRanks) {
   expect({}, 125, "--nproc");
   expect({"--nproc", "2"}, 125, "which program");
   expect({"--nproc", "2", "--"}, 125, "which program");
-  expect({"echo", "hello"}, 125, "--nproc");
+  expect({"echo", "hello"}, 125, "how many ranks? --nproc N; try dlaunch --help");
+  expect({"docter"}, 125, "did you mean dlaunch doctor? (try dlaunch --help)");
+  expect({"statsu"}, 125, "did you mean dlaunch status?");
+  expect({"help"}, 125, "did you mean dlaunch --help?");
 }
 
 TEST_F(RefusedCommandLine, WithAnImpossibleNumber) {
@@ -186,7 +189,11 @@ TEST_F(RefusedCommandLine, WithSomethingThatRanksCannotBeBoundTo) {
 TEST_F(RefusedCommandLine, WithAnUnknownOptionAndTheNearestOne) {
   expect({"--nporc", "2", "echo"}, 125, "--nporc; did you mean --nproc?");
   expect({"--nproc", "2", "--time-out=3", "echo"}, 125, "--time-out; did you mean --timeout?");
-  expect({"--nproc", "2", "-x", "echo"}, 125, "unknown option -x");
+  expect({"--nproc", "2", "-q", "echo"}, 125, "unknown option -q");
+  expect({"--nproc", "2", "-x", "PATH", "echo"}, 125,
+         "unknown option -x: leave it out, ranks inherit dlaunch's environment");
+  expect({"--hostfile", "hosts", "echo"}, 125, "dlaunch is started on each of the nodes");
+  expect({"-np", "2", "echo"}, 125, "the number of ranks is --nproc");
   expect({"--nproc", "2", "--nproc", "3", "echo"}, 125, "--nproc is given more than once");
   expect({"--nproc", "2", "--tee", "3", "echo"}, 125, "--log-dir keeps all output, and shows it");
   expect({"--nproc", "2", "-t", "3", "echo"}, 125, "--log-dir keeps all output, and shows it");

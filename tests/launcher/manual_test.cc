@@ -1,5 +1,5 @@
-// What dlaunch says about itself: --help, the man page, completion, doctor. All of them know all
-// options.
+// What dlaunch says about itself: --help, the man page, completion, doctor, token. All of them know
+// all options.
 #include <algorithm>
 #include <fstream>
 #include <iterator>
@@ -10,12 +10,15 @@
 #include <gtest/gtest.h>
 
 #include "launcher/options/command_line.h"
+#include "runtime/base/token.h"
 #include "tests/launcher/launcher_runs.h"
 
 namespace dlaunch::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::Not;
 
 std::string output_of(const Strings& arguments) {
   Command command{.arguments = {built_program("dlaunch")}};
@@ -36,7 +39,7 @@ TEST(Help, FitsTwoScreensAndHasAllOptions) {
 }
 
 TEST(Help, OfEveryCommandIsItsUsage) {
-  for (const std::string command : {"doctor", "completion", "status"}) {
+  for (const std::string command : kCommands) {
     for (const char* help : {"--help", "-h"}) {
       EXPECT_THAT(output_of({command, help}), HasSubstr("dlaunch " + command)) << help;
     }
@@ -77,6 +80,41 @@ TEST(Completion, OfBashOffersOptionsAndTheirValues) {
   EXPECT_EQ(offered("--bind n"), "numa none\n");
   EXPECT_EQ(offered("--output = pre"), "prefix\n");
   EXPECT_EQ(offered("--nproc 2 ./program --bi"), "\n");
+}
+
+TEST(Completion, OfBashOffersCommandsAndWhatTheyTake) {
+  EXPECT_EQ(offered("docto"), "doctor\n");
+  const std::string first = offered("''");
+  for (const char* const command : kCommands) EXPECT_THAT(first, HasSubstr(command));
+  EXPECT_THAT(first, Not(HasSubstr("esac"))) << "all that can be run";
+  EXPECT_EQ(offered("completion ''"), "bash zsh fish\n");
+  EXPECT_EQ(offered("status --n"), "--no-stacks\n");
+}
+
+TEST(Token, IsAFreshSecretThatATokenFileMayHold) {
+  const std::string one = output_of({"token"});
+  const std::string other = output_of({"token"});
+  EXPECT_NE(one, other);
+  for (const std::string& text : {one, other}) {
+    EXPECT_THAT(text, MatchesRegex("[0-9a-f]*\n"));
+    const auto token = token_from_hex(text);
+    ASSERT_TRUE(token.ok()) << token.status().to_string();
+    EXPECT_EQ(token->size(), kTokenBytes);
+  }
+}
+
+TEST(Token, TakesNoArguments) {
+  const auto result = run_command({.arguments = {built_program("dlaunch"), "token", "mine"}});
+  EXPECT_EQ(result.exit_code, 125);
+  EXPECT_THAT(result.error, HasSubstr("token takes no arguments"));
+  EXPECT_EQ(result.out, "");
+}
+
+TEST(Token, ThatCannotBeWrittenIsAFailure) {
+  const auto result = run_command(
+      {.arguments = {"/bin/sh", "-c", "\"$0\" token > /dev/full", built_program("dlaunch")}});
+  EXPECT_EQ(result.exit_code, 125);
+  EXPECT_THAT(result.error, HasSubstr("standard output"));
 }
 
 TEST(Doctor, SaysOfEverythingThatItIsGoodOrWhatToDo) {
