@@ -162,7 +162,8 @@ class DeviceCommunicator final : public DeviceWorld {
   // Queues the call on the lane's stream. What is recorded has no event before it, and is not
   // watched; its calls go in their order, whatever their lanes: a device may do the parts of a
   // recording that do not depend on each other one after the other as it likes, and two ranks that
-  // wait for each other must not have chosen differently.
+  // wait for each other must not have chosen differently. On one stream they do so by themselves,
+  // and a recording of one stream stays a straight line.
   Result<WatchedOperation> enqueue(const CollectiveCall& call, DeviceLane lane,
                                    DeviceStream& stream) {
     WatchedOperation operation{.signature = signature_of(call, size(), 0),
@@ -173,7 +174,9 @@ class DeviceCommunicator final : public DeviceWorld {
     if (recording != 0) {
       in_order.lock();
       watch_->keep_memory(true);
-      if (recording_ == recording) DLAUNCH_RETURN_IF_ERROR(stream.wait(*last_recorded_));
+      if (recording_ == recording && last_recorded_on_ != &stream) {
+        DLAUNCH_RETURN_IF_ERROR(stream.wait(*last_recorded_));
+      }
     } else {
       auto begun = stream.record();
       DLAUNCH_RETURN_IF_ERROR(begun.status());
@@ -189,6 +192,7 @@ class DeviceCommunicator final : public DeviceWorld {
     if (recording != 0) {
       recording_ = recording;
       last_recorded_ = operation.ended;
+      last_recorded_on_ = &stream;
     } else {
       watch_->add(lane, operation);
     }
@@ -246,8 +250,9 @@ class DeviceCommunicator final : public DeviceWorld {
   std::array<std::uint64_t, kDeviceLanes> sequences_{};
   std::uint64_t repeats_ = 0;
   std::mutex recorded_mutex_;
-  std::uint64_t recording_ = 0;                                      // the last one
-  std::shared_ptr<DeviceEvent> last_recorded_;                       // behind its last call
+  std::uint64_t recording_ = 0;                 // the last one
+  std::shared_ptr<DeviceEvent> last_recorded_;  // behind its last call
+  const DeviceStream* last_recorded_on_ = nullptr;
   std::array<std::unique_ptr<DeviceStream>, kDeviceLanes> streams_;  // kBlocking: nullptr
   std::unique_ptr<DevicePath> path_;                                 // nullptr: all by staging
   DevicePathKind path_kind_ = DevicePathKind::kStaging;

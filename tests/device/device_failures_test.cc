@@ -256,6 +256,25 @@ TEST(DeviceCommunicator, RecordsWhatIsStartedBesideTheComputation) {
   });
 }
 
+// With what is computed in between: what repeats it starts one thing after the other.
+TEST(DeviceCommunicator, RecordsCallsOfOneStreamAsAStraightLine) {
+  run_fake_ranks(3, over(DevicePathKind::kIpc), [&](FakeRank rank) {
+    Ones data(rank, 10);
+    Ones other(rank, 10);
+    DeviceStream& compute = rank.device->compute();
+    rank.device->begin_capture();
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_TRUE(rank.communicator->all_reduce(data.buffer()).ok());
+      EXPECT_TRUE(compute.copy(other.values(), data.values(), 10 * sizeof(float)).ok());
+    }
+    const auto recording = rank.device->end_capture();
+    EXPECT_TRUE(recording->is_straight_line());
+    EXPECT_TRUE(rank.communicator->repeat([&] { rank.device->replay(*recording); }).ok());
+    ASSERT_TRUE(rank.device->synchronise());
+    EXPECT_EQ(other.values()[9], 27.0F);
+  });
+}
+
 // Parts of a recording that do not depend on each other are done in another order on each rank.
 TEST(DeviceCommunicator, RecordsCallsOfAllLanesInOneOrder) {
   run_fake_ranks(3, over(DevicePathKind::kIpc), [&](FakeRank rank) {

@@ -1,5 +1,6 @@
 #include "tests/device/fake_stream.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <utility>
@@ -28,6 +29,11 @@ std::size_t FakeRecording::add(const FakeStream& stream, Action action) {
 void FakeRecording::follow(const FakeStream& stream, std::size_t place) {
   const std::scoped_lock lock(mutex_);
   next_after_[&stream].push_back(place);
+}
+
+bool FakeRecording::is_straight_line() const {
+  const std::scoped_lock lock(mutex_);
+  return std::ranges::all_of(nodes_, [](const Node& node) { return node.after.size() <= 1; });
 }
 
 std::vector<FakeRecording::Action> FakeRecording::in_some_order() const {

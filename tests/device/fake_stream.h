@@ -50,6 +50,8 @@ class FakeRecording {
   std::size_t add(const FakeStream& stream, Action action);
   /// What `stream` records from now on comes after that place.
   void follow(const FakeStream& stream, std::size_t place);
+  /// Whether everything comes after one thing at most.
+  bool is_straight_line() const;
   /// All actions in one of the orders that are allowed, another one every time: as the device that
   /// does what is independent one after the other as it likes.
   std::vector<Action> in_some_order() const;
