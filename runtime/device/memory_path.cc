@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/base/deadline.h"
+#include "runtime/base/round_up.h"
 #include "runtime/comm/call_signature.h"
 #include "runtime/device/agreement.h"
 #include "runtime/device/memory_plan.h"
@@ -19,6 +20,7 @@
 namespace dlaunch {
 namespace {
 
+constexpr std::size_t kSlotAlignment = 256;  // as cudaMalloc
 // How long a rank that is through keeps its memory for others that have it open.
 constexpr std::chrono::seconds kLongestGoodbye{5};
 constexpr std::chrono::seconds kLongestGoodbyeAfterFailure{1};  // a dead rank never says anything
@@ -26,7 +28,10 @@ constexpr std::chrono::seconds kLongestGoodbyeAfterFailure{1};  // a dead rank n
 class MemoryPath final : public DevicePath {
  public:
   MemoryPath(int rank, int world, const MemoryPathOptions& options)
-      : rank_(rank), world_(world), options_(options) {}
+      : rank_(rank),
+        world_(world),
+        options_(options),
+        slot_stride_(round_up(options.slot_bytes, kSlotAlignment)) {}
 
   // Memory may only be freed when nobody has it open any more (cudaFree).
   ~MemoryPath() override {
@@ -53,7 +58,7 @@ class MemoryPath final : public DevicePath {
   Status enqueue(const CollectiveCall& call, DeviceLane lane, DeviceStream& stream) override;
   const void* others_memory() const override {
     if (world_ == 1 || options_.slot_bytes < kProbedBytes) return nullptr;
-    return slots_[index(DeviceLane::kBlocking)][static_cast<std::size_t>((rank_ + 1) % world_)]
+    return memory_[index(DeviceLane::kBlocking)][static_cast<std::size_t>((rank_ + 1) % world_)]
         .get();
   }
 
@@ -71,13 +76,13 @@ class MemoryPath final : public DevicePath {
     Segments input;
     Segments output;
     std::size_t element = 1;  // bytes
+    std::size_t slot = 0;     // of the round
   };
 
   static std::size_t index(DeviceLane lane) { return static_cast<std::size_t>(lane); }
-  std::byte* slot(const Job& job, int member, std::size_t at) const {
-    return static_cast<std::byte*>(
-               slots_[index(job.lane)][static_cast<std::size_t>(member)].get()) +
-           at * job.element;
+  std::byte* in_slot(const Job& job, int member, std::size_t place) const {
+    void* const slots = memory_[index(job.lane)][static_cast<std::size_t>(member)].get();
+    return static_cast<std::byte*>(slots) + job.slot * slot_stride_ + place * job.element;
   }
   Status carry_out(const Job& job, const MemoryStep& step) const;
   Status reduce(const Job& job, const MemoryStep& step, bool into_slot) const;
@@ -89,10 +94,13 @@ class MemoryPath final : public DevicePath {
   const int rank_;
   const int world_;
   const MemoryPathOptions options_;
-  std::unique_ptr<SharedFlags> flags_;                                  // none in a world of one
-  std::array<std::vector<std::shared_ptr<void>>, kDeviceLanes> slots_;  // by lane and rank
-  bool shown_ = false;                                                  // others may open its slots
-  bool connected_ = false;                                              // to others
+  const std::size_t slot_stride_;       // bytes
+  std::unique_ptr<SharedFlags> flags_;  // none in a world of one
+  // The slots, by lane and rank; those of a lane lie one behind the other.
+  std::array<std::vector<std::shared_ptr<void>>, kDeviceLanes> memory_;
+  std::array<std::size_t, kDeviceLanes> rounds_{};  // that were queued, the same on all ranks
+  bool shown_ = false;                              // others may open its memory
+  bool connected_ = false;                          // to others
   bool released_ = false;
   Status left_;  // another rank; not ok once its memory is closed
 };
@@ -112,11 +120,11 @@ Status MemoryPath::connect(Communicator& host, Device& device) {
   std::array<MemoryHandle, kDeviceLanes> own;
   Status status;
   for (std::size_t lane = 0; lane < kDeviceLanes && status.ok(); ++lane) {
-    slots_[lane].resize(p);
-    auto memory = device.allocate(options_.slot_bytes);
+    memory_[lane].resize(p);
+    auto memory = device.allocate(kMemorySlots * slot_stride_);
     status = memory.status();
     if (!status.ok()) break;
-    slots_[lane][static_cast<std::size_t>(rank_)] = *memory;
+    memory_[lane][static_cast<std::size_t>(rank_)] = *memory;
     auto handle = device.share(memory->get());
     status = handle.status();
     if (status.ok()) own[lane] = *handle;
@@ -128,10 +136,10 @@ Status MemoryPath::connect(Communicator& host, Device& device) {
                                           Buffer(all.data(), all.size() * sizeof own, DType::kU8)));
   for (std::size_t lane = 0; lane < kDeviceLanes; ++lane) {
     for (std::size_t member = 0; member < p && status.ok(); ++member) {
-      if (slots_[lane][member] != nullptr) continue;
+      if (memory_[lane][member] != nullptr) continue;
       auto opened = device.open(all[member][lane]);
       status = opened.status().within("memory of rank " + std::to_string(member));
-      if (status.ok()) slots_[lane][member] = *opened;
+      if (status.ok()) memory_[lane][member] = *opened;
     }
   }
   DLAUNCH_RETURN_IF_ERROR(agree(host, status));
@@ -141,12 +149,12 @@ Status MemoryPath::connect(Communicator& host, Device& device) {
 
 Status MemoryPath::enqueue(const CollectiveCall& call, DeviceLane lane, DeviceStream& stream) {
   if (!left_.ok()) return left_;
-  const Job job{.call = call,
-                .lane = lane,
-                .stream = stream,
-                .input = Segments::inputs(call),
-                .output = Segments::outputs(call),
-                .element = element_bytes(call)};
+  Job job{.call = call,
+          .lane = lane,
+          .stream = stream,
+          .input = Segments::inputs(call),
+          .output = Segments::outputs(call),
+          .element = element_bytes(call)};
   const std::size_t total = total_count(call, world_);
   const std::size_t each = total / static_cast<std::size_t>(world_);
   std::vector<std::size_t> equal;
@@ -174,6 +182,7 @@ Status MemoryPath::enqueue(const CollectiveCall& call, DeviceLane lane, DeviceSt
   }
   if (!equal.empty()) shape.counts = equal;
   for (const MemoryStep& step : memory_plan(shape)) {
+    if (step.kind == MemoryStep::Kind::kAcquire) job.slot = rounds_[index(lane)]++ % kMemorySlots;
     DLAUNCH_RETURN_IF_ERROR(carry_out(job, step));
   }
   return Status();
@@ -191,11 +200,11 @@ Status MemoryPath::carry_out(const Job& job, const MemoryStep& step) const {
       return synchronise(job, true, false, MemoryPhase::kRead);
     case MemoryStep::Kind::kLoad:
       return job.input.for_each(begin, bytes, [&](std::byte* from, std::size_t at, std::size_t n) {
-        return job.stream.copy(slot(job, rank_, step.slot) + at, from, n);
+        return job.stream.copy(in_slot(job, rank_, step.place) + at, from, n);
       });
     case MemoryStep::Kind::kCopy:
       return job.output.for_each(begin, bytes, [&](std::byte* to, std::size_t at, std::size_t n) {
-        return job.stream.copy(to, slot(job, step.member, step.slot) + at, n);
+        return job.stream.copy(to, in_slot(job, step.member, step.place) + at, n);
       });
     case MemoryStep::Kind::kMove:
       return job.output.for_each(begin, bytes, [&](std::byte* to, std::size_t at, std::size_t n) {
@@ -215,14 +224,14 @@ Status MemoryPath::reduce(const Job& job, const MemoryStep& step, bool into_slot
   std::array<const void*, kMostOperands> operands{};
   const auto reduce_into = [&](std::byte* into, std::size_t at, std::size_t bytes) {
     for (int member = 0; member < world_; ++member) {
-      operands[static_cast<std::size_t>(member)] = slot(job, member, step.slot) + at;
+      operands[static_cast<std::size_t>(member)] = in_slot(job, member, step.place) + at;
     }
     return job.stream.reduce(job.call.op, dtype_of_call(job.call), into,
                              std::span(operands).first(static_cast<std::size_t>(world_)),
                              bytes / job.element, world_);
   };
   const std::size_t bytes = step.count * job.element;
-  if (into_slot) return reduce_into(slot(job, rank_, step.slot), 0, bytes);
+  if (into_slot) return reduce_into(in_slot(job, rank_, step.place), 0, bytes);
   return job.output.for_each(step.at * job.element, bytes, reduce_into);
 }
 
@@ -231,6 +240,7 @@ Status MemoryPath::reduce(const Job& job, const MemoryStep& step, bool into_slot
 Status MemoryPath::synchronise(const Job& job, bool tell, bool wait, MemoryPhase phase) const {
   using Kind = FlagAction::Kind;
   const FlagLayout& layout = flags_->layout();
+  const std::size_t table = FlagLayout::table(job.lane, job.slot, phase);
   std::uint32_t* const stage = flags_->word(layout.stage(job.lane, rank_));
   std::vector<FlagAction> actions;
   actions.reserve(3 * static_cast<std::size_t>(world_) + 2);
@@ -239,17 +249,13 @@ Status MemoryPath::synchronise(const Job& job, bool tell, bool wait, MemoryPhase
       if (peer != rank_) actions.push_back(action(peer));
     }
   };
-  const auto mine = [&](int peer) {
-    return flags_->word(layout.flag(job.lane, phase, rank_, peer));
-  };
-  const auto theirs = [&](int peer) {
-    return flags_->word(layout.flag(job.lane, phase, peer, rank_));
-  };
+  const auto mine = [&](int peer) { return flags_->word(layout.flag(table, rank_, peer)); };
+  const auto theirs = [&](int peer) { return flags_->word(layout.flag(table, peer, rank_)); };
   if (tell) {
     for_each_peer([&](int peer) { return FlagAction{Kind::kWrite, mine(peer), 1}; });
   }
   if (wait) {
-    actions.push_back({Kind::kWrite, stage, 1 + static_cast<std::uint32_t>(phase)});
+    actions.push_back({Kind::kWrite, stage, 1 + static_cast<std::uint32_t>(table)});
     for_each_peer([&](int peer) { return FlagAction{Kind::kWaitUntilEqual, theirs(peer), 1}; });
     for_each_peer([&](int peer) { return FlagAction{Kind::kWrite, theirs(peer), 0}; });
     actions.push_back({Kind::kWrite, stage, 0});
@@ -262,11 +268,9 @@ Status MemoryPath::synchronise(const Job& job, bool tell, bool wait, MemoryPhase
 void MemoryPath::release() {
   released_ = true;
   if (flags_ == nullptr) return;
-  for (const DeviceLane lane : kAllDeviceLanes) {
-    for (const auto phase : {MemoryPhase::kReady, MemoryPhase::kReduced, MemoryPhase::kRead}) {
-      for (int peer = 0; peer < world_; ++peer) {
-        flags_->store(flags_->layout().flag(lane, phase, peer, rank_), 1);
-      }
+  for (std::size_t table = 0; table < FlagLayout::kTables; ++table) {
+    for (int peer = 0; peer < world_; ++peer) {
+      flags_->store(flags_->layout().flag(table, peer, rank_), 1);
     }
   }
 }
@@ -275,10 +279,9 @@ std::optional<int> MemoryPath::awaited(DeviceLane lane) const {
   if (flags_ == nullptr) return std::nullopt;
   const FlagLayout& layout = flags_->layout();
   const std::uint32_t stage = flags_->load(layout.stage(lane, rank_));
-  if (stage == 0 || stage > kMemoryPhases) return std::nullopt;
+  if (stage == 0 || stage > FlagLayout::kTables) return std::nullopt;
   for (int peer = 0; peer < world_; ++peer) {
-    const auto phase = static_cast<MemoryPhase>(stage - 1);
-    if (peer != rank_ && flags_->load(layout.flag(lane, phase, peer, rank_)) == 0) return peer;
+    if (peer != rank_ && flags_->load(layout.flag(stage - 1, peer, rank_)) == 0) return peer;
   }
   return std::nullopt;
 }
@@ -297,9 +300,9 @@ void MemoryPath::let_go(const Status& why) {
 }
 
 void MemoryPath::close_others_memory(Closed why) {
-  for (auto& slots : slots_) {
-    for (std::size_t member = 0; member < slots.size(); ++member) {
-      if (member != static_cast<std::size_t>(rank_)) slots[member].reset();
+  for (auto& of_lane : memory_) {
+    for (std::size_t member = 0; member < of_lane.size(); ++member) {
+      if (member != static_cast<std::size_t>(rank_)) of_lane[member].reset();
     }
   }
   flags_->store(flags_->layout().closed(rank_), static_cast<std::uint32_t>(why));

@@ -14,8 +14,8 @@
 namespace dlaunch {
 
 struct MemoryPathOptions {
-  /// Device memory that each rank shows the others, for each lane. A longer operation goes in
-  /// rounds.
+  /// Each rank shows the others two slots for each of the three lanes, so six times as much memory
+  /// of its device. A longer operation goes in rounds.
   std::size_t slot_bytes = std::size_t{16} << 20;
   /// Up to which every rank reduces the whole vector by itself, and ranks meet once only.
   std::size_t one_shot_bytes = std::size_t{256} << 10;

@@ -38,17 +38,17 @@ class Planner {
   void step(Kind kind) { steps_.push_back({.kind = kind}); }
   void meet(MemoryPhase phase) { steps_.push_back({.kind = Kind::kMeet, .phase = phase}); }
   // Joins what lies side by side.
-  void move(Kind kind, int member, std::size_t slot, std::size_t at, std::size_t count) {
+  void move(Kind kind, int member, std::size_t place, std::size_t at, std::size_t count) {
     if (count == 0) return;
     if (!steps_.empty()) {
       MemoryStep& last = steps_.back();
-      if (last.kind == kind && last.member == member && last.slot + last.count == slot &&
+      if (last.kind == kind && last.member == member && last.place + last.count == place &&
           last.at + last.count == at) {
         last.count += count;
         return;
       }
     }
-    steps_.push_back({.kind = kind, .member = member, .slot = slot, .at = at, .count = count});
+    steps_.push_back({.kind = kind, .member = member, .place = place, .at = at, .count = count});
   }
 
   // all_reduce, reduce, broadcast: pieces of one vector, a slot at a time.

@@ -1,9 +1,10 @@
 // A collective over device memory that its ranks read of each other, as a plan: what a rank does,
 // in order. Pure functions of the call's shape, for MemoryPath to carry out.
 //
-// Every rank has a slot, memory that all can read. An operation that does not fit goes in rounds:
+// Every rank has two slots, memory that all can read, and a round takes one of them, the same on
+// all ranks. An operation that does not fit goes in rounds:
 //
-//   kAcquire                     wait until all have read what the slot held before
+//   kAcquire                     take the next slot: wait until all have read what it held before
 //   kLoad...                     copy a part of the input into the own slot
 //   kMeet(kReady)                tell all that it is there, and wait until all have told so
 //   kReduce..., kCopy...         out of all slots into the output
@@ -13,9 +14,16 @@
 // kMeet(kReduced), and copies the slices of the others. Operands are taken in the order of ranks.
 //
 // Flags are words that one rank sets and one other clears: set for each kMeet and kRelease, waited
-// for and cleared in the matching step of the other. Between two uses of the same flag both ranks
-// have met in another phase, so nobody sets a flag that has not been cleared; and every operation
-// leaves the flags as it found them, so that a recorded operation can be repeated.
+// for and cleared in the matching step of the other. Each slot has its own for every phase. Between
+// two uses of the same flag both ranks have met in another phase of the same slot, so nobody sets a
+// flag that has not been cleared; and every operation leaves the flags as it found them, so that a
+// recorded operation can be repeated.
+//
+// Two slots, because processes that share a GPU without MPS take turns: one runs until it waits for
+// a flag that is not there. Where slots alternate, kAcquire never waits: who has met for a round
+// knows that all have released the one before it. So a rank that completes a round goes on in the
+// same turn, until the next kMeet, and a meeting of p ranks costs p - 1 turns. A slot that is used
+// twice in a row, as where a recording of an odd number of rounds begins anew, costs as many more.
 #pragma once
 
 #include <cstddef>
@@ -29,6 +37,7 @@ namespace dlaunch {
 
 enum class MemoryPhase : std::uint8_t { kReady = 0, kReduced = 1, kRead = 2 };
 inline constexpr std::size_t kMemoryPhases = 3;
+inline constexpr std::size_t kMemorySlots = 2;
 
 struct MemoryStep {
   enum class Kind : std::uint8_t {
@@ -45,8 +54,8 @@ struct MemoryStep {
   MemoryPhase phase = MemoryPhase::kReady;  // of kMeet
   int member = 0;                           // of kCopy: whose slot
   // In elements:
-  std::size_t slot = 0;  // where in the slot(s)
-  std::size_t at = 0;    // kLoad and kMove: where in the input; others: where in the output
+  std::size_t place = 0;  // in the slot(s)
+  std::size_t at = 0;     // kLoad and kMove: where in the input; others: where in the output
   std::size_t count = 0;
 
   friend bool operator==(const MemoryStep&, const MemoryStep&) = default;

@@ -102,8 +102,9 @@ Status SharedFlags::set_up(const Descriptor& file, std::size_t bytes, int rank, 
   DLAUNCH_RETURN_IF_ERROR(try_out(rank, device));
   // Before the first operation every slot counts as read.
   for (const DeviceLane lane : kAllDeviceLanes) {
-    for (int to = 0; to < layout_.world; ++to) {
-      store(layout_.flag(lane, MemoryPhase::kRead, rank, to), 1);
+    for (std::size_t slot = 0; slot < kMemorySlots; ++slot) {
+      const std::size_t read = FlagLayout::table(lane, slot, MemoryPhase::kRead);
+      for (int to = 0; to < layout_.world; ++to) store(layout_.flag(read, rank, to), 1);
     }
   }
   return Status();

@@ -19,22 +19,26 @@
 
 namespace dlaunch {
 
-/// Where the words lie: a flag for each lane, phase and pair of ranks, and for each lane and rank
-/// the phase that its stream is in. Words that different ranks set lie in different cache lines.
+/// Where the words lie: for each lane, slot and phase a table of flags, one for each pair of ranks;
+/// and for each lane and rank what its stream waits for. Words that different ranks set lie in
+/// different cache lines.
 struct FlagLayout {
   int world = 1;
 
+  static constexpr std::size_t kTables = kDeviceLanes * kMemorySlots * kMemoryPhases;
+  static std::size_t table(DeviceLane lane, std::size_t slot, MemoryPhase phase) {
+    return (static_cast<std::size_t>(lane) * kMemorySlots + slot) * kMemoryPhases +
+           static_cast<std::size_t>(phase);
+  }
   std::size_t row() const { return round_up(static_cast<std::size_t>(world), 16); }
   /// Set by `from`, cleared by `to`.
-  std::size_t flag(DeviceLane lane, MemoryPhase phase, int from, int to) const {
-    const auto table =
-        static_cast<std::size_t>(lane) * kMemoryPhases + static_cast<std::size_t>(phase);
+  std::size_t flag(std::size_t table, int from, int to) const {
     return (table * static_cast<std::size_t>(world) + static_cast<std::size_t>(from)) * row() +
            static_cast<std::size_t>(to);
   }
-  /// 0: waits for nobody; else 1 + the phase that it waits in.
+  /// 0: waits for nobody; else 1 + the table of the flags that it waits for.
   std::size_t stage(DeviceLane lane, int rank) const {
-    return kDeviceLanes * kMemoryPhases * static_cast<std::size_t>(world) * row() +
+    return kTables * static_cast<std::size_t>(world) * row() +
            (static_cast<std::size_t>(rank) * kDeviceLanes + static_cast<std::size_t>(lane)) * 16;
   }
   /// A Closed: whether `rank` has closed the memory of the others.

@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 DeviceCommunicatorOptions over(DevicePathKind path, std::chrono::nanoseconds timeout = 60s) {
   return {.path = path,
           .timeout = timeout,
-          .memory = {.slot_bytes = 1 << 16, .one_shot_bytes = 1 << 12}};
+          .memory = MemoryPathOptions{.slot_bytes = 1 << 16, .one_shot_bytes = 1 << 12}};
 }
 
 class DeviceFailures : public ::testing::TestWithParam<int> {
@@ -232,6 +232,29 @@ TEST(DeviceCommunicator, DoesWhatCanBeRepeatedFromARecording) {
     EXPECT_TRUE(rank.communicator->all_reduce(small.buffer()).ok()) << "others may follow";
     ASSERT_TRUE(rank.device->synchronise());
     EXPECT_EQ(small.values()[9], 243.0F);
+    for (std::size_t i = 0; i < 40'000; ++i) ASSERT_EQ(large.values()[i], 81.0F);
+  });
+}
+
+// Of odd numbers of rounds: one may begin with the slot in which the one before has ended.
+TEST(DeviceCommunicator, RepeatsRecordingsInAnyOrderThatAllRanksHave) {
+  run_fake_ranks(3, over(DevicePathKind::kIpc), [&](FakeRank rank) {
+    Ones small(rank, 10);      // one round
+    Ones large(rank, 40'000);  // three
+    std::vector<std::shared_ptr<FakeRecording>> recordings;
+    for (Ones* const data : {&small, &large}) {
+      rank.device->begin_capture();
+      EXPECT_TRUE(rank.communicator->all_reduce(data->buffer()).ok());
+      recordings.push_back(rank.device->end_capture());
+    }
+    for (const std::size_t next : {0U, 0U, 1U, 1U, 1U, 0U, 1U, 0U}) {
+      rank.device->replay(*recordings[next]);
+      if (next == 0) {
+        EXPECT_TRUE(rank.communicator->all_reduce(small.buffer()).ok());
+      }
+    }
+    ASSERT_TRUE(rank.device->synchronise());
+    EXPECT_EQ(small.values()[9], 6561.0F);
     for (std::size_t i = 0; i < 40'000; ++i) ASSERT_EQ(large.values()[i], 81.0F);
   });
 }

@@ -1,5 +1,6 @@
 // Plans of collectives over shared device memory, carried out symbolically by all ranks at once, in
 // random order, as far as flags let them.
+#include <array>
 #include <numeric>
 #include <random>
 #include <string>
@@ -17,62 +18,72 @@ using Value = std::vector<int>;  // a sum, as the ranks whose element it holds, 
 using Vector = std::vector<Value>;
 using Kind = MemoryStep::Kind;
 
-// One operation after another on the same slots and flags.
+/// What a rank does: plans one after the other, each step with the slot of its round.
+struct PlacedStep {
+  MemoryStep step;
+  std::size_t slot = 0;
+};
+using Program = std::vector<PlacedStep>;
+
+// Programs on the same slots and flags.
 class Ranks {
  public:
-  Ranks(int world, std::size_t slot, std::uint64_t seed)
-      : world_(world),
-        slots_(static_cast<std::size_t>(world), Vector(slot)),
-        flags_(FlagLayout{world}.words(), 0),
-        random_(seed) {
-    for (int from = 0; from < world; ++from) {
-      for (int to = 0; to < world; ++to) flag(MemoryPhase::kRead, from, to) = 1;
+  Ranks(int world, std::size_t slot, std::uint64_t seed) : world_(world), random_(seed) {
+    slots_.fill(std::vector<Vector>(static_cast<std::size_t>(world), Vector(slot)));
+    flags_.resize(FlagLayout{world}.words(), 0);
+    for (std::size_t each = 0; each < kMemorySlots; ++each) {
+      for (int from = 0; from < world; ++from) {
+        for (int to = 0; to < world; ++to) flag(each, MemoryPhase::kRead, from, to) = 1;
+      }
     }
   }
 
-  void run(const std::vector<std::vector<MemoryStep>>& plans, const std::vector<Vector>& inputs,
+  void run(const std::vector<Program>& programs, const std::vector<Vector>& inputs,
            std::vector<Vector>& outputs) {
-    std::vector<std::size_t> at(plans.size(), 0);
+    std::vector<std::size_t> at(programs.size(), 0);
     std::size_t left = 0;
-    for (const auto& plan : plans) left += plan.size();
+    for (const auto& program : programs) left += program.size();
     for (int tries = 0; left > 0; ++tries) {
       ASSERT_LT(tries, 1'000'000) << "the ranks wait for each other";
-      const auto rank = static_cast<std::size_t>(random_() % plans.size());
-      if (at[rank] == plans[rank].size()) continue;
-      if (!step(static_cast<int>(rank), plans[rank][at[rank]], inputs[rank], outputs[rank]))
-        continue;
+      const auto rank = static_cast<std::size_t>(random_() % programs.size());
+      if (at[rank] == programs[rank].size()) continue;
+      const auto& [next, slot] = programs[rank][at[rank]];
+      if (!step(static_cast<int>(rank), next, slot, inputs[rank], outputs[rank])) continue;
       ++at[rank];
       --left;
       tries = 0;
     }
   }
 
-  std::uint32_t& flag(MemoryPhase phase, int from, int to) {
-    return flags_[FlagLayout{world_}.flag(DeviceLane::kAsync, phase, from, to)];
+  std::uint32_t& flag(std::size_t slot, MemoryPhase phase, int from, int to) {
+    const std::size_t table = FlagLayout::table(DeviceLane::kAsync, slot, phase);
+    return flags_[FlagLayout{world_}.flag(table, from, to)];
   }
 
  private:
   // False if it has to wait.
-  bool step(int rank, const MemoryStep& step, const Vector& input, Vector& output) {
-    Vector& own = slots_[static_cast<std::size_t>(rank)];
+  bool step(int rank, const MemoryStep& step, std::size_t slot, const Vector& input,
+            Vector& output) {
+    std::vector<Vector>& all = slots_.at(slot);
+    Vector& own = all[static_cast<std::size_t>(rank)];
     switch (step.kind) {
       case Kind::kAcquire:
-        return take(MemoryPhase::kRead, rank);
+        return take(slot, MemoryPhase::kRead, rank);
       case Kind::kMeet:
-        if (!told_[{rank, step.phase}]) tell(step.phase, rank);
+        if (!told_[{rank, step.phase}]) tell(slot, step.phase, rank);
         told_[{rank, step.phase}] = true;
-        if (!take(step.phase, rank)) return false;
+        if (!take(slot, step.phase, rank)) return false;
         told_[{rank, step.phase}] = false;
         return true;
       case Kind::kRelease:
-        tell(MemoryPhase::kRead, rank);
+        tell(slot, MemoryPhase::kRead, rank);
         return true;
       case Kind::kLoad:
-        for (std::size_t i = 0; i < step.count; ++i) own.at(step.slot + i) = input.at(step.at + i);
+        for (std::size_t i = 0; i < step.count; ++i) own.at(step.place + i) = input.at(step.at + i);
         return true;
       case Kind::kCopy:
         for (std::size_t i = 0; i < step.count; ++i) {
-          output.at(step.at + i) = slots_[static_cast<std::size_t>(step.member)].at(step.slot + i);
+          output.at(step.at + i) = all[static_cast<std::size_t>(step.member)].at(step.place + i);
         }
         return true;
       case Kind::kMove:
@@ -84,34 +95,34 @@ class Ranks {
     }
     for (std::size_t i = 0; i < step.count; ++i) {
       Value sum;
-      for (const Vector& slot : slots_) {
-        const Value& operand = slot.at(step.slot + i);
+      for (const Vector& of_rank : all) {
+        const Value& operand = of_rank.at(step.place + i);
         sum.insert(sum.end(), operand.begin(), operand.end());
       }
-      (step.kind == Kind::kReduceIntoSlot ? own.at(step.slot + i) : output.at(step.at + i)) = sum;
+      (step.kind == Kind::kReduceIntoSlot ? own.at(step.place + i) : output.at(step.at + i)) = sum;
     }
     return true;
   }
 
-  void tell(MemoryPhase phase, int rank) {
+  void tell(std::size_t slot, MemoryPhase phase, int rank) {
     for (int peer = 0; peer < world_; ++peer) {
       if (peer == rank) continue;
-      EXPECT_EQ(flag(phase, rank, peer), 0U) << "set before it was cleared";
-      flag(phase, rank, peer) = 1;
+      EXPECT_EQ(flag(slot, phase, rank, peer), 0U) << "set before it was cleared";
+      flag(slot, phase, rank, peer) = 1;
     }
   }
-  bool take(MemoryPhase phase, int rank) {
+  bool take(std::size_t slot, MemoryPhase phase, int rank) {
     for (int peer = 0; peer < world_; ++peer) {
-      if (peer != rank && flag(phase, peer, rank) == 0) return false;
+      if (peer != rank && flag(slot, phase, peer, rank) == 0) return false;
     }
     for (int peer = 0; peer < world_; ++peer) {
-      if (peer != rank) flag(phase, peer, rank) = 0;
+      if (peer != rank) flag(slot, phase, peer, rank) = 0;
     }
     return true;
   }
 
   const int world_;
-  std::vector<Vector> slots_;
+  std::array<std::vector<Vector>, kMemorySlots> slots_;  // by rank
   std::vector<std::uint32_t> flags_;
   std::map<std::pair<int, MemoryPhase>, bool> told_;
   std::mt19937_64 random_;
@@ -146,15 +157,28 @@ class MemoryPlans : public ::testing::TestWithParam<Case> {
   int world() const { return GetParam().world; }
   std::size_t p() const { return static_cast<std::size_t>(world()); }
 
-  // Plans of all ranks, run on what `ranks_` was left with.
-  std::vector<Vector> run(MemoryShape shape, const std::vector<Vector>& inputs,
-                          std::size_t output_count) {
-    std::vector<std::vector<MemoryStep>> plans;
+  /// The plans of all ranks, with slots in turn.
+  std::vector<Program> plan(MemoryShape shape, std::size_t first_slot) const {
+    std::vector<Program> programs;
     shape.world = world();
     shape.slot = GetParam().slot;
-    for (shape.rank = 0; shape.rank < world(); ++shape.rank) plans.push_back(memory_plan(shape));
+    for (shape.rank = 0; shape.rank < world(); ++shape.rank) {
+      Program& program = programs.emplace_back();
+      std::size_t next = first_slot;
+      std::size_t slot = 0;
+      for (const MemoryStep& step : memory_plan(shape)) {
+        if (step.kind == Kind::kAcquire) slot = next++ % kMemorySlots;
+        program.push_back({step, slot});
+      }
+    }
+    return programs;
+  }
+
+  // One operation, on what `ranks_` was left with.
+  std::vector<Vector> run(const MemoryShape& shape, const std::vector<Vector>& inputs,
+                          std::size_t output_count) {
     std::vector<Vector> outputs(p(), Vector(output_count, Value{-1}));
-    ranks_.run(plans, inputs, outputs);
+    ranks_.run(plan(shape, operations_++ % kMemorySlots), inputs, outputs);
     return outputs;
   }
 
@@ -166,6 +190,7 @@ class MemoryPlans : public ::testing::TestWithParam<Case> {
 
   const std::uint64_t seed_ = std::random_device{}();
   Ranks ranks_{GetParam().world, GetParam().slot, seed_};
+  std::size_t operations_ = 0;
 };
 
 TEST_P(MemoryPlans, OfAllReducesAddEveryElementInTheOrderOfRanks) {
@@ -236,14 +261,42 @@ TEST_P(MemoryPlans, OfAllToAllsExchangeEveryPart) {
   }
 }
 
+// As recordings do that are repeated in any order: the first slot of one may be the last one of the
+// one before, or not. Ranks may be operations apart.
+TEST_P(MemoryPlans, OneAfterTheOtherMayBeginWithAnySlot) {
+  constexpr std::size_t kOperations = 40;
+  constexpr std::size_t kCount = 50;
+  std::mt19937_64 random(seed_);
+  std::vector<Program> programs(p());
+  for (std::size_t operation = 0; operation < kOperations; ++operation) {
+    const MemoryShape shape{.count = kCount, .one_shot = random() % 2 == 0 ? kCount : 10};
+    const std::vector<Program> added = plan(shape, random() % kMemorySlots);
+    for (std::size_t rank = 0; rank < p(); ++rank) {
+      for (PlacedStep step : added[rank]) {
+        step.step.at += operation * kCount;
+        programs[rank].push_back(step);
+      }
+    }
+  }
+  std::vector<Vector> outputs(p(), Vector(kOperations * kCount));
+  ranks_.run(programs, inputs(kOperations * kCount), outputs);
+  for (const Vector& output : outputs) {
+    for (std::size_t i = 0; i < output.size(); ++i) {
+      ASSERT_EQ(output[i], sum_of_all(world(), i)) << "seed " << seed_;
+    }
+  }
+}
+
 // A recorded operation can be repeated, and any other can follow.
 TEST_P(MemoryPlans, LeaveTheFlagsAsTheyFoundThem) {
   (void)run({.count = 50, .one_shot = 10}, inputs(50), 50);
-  for (int from = 0; from < world(); ++from) {
-    for (int to = 0; to < world(); ++to) {
-      EXPECT_EQ(ranks_.flag(MemoryPhase::kReady, from, to), 0U);
-      EXPECT_EQ(ranks_.flag(MemoryPhase::kReduced, from, to), 0U);
-      EXPECT_EQ(ranks_.flag(MemoryPhase::kRead, from, to), 1U);
+  for (std::size_t slot = 0; slot < kMemorySlots; ++slot) {
+    for (int from = 0; from < world(); ++from) {
+      for (int to = 0; to < world(); ++to) {
+        EXPECT_EQ(ranks_.flag(slot, MemoryPhase::kReady, from, to), 0U);
+        EXPECT_EQ(ranks_.flag(slot, MemoryPhase::kReduced, from, to), 0U);
+        EXPECT_EQ(ranks_.flag(slot, MemoryPhase::kRead, from, to), 1U);
+      }
     }
   }
 }
@@ -278,8 +331,12 @@ TEST(Flags, HaveWordsOfTheirOwn) {
     for (int from = 0; from < 5; ++from) {
       ++uses.at(layout.stage(lane, from));
       uses.at(layout.closed(from)) = 1;
-      for (const auto phase : {MemoryPhase::kReady, MemoryPhase::kReduced, MemoryPhase::kRead}) {
-        for (int to = 0; to < 5; ++to) ++uses.at(layout.flag(lane, phase, from, to));
+      for (std::size_t slot = 0; slot < kMemorySlots; ++slot) {
+        for (const auto phase : {MemoryPhase::kReady, MemoryPhase::kReduced, MemoryPhase::kRead}) {
+          const std::size_t table = FlagLayout::table(lane, slot, phase);
+          EXPECT_LT(table, FlagLayout::kTables);
+          for (int to = 0; to < 5; ++to) ++uses.at(layout.flag(table, from, to));
+        }
       }
     }
   }
