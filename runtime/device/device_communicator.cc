@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <mutex>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -139,7 +140,7 @@ class DeviceCommunicator final : public DeviceWorld {
   static std::size_t index(DeviceLane lane) { return static_cast<std::size_t>(lane); }
 
   Status choose_path();
-  Status try_path(DevicePathKind kind);
+  Status try_path(DevicePathKind kind, std::span<const DeviceFacts> facts);
   Status find_out_whether_calls_are_recorded();
 
   Result<bool> on_device_memory(const CollectiveCall& call) const {
@@ -296,7 +297,7 @@ Status DeviceCommunicator::choose_path() {
   std::string tried;
   for (const PathCandidate& candidate : *candidates) {
     const std::string name(to_string(candidate.kind));
-    Status status = try_path(candidate.kind);
+    Status status = try_path(candidate.kind, *facts);
     if (status.ok()) {
       path_kind_ = candidate.kind;
       reason_ = tried + candidate.reason;
@@ -313,11 +314,12 @@ Status DeviceCommunicator::choose_path() {
 }
 
 // The same outcome on all ranks.
-Status DeviceCommunicator::try_path(DevicePathKind kind) {
+Status DeviceCommunicator::try_path(DevicePathKind kind, std::span<const DeviceFacts> facts) {
   if (kind == DevicePathKind::kStaging) return Status();
   auto path = kind == DevicePathKind::kNccl
                   ? core_->device->connect_native(*host_, options_.timeout)
-                  : connect_memory_path(*host_, *core_->device, options_.memory);
+                  : connect_memory_path(*host_, *core_->device,
+                                        options_.memory.value_or(memory_options_for(facts)));
   Status agreed = agree(*host_, path.status());
   if (agreed.ok()) path_ = *std::move(path);
   return agreed;

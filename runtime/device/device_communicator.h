@@ -23,6 +23,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "runtime/base/deadline.h"
@@ -38,7 +39,7 @@ namespace dlaunch {
 struct DeviceCommunicatorOptions {
   DevicePathKind path = DevicePathKind::kAuto;
   std::chrono::nanoseconds timeout = kDefaultTimeout;  // of calls on device memory
-  MemoryPathOptions memory;                            // of the path kIpc
+  std::optional<MemoryPathOptions> memory;             // of the path kIpc; empty: as suits it
   Logger logger = make_null_logger();                  // is told which path it is, and why
 };
 

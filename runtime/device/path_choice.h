@@ -11,6 +11,7 @@
 #include "runtime/base/status.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/device/device.h"
+#include "runtime/device/memory_path.h"
 
 namespace dlaunch {
 
@@ -45,6 +46,9 @@ struct PathCandidate {
 /// get the same. kInvalidArgument if what was asked for cannot be, kMismatch if ranks asked for
 /// different things.
 Result<std::vector<PathCandidate>> choose_device_path(std::span<const DeviceFacts> ranks);
+
+/// What suits the path kIpc between these ranks. All get the same.
+MemoryPathOptions memory_options_for(std::span<const DeviceFacts> ranks);
 
 /// The facts of all ranks of `host`. A collective.
 Result<std::vector<DeviceFacts>> exchange_facts(Communicator& host, const Device& device,

@@ -57,20 +57,22 @@ std::string wait_for_the_victim(DeviceWorld& world, FakeDevice& device, LineChan
 class KilledRanks : public ::testing::TestWithParam<DevicePathKind> {};
 
 TEST_P(KilledRanks, FailTheOthersLongBeforeTheDeadlineAndTheirStreamsRunOn) {
-  ForkedRanks ranks(
-      {.hosts = std::vector<int>(kWorld, 0), .timeout = 300s},
-      [](Communicator& world, LineChannel& test) -> std::string {
-        const auto device = std::make_shared<FakeDevice>();
-        const auto on_device =
-            make_device_communicator(
-                world.split(0, world.rank()).value_or_throw(), device,
-                {.path = GetParam(), .timeout = 300s, .memory = {.slot_bytes = 1 << 16}})
-                .value_or_throw();
-        if (world.rank() != kVictim) return wait_for_the_victim(*on_device, *device, test);
-        test.write_line("ready");
-        (void)test.read_line(Deadline::after(60s));
-        return "not killed";
-      });
+  ForkedRanks ranks({.hosts = std::vector<int>(kWorld, 0), .timeout = 300s},
+                    [](Communicator& world, LineChannel& test) -> std::string {
+                      const auto device = std::make_shared<FakeDevice>();
+                      const auto on_device =
+                          make_device_communicator(
+                              world.split(0, world.rank()).value_or_throw(), device,
+                              {.path = GetParam(),
+                               .timeout = 300s,
+                               .memory = MemoryPathOptions{.slot_bytes = 1 << 16}})
+                              .value_or_throw();
+                      if (world.rank() != kVictim)
+                        return wait_for_the_victim(*on_device, *device, test);
+                      test.write_line("ready");
+                      (void)test.read_line(Deadline::after(60s));
+                      return "not killed";
+                    });
   for (int rank = 0; rank < kWorld; ++rank)
     ASSERT_EQ(ranks[rank].read_line(Deadline::after(30s)), "ready") << "rank " << rank;
   ranks.send_signal(kVictim, SIGKILL);

@@ -102,6 +102,21 @@ TEST(PathChoice, IsWhatWasAskedForOrOneClearLine) {
   EXPECT_THAT(refusal(facts), HasSubstr("the GPU of rank 1 cannot read all the others' memory"));
 }
 
+TEST(PathChoice, LetsFewRanksOfOneGpuMeetOncePerBucket) {
+  constexpr std::size_t kBucket = std::size_t{25} << 20;
+  for (const std::size_t ranks : {2U, 3U}) {
+    const MemoryPathOptions options = memory_options_for(one_gpu(ranks));
+    EXPECT_GE(options.slot_bytes, kBucket);
+    EXPECT_EQ(options.one_shot_bytes, options.slot_bytes);
+  }
+  auto on_two_gpus = one_gpu(3);
+  on_two_gpus[2].uuid = {0xcd};
+  for (const auto& facts : {on_two_gpus, separate_gpus(2), one_gpu(4)}) {
+    const MemoryPathOptions options = memory_options_for(facts);
+    EXPECT_LT(options.one_shot_bytes, options.slot_bytes) << "slices";
+  }
+}
+
 TEST(PathChoice, MustBeTheSameWishOnAllRanks) {
   auto facts = separate_gpus(3);
   facts[2].wanted = DevicePathKind::kStaging;

@@ -68,8 +68,9 @@ class DeviceTraining : public ::testing::Test {
       } else {
         device = std::make_shared<FakeDevice>(options);
         backend = make_fake_gpu(device);
-        on_device = make_device_communicator(world.split(0, world.rank()).value_or_throw(), device,
-                                             {.path = path, .memory = {.slot_bytes = 1 << 16}})
+        on_device = make_device_communicator(
+                        world.split(0, world.rank()).value_or_throw(), device,
+                        {.path = path, .memory = MemoryPathOptions{.slot_bytes = 1 << 16}})
                         .value_or_throw();
       }
       {
