@@ -46,6 +46,14 @@ endforeach()
 install(FILES "${PROJECT_SOURCE_DIR}/tests/support/distributed_test.h"
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/dlaunch/tests/support)
 
+# What messages and the manual refer to.
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/README.md" DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/docs/" DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs
+        PATTERN results EXCLUDE PATTERN man EXCLUDE)
+if(DLAUNCH_NN)
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/configs" DESTINATION ${CMAKE_INSTALL_DATADIR}/dlaunch)
+endif()
+
 # In a folder where no find_package looks: it would find the build tree through a PATH that has its bin, and the
 # package is whole only when it is installed.
 set(package_files ${PROJECT_BINARY_DIR}/package)
