@@ -174,6 +174,17 @@ TEST_F(Observing, TracesAllRanksInOneTimeline) {
   }
 }
 
+TEST_F(Observing, ATraceMayBeNamedWithoutAFolder) {
+  const std::string command = "cd " + directory_ + " && exec " + testing::built_program("dtrain") +
+                              " run.json --trace t.json --set train.max_steps=1";
+  const CompletedProcess process =
+      testing::run_command({.arguments = {"/bin/sh", "-c", command}, .environment = environment_},
+                           Deadline::after(std::chrono::seconds(100)));
+  EXPECT_EQ(process.exit_code, kExitOk) << process.error;
+  const auto trace = nlohmann::json::parse(std::ifstream(directory_ + "/t.json"));
+  EXPECT_EQ(chosen(trace, "phase", "step").size(), 1U);
+}
+
 TEST_F(Observing, LeavesATraceOfARunThatDiverged) {
   const std::string file = directory_ + "/trace.json";
   const CompletedProcess process =

@@ -49,8 +49,9 @@ RecordFile::RecordFile(std::string path, Words words)
     : path_(std::move(path)), words_(std::move(words)) {
   constexpr mode_t kLikeAnyFile = 0666;
   constexpr int kHow = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK;  // for a FIFO
+  const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
   std::error_code no_folder;
-  std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), no_folder);
+  if (!folder.empty()) std::filesystem::create_directories(folder, no_folder);
   if (no_folder) throw std::runtime_error(complaint(no_folder.value()));
   file_ = Descriptor(::open(path_.c_str(), kHow | O_EXCL, kLikeAnyFile));
   made_here_ = file_.is_open();
