@@ -100,6 +100,9 @@ TEST(TrainConfig, RefusesWhatCannotBe) {
               HasSubstr("needs a momentum"));
   EXPECT_THAT(refusal(R"({"schedule": {"name": "multi_step", "milestones": [3, 2]}})"),
               HasSubstr("they must ascend"));
+  for (const char* milestones : {"", R"(, "milestones": [])"})
+    EXPECT_THAT(refusal(R"({"schedule": {"name": "multi_step")" + std::string(milestones) + "}}"),
+                HasSubstr("schedule.milestones: a multi_step schedule needs milestones"));
   EXPECT_THAT(refusal(R"({"schedule": {"name": "piecewise_linear"}})"), HasSubstr("needs points"));
   EXPECT_THAT(refusal(R"({"schedule": {"name": "piecewise_linear",
       "point_epochs": [1], "point_factors": []}})"),
@@ -165,8 +168,9 @@ TEST(TrainConfig, RefusesKeysThatWouldChangeNothing) {
   EXPECT_FALSE(read(R"({"model": {"name": "resnet_bag_of_tricks"}})").sync_batch_norm);
   EXPECT_THAT(refusal(R"({"data": {"mix_alpha": 0.2}})"),
               HasSubstr("data.mix_alpha: has no effect without data.mix"));
-  for (const char* name : {"constant", "multi_step", "cosine"}) {
-    const TrainConfig config = read(R"({"schedule": {"name": ")" + std::string(name) + "\"}}");
+  for (const char* schedule :
+       {R"("constant")", R"("multi_step", "milestones": [1])", R"("cosine")"}) {
+    const TrainConfig config = read(R"({"schedule": {"name": )" + std::string(schedule) + "}}");
     EXPECT_EQ(read(config.resolved.dump()).resolved, config.resolved);
   }
 }

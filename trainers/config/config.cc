@@ -232,6 +232,15 @@ void read_ema(JsonObject& object, EmaConfig& ema) {
   ema.every = read_size(object, "every", 1, kPositive);
 }
 
+void read_milestones(JsonObject& object, ScheduleConfig& schedule) {
+  schedule.milestones = object.numbers("milestones", {}, {.min = 0});
+  schedule.gamma = object.number("gamma", 0.1, {.min = 0, .max = 1});
+  if (!std::is_sorted(schedule.milestones.begin(), schedule.milestones.end()))
+    object.refuse("milestones", "they must ascend");
+  if (schedule.milestones.empty())
+    object.refuse("milestones", "a multi_step schedule needs milestones");
+}
+
 void read_points(JsonObject& object, ScheduleConfig& schedule) {
   schedule.point_epochs = object.numbers("point_epochs", {}, {.min = 0});
   schedule.point_factors = object.numbers("point_factors", {}, {.min = 0});
@@ -254,15 +263,12 @@ void read_schedule(JsonObject& object, ScheduleConfig& schedule) {
     refuse_others_keys(object, "schedule", schedule.name, {name}, keys);
     return schedule.name == name;
   };
-  if (uses("multi_step", {"milestones", "gamma"})) {
-    schedule.milestones = object.numbers("milestones", {}, {.min = 0});
-    schedule.gamma = object.number("gamma", 0.1, {.min = 0, .max = 1});
-    if (!std::is_sorted(schedule.milestones.begin(), schedule.milestones.end()))
-      object.refuse("milestones", "they must ascend");
-  }
-  if (uses("cosine", {"final_factor"}))
-    schedule.final_factor = object.number("final_factor", 0, {.min = 0, .max = 1});
-  if (uses("piecewise_linear", {"point_epochs", "point_factors"})) read_points(object, schedule);
+  const bool multi_step = uses("multi_step", {"milestones", "gamma"});
+  const bool cosine = uses("cosine", {"final_factor"});
+  const bool piecewise_linear = uses("piecewise_linear", {"point_epochs", "point_factors"});
+  if (multi_step) read_milestones(object, schedule);
+  if (cosine) schedule.final_factor = object.number("final_factor", 0, {.min = 0, .max = 1});
+  if (piecewise_linear) read_points(object, schedule);
 }
 
 void read_precision(JsonObject& object, TrainConfig& config) {
