@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdlib>
 #include <functional>
+#include <future>
 #include <iostream>
 #include <memory>
 #include <new>
@@ -22,6 +23,7 @@
 #include "runtime/base/run_program.h"
 #include "runtime/base/standard_descriptors.h"
 #include "runtime/cuda/environment.h"
+#include "runtime/parallel/long_work.h"
 #include "trainers/config/config.h"
 #include "trainers/config/config_agreement.h"
 #include "trainers/device/training_device.h"
@@ -69,6 +71,18 @@ Outcome attempt(const std::function<void()>& part) {
   } catch (const std::exception& error) {
     return {kExitFailure, error.what()};
   }
+}
+
+/// What a rank does by itself, reading files above all: the others wait, however long it takes.
+Outcome attempt_alone(Communicator& world, const std::function<void()>& part) {
+  std::promise<void> ended;
+  // The part stays on this thread, which has chosen the device that it works on.
+  std::future<Status> meeting = std::async(
+      std::launch::async, [&world, work = ended.get_future()] { return await_work(world, work); });
+  Outcome outcome = attempt(part);
+  ended.set_value();
+  (void)meeting.get();  // what has failed in it fails in agree() too
+  return outcome;
 }
 
 void print_error(const std::string& line) {
@@ -158,22 +172,27 @@ int work(const Arguments& arguments) {
   std::optional<Trainer> trainer;
   std::optional<Evaluation> evaluation;  // instead
   // Each is done by all ranks or by none.
-  const std::function<void()> preparations[] = {
+  const std::function<Outcome()> preparations[] = {
       [&] {
-        config = load_train_config(arguments.config, arguments.overrides);
-        device.emplace(config, this_machine());
+        return attempt_alone(*world, [&] {
+          config = load_train_config(arguments.config, arguments.overrides);
+          device.emplace(config, this_machine());
+        });
       },
-      [&] { check_same_configuration(*world, config); },
-      [&] { device->connect(config, *world); },
+      [&] { return attempt([&] { check_same_configuration(*world, config); }); },
+      [&] { return attempt([&] { device->connect(config, *world); }); },
       [&] {
-        if (arguments.validate)
-          evaluation.emplace(config, device->place(), screen, this_machine(), *arguments.validate);
-        else
-          trainer.emplace(config, device->place(), screen, this_machine());
+        return attempt_alone(*world, [&] {
+          if (arguments.validate)
+            evaluation.emplace(config, device->place(), screen, this_machine(),
+                               *arguments.validate);
+          else
+            trainer.emplace(config, device->place(), screen, this_machine());
+        });
       },
   };
   for (const auto& preparation : preparations)
-    if (const int code = agree(*world, attempt(preparation)); code != kExitOk) return code;
+    if (const int code = agree(*world, preparation()); code != kExitOk) return code;
 
   const Outcome outcome = attempt([&] {
     if (trainer) (void)trainer->run();

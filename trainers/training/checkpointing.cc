@@ -16,7 +16,7 @@
 #include "nn/checkpoint/atomic_file.h"
 #include "runtime/base/deadline.h"
 #include "runtime/base/json_reader.h"
-#include "runtime/parallel/leader_work.h"
+#include "runtime/parallel/long_work.h"
 #include "runtime/parallel/state_broadcast.h"
 #include "trainers/training/tensor_memory.h"
 
@@ -242,7 +242,7 @@ std::vector<std::uint64_t> Checkpointing::gather_random_states() {
 
 void Checkpointing::save(const RunPosition& position, const nlohmann::json& report) {
   const std::vector<std::uint64_t> random = gather_random_states();
-  throw_if_error(await_leader(world_, computing_fingerprint_).within("checkpoint"));
+  throw_if_error(await_work(world_, computing_fingerprint_).within("checkpoint"));
   await_write();
   if (world_.rank() != 0) return;
   if (computing_fingerprint_.valid()) computing_fingerprint_.get();
@@ -268,7 +268,7 @@ void Checkpointing::save(const RunPosition& position, const nlohmann::json& repo
 
 /// Collective: until rank 0 has written the checkpoint before.
 void Checkpointing::await_write() {
-  throw_if_error(await_leader(world_, writing_).within("checkpoint"));
+  throw_if_error(await_work(world_, writing_).within("checkpoint"));
   if (!writing_.valid()) return;
   try {
     writing_.get();

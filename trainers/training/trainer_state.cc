@@ -7,7 +7,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
-#include "runtime/parallel/leader_work.h"
+#include "runtime/parallel/long_work.h"
 #include "runtime/parallel/state_broadcast.h"
 #include "trainers/training/tensor_memory.h"
 #include "trainers/training/trainer.h"
@@ -189,7 +189,7 @@ void Trainer::save_network(const std::string& name, bool mine) {
     snapshot.take(nn::state_of(*model_));
     writing = std::async([&] { snapshot.write(config_.output_path(name), {}); });
   }
-  throw_if_error(await_leader(world_, writing).within(name));
+  throw_if_error(await_work(world_, writing).within(name));
   if (writing.valid()) writing.get();
 }
 

@@ -1,0 +1,111 @@
+// Runs of dtrain whose disk is slow.
+#include <chrono>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#define STB_IMAGE_WRITE_STATIC
+#define STB_IMAGE_WRITE_IMPLEMENTATION
+#include <stb_image_write.h>
+
+#include "runtime/base/deadline.h"
+#include "runtime/base/exit_codes.h"
+#include "tests/support/sanitized.h"
+#include "tests/trainers/checkpoints.h"
+
+namespace dlaunch {
+namespace {
+
+using testing::CompletedProcess;
+using ::testing::HasSubstr;
+using testing::Subprocess;
+
+/// A disk on which one file takes rank 0 longer than a collective may take.
+class SlowDisk : public testing::Checkpoints {
+ protected:
+  void SetUp() override {
+    if (testing::kSanitized) GTEST_SKIP() << "nothing can be loaded before a sanitizer";
+    Checkpoints::SetUp();
+  }
+
+  /// Starts dtrain on two ranks, with an output folder of its own.
+  void start(const std::string& slow_file, const std::vector<std::string>& arguments) {
+    std::vector<std::string> command{
+        testing::built_program("dlaunch"),
+        "--nproc",
+        "2",
+        "--",
+        testing::built_program("dtrain"),
+        directory_ + "/run.json",
+        "--set",
+        "output.directory=" + directory_ + "/" + std::to_string(runs_.size())};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    runs_.push_back(std::make_unique<Subprocess>(
+        testing::Command{.arguments = command,
+                         .environment = {{"OMP_NUM_THREADS", "1"},
+                                         {"DLAUNCH_TIMEOUT", "10"},
+                                         {"LD_PRELOAD", SLOW_DISK},
+                                         {"SLOW_DISK_FILE", slow_file}}}));
+  }
+  void expect_all_end_well() {
+    const Deadline deadline = Deadline::after(std::chrono::seconds(100));
+    for (auto& run : runs_) {
+      const CompletedProcess process = run->finish(deadline);
+      EXPECT_EQ(process.exit_code, kExitOk) << process.error;
+      EXPECT_THAT(process.error, HasSubstr("the disk was slow"));
+    }
+  }
+
+ private:
+  std::vector<std::unique_ptr<Subprocess>> runs_;
+};
+
+TEST_F(SlowDisk, ThatIsWrittenToDoesNotEndTheRun) {
+  for (const std::string file : {"step-00000001", "best.", "model."})
+    start(file, {"--set", "checkpoint.every_steps=1", "--set", "checkpoint.keep_best=true", "--set",
+                 "train.epochs=1", "--set", "train.batch_size_per_rank=16"});
+  expect_all_end_well();
+}
+
+/// A PNG file of noise, larger than what is read of it to know its size.
+std::string noise(std::mt19937& random) {
+  constexpr int kSide = 96;
+  std::string pixels(std::size_t{3} * kSide * kSide, '\0');
+  for (char& value : pixels) value = static_cast<char>(random());
+  std::string file;
+  stbi_write_png_to_func(
+      [](void* out, void* data, int size) {
+        static_cast<std::string*>(out)->append(static_cast<char*>(data),
+                                               static_cast<std::size_t>(size));
+      },
+      &file, kSide, kSide, 3, pixels.data(), kSide * 3);
+  return file;
+}
+
+TEST_F(SlowDisk, ThatIsReadFromAtTheStartDoesNotEndTheRun) {
+  ASSERT_EQ(
+      dtrain(2, {"--set", "checkpoint.every_steps=1", "--set", "train.max_steps=1"}).exit_code,
+      kExitOk);
+  const std::string model = directory_ + "/out/model.safetensors";
+  start("model.", {"--set", "model.weights=" + model, "--set", "train.max_steps=1"});
+  start("model.", {"--validate", model});
+  start("step-", {"--resume", newest(), "--set", "train.max_steps=2"});
+  std::mt19937 random(7);
+  for (const std::string name :
+       {"train/a/1", "train/a/2", "train/b/1", "train/b/2", "test/a/1", "test/b/1"})
+    write("images/" + name + ".png", noise(random));
+  // Images that the filters are computed from, before there is any training.
+  start("images/train/a/1", {"--set", "data={\"set\": \"folder\", \"image_size\": [32, 32]}",
+                             "--set", "data.directory=" + directory_ + "/images", "--set",
+                             "model.name=speedrun100", "--set", "train.max_steps=1", "--set",
+                             "train.batch_size_per_rank=2", "--set", "train.accumulation_steps=1"});
+  expect_all_end_well();
+}
+
+}  // namespace
+}  // namespace dlaunch
