@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
-#include <stdexcept>
 #include <system_error>
 #include <utility>
 
@@ -18,8 +17,7 @@ namespace {
 constexpr const char* kMark = ".partial-";
 
 [[noreturn]] void fail(const std::string& path, int error_number) {
-  throw std::runtime_error(
-      fmt::format("cannot write {}: {}", path, std::generic_category().message(error_number)));
+  throw std::system_error(error_number, std::generic_category(), "cannot write " + path);
 }
 
 /// The system's number of the error, 0 if there was none. A folder that must not be read, or on a

@@ -17,7 +17,7 @@ namespace dlaunch::nn {
 
 class AtomicFile {
  public:
-  /// Makes the temporary file. Throws std::runtime_error, like all that follow, with the path and
+  /// Makes the temporary file. Throws std::system_error, like all that follow, with the path and
   /// the system's reason.
   explicit AtomicFile(std::string path);
   /// Without commit() the temporary file is removed.

@@ -84,13 +84,27 @@ void CheckpointFolder::prepare() const {
   AtomicFile::remove_leftovers(directory_);
 }
 
-void CheckpointFolder::keep_newest(std::size_t count, std::uint64_t begin) const {
+/// Those after step `begin` that can be found.
+std::vector<CheckpointFile> CheckpointFolder::after(std::uint64_t begin) const {
   std::error_code ignored;  // an old checkpoint too many does no harm
   std::vector<CheckpointFile> files = list(ignored);
   std::erase_if(files, [begin](const CheckpointFile& file) { return file.step <= begin; });
-  for (std::size_t i = 0; i + count < files.size(); ++i) {
+  return files;
+}
+
+void CheckpointFolder::keep_newest(std::size_t count, std::uint64_t begin) const {
+  const std::vector<CheckpointFile> files = after(begin);
+  std::error_code ignored;
+  for (std::size_t i = 0; i + count < files.size(); ++i)
     std::filesystem::remove(files[i].path, ignored);
-  }
+}
+
+std::string CheckpointFolder::remove_oldest(std::uint64_t begin) const {
+  const std::vector<CheckpointFile> files = after(begin);
+  if (files.size() < 2) return "";
+  std::error_code failed;
+  std::filesystem::remove(files.front().path, failed);
+  return failed ? "" : files.front().path;
 }
 
 }  // namespace dlaunch::nn

@@ -1,5 +1,5 @@
 // CheckpointFolder: where the checkpoints of a run lie, one file per step:
-// step-00001200.safetensors. Used by one process at a time, by one thread at a time.
+// step-00001200.safetensors. Used by one process at a time, by any of its threads.
 #pragma once
 
 #include <cstddef>
@@ -40,9 +40,12 @@ class CheckpointFolder {
   /// Removes all but the newest `count` of the checkpoints after step `begin`; those up to there
   /// are another run's.
   void keep_newest(std::size_t count, std::uint64_t begin = 0) const;
+  /// Removes the oldest of those, unless it is the newest too. Its path; empty: none was removed.
+  std::string remove_oldest(std::uint64_t begin = 0) const;
 
  private:
   std::vector<CheckpointFile> list(std::error_code& error) const;
+  std::vector<CheckpointFile> after(std::uint64_t begin) const;
 
   std::string directory_;
 };

@@ -29,7 +29,7 @@ std::vector<NamedTensor> state_of(const Module& module);
 class Snapshot {
  public:
   void take(std::span<const NamedTensor> tensors);
-  /// Converts to the layout of files and writes. Throws std::runtime_error.
+  /// Converts to the layout of files and writes. Throws std::system_error.
   void write(const std::string& path, const TensorMetadata& metadata);
 
  private:

@@ -29,7 +29,7 @@ struct TensorBytes {
 
 using TensorMetadata = std::map<std::string, std::string>;
 
-/// Replaces the file atomically (atomic_file.h). Throws std::runtime_error, also if the disk is
+/// Replaces the file atomically (atomic_file.h). Throws std::system_error, also if the disk is
 /// full.
 void write_safetensors(const std::string& path, std::span<const TensorBytes> tensors,
                        TensorMetadata metadata = {});

@@ -311,5 +311,23 @@ TEST_F(CheckpointFiles, AreListedByStepAndLeftoversAreRemoved) {
   EXPECT_FALSE(fs::exists(folder.path_of(30) + ".partial-17"));
 }
 
+TEST_F(CheckpointFiles, MakeRoomFromTheOldestOnButTheNewestStays) {
+  const CheckpointFolder folder(directory_);
+  const auto steps = [&] {
+    std::vector<std::uint64_t> all;
+    for (const CheckpointFile& file : folder.list()) all.push_back(file.step);
+    return all;
+  };
+  EXPECT_EQ(folder.remove_oldest(), "");
+  for (const std::uint64_t step : {3U, 7U, 11U, 20U}) std::ofstream(folder.path_of(step)) << "x";
+  EXPECT_EQ(folder.remove_oldest(3), folder.path_of(7));  // 3 is another run's
+  EXPECT_EQ(folder.remove_oldest(3), folder.path_of(11));
+  EXPECT_EQ(folder.remove_oldest(3), "");
+  EXPECT_THAT(steps(), ElementsAre(3, 20));
+  EXPECT_EQ(folder.remove_oldest(), folder.path_of(3));
+  EXPECT_EQ(folder.remove_oldest(), "");
+  EXPECT_THAT(steps(), ElementsAre(20));
+}
+
 }  // namespace
 }  // namespace dlaunch::nn

@@ -1,5 +1,7 @@
-// Runs of dtrain whose disk is slow.
+// Runs of dtrain whose disk is slow, or full.
 #include <chrono>
+#include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <random>
 #include <string>
@@ -105,6 +107,72 @@ TEST_F(SlowDisk, ThatIsReadFromAtTheStartDoesNotEndTheRun) {
                              "model.name=speedrun100", "--set", "train.max_steps=1", "--set",
                              "train.batch_size_per_rank=2", "--set", "train.accumulation_steps=1"});
   expect_all_end_well();
+}
+
+/// A disk that holds so many bytes, for out/ alone.
+class SmallDisk : public testing::Checkpoints {
+ protected:
+  void SetUp() override {
+    Checkpoints::SetUp();
+    if (on_disk(1 << 20, "true").exit_code != 0) GTEST_SKIP() << "no file system can be mounted";
+    ASSERT_EQ(
+        dtrain(0, {"--set", "checkpoint.every_steps=1", "--set", "train.max_steps=1"}).exit_code,
+        kExitOk);
+    checkpoint_size_ = std::filesystem::file_size(newest());
+    std::filesystem::remove_all(directory_ + "/out");
+  }
+
+  /// Of the command; what is on the disk then is copied to where the disk was.
+  CompletedProcess on_disk(std::uintmax_t bytes, const std::string& command) const {
+    const std::string out = directory_ + "/out";
+    const std::string script =
+        "mkdir -p " + out + " && mount -t tmpfs -o size=" + std::to_string(bytes) + " none " + out +
+        " && { " + command + "; code=$?; cp -r " + out + " " + directory_ + "/copy && umount " +
+        out + " && rmdir " + out + " && mv " + directory_ + "/copy " + out + " && exit $code; }";
+    return testing::run_command(
+        {.arguments = {"/usr/bin/env", "unshare", "--user", "--map-root-user", "--mount", "/bin/sh",
+                       "-c", script},
+         .environment = environment_},
+        Deadline::after(std::chrono::seconds(100)));
+  }
+  CompletedProcess train(std::uintmax_t bytes) const {
+    return on_disk(bytes, testing::built_program("dtrain") + " " + directory_ +
+                              "/run.json --set checkpoint.every_steps=1 --set train.max_steps=6 "
+                              "--set output.directory=" +
+                              directory_ + "/out");
+  }
+  bool has_network() const {
+    return std::filesystem::exists(directory_ + "/out/model.safetensors");
+  }
+
+  std::uintmax_t checkpoint_size_ = 0;
+};
+
+TEST_F(SmallDisk, HoldsTheNewestCheckpointsAndTheNetwork) {
+  const CompletedProcess process = train(checkpoint_size_ * 11 / 4);  // a network is half of one
+  EXPECT_EQ(process.exit_code, kExitOk) << process.error;
+  const std::string said = "/step-00000001.safetensors was removed to make room";
+  EXPECT_THAT(process.error, HasSubstr("/step-00000003.safetensors: No space left on device; "));
+  EXPECT_THAT(process.error, HasSubstr(said));
+  EXPECT_EQ(process.error.find("was removed"), process.error.rfind("was removed"));  // once
+  EXPECT_EQ(steps(), (std::vector<std::uint64_t>{5, 6}));
+  EXPECT_TRUE(has_network());
+}
+
+TEST_F(SmallDisk, HoldsTheNetworkInThePlaceOfAnOldCheckpoint) {
+  const CompletedProcess process = train(checkpoint_size_ * 9 / 4);
+  EXPECT_EQ(process.exit_code, kExitOk) << process.error;
+  EXPECT_EQ(steps(), std::vector<std::uint64_t>{6});
+  EXPECT_TRUE(has_network());
+}
+
+TEST_F(SmallDisk, ThatHoldsNoCheckpointIsNotSaidToHoldOne) {
+  const CompletedProcess process = train(checkpoint_size_ * 3 / 4);
+  EXPECT_EQ(process.exit_code, kExitFailure);
+  EXPECT_THAT(process.error, HasSubstr("; training goes on, without a checkpoint so far"));
+  EXPECT_EQ(process.error.find("are good"), std::string::npos);
+  EXPECT_TRUE(steps().empty());
+  EXPECT_TRUE(has_network());
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <iterator>
@@ -247,8 +248,9 @@ void Checkpointing::save(const RunPosition& position, const nlohmann::json& repo
   if (world_.rank() != 0) return;
   if (computing_fingerprint_.valid()) computing_fingerprint_.get();
   if (!failure_.empty())
-    logger_->warn("{}; training goes on, the checkpoints before it are good",
-                  std::exchange(failure_, ""));
+    logger_->warn("{}; training goes on, {}", std::exchange(failure_, ""),
+                  has_written_ || resumes() ? "the checkpoints before it are good"
+                                            : "without a checkpoint so far");
   const nlohmann::json training{{"steps_done", position.steps_done},
                                 {"epoch", position.epoch},
                                 {"step", position.step},
@@ -261,7 +263,7 @@ void Checkpointing::save(const RunPosition& position, const nlohmann::json& repo
   snapshot_.take(whole_state(nullptr));
   writing_ =
       std::async([this, path = folder_.path_of(position.steps_done), text = training.dump()] {
-        snapshot_.write(path, {{kTraining, text}});
+        write_with_room([&] { snapshot_.write(path, {{kTraining, text}}); });
         folder_.keep_newest(config_.checkpoint.keep, begun_at_);
       });
 }
@@ -272,8 +274,29 @@ void Checkpointing::await_write() {
   if (!writing_.valid()) return;
   try {
     writing_.get();
+    has_written_ = true;
   } catch (const std::exception& error) {
     failure_ = error.what();
+  }
+}
+
+void Checkpointing::write_with_room(const std::function<void()>& write) {
+  while (true) {
+    try {
+      return write();
+    } catch (const std::system_error& error) {
+      const int why = error.code().value();
+      const bool full = why == ENOSPC || why == EDQUOT;
+      // Of a run that writes none those that are there are another's.
+      const std::string removed =
+          full && config_.checkpoint.enabled() ? folder_.remove_oldest(begun_at_) : "";
+      if (removed.empty()) throw;
+      if (!has_made_room_.exchange(true))
+        logger_->warn(
+            "{}; {} was removed to make room, as the oldest will be whenever there is none: "
+            "checkpoint.keep={} needs it for {}",
+            error.what(), removed, config_.checkpoint.keep, config_.checkpoint.keep + 1);
+    }
   }
 }
 

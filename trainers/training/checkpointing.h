@@ -9,6 +9,7 @@
 // One thread, on every rank.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -84,12 +85,16 @@ class Checkpointing {
   /// on all ranks.
   bool is_due(const RunPosition& position, bool last) const;
   /// Collective: copies the state and lets it be written while training goes on. If the write
-  /// before has failed (the disk is full), says so on stderr; the checkpoints before stay. Throws
+  /// before has failed (the disk is full), says so on stderr; the newest before it stays. Throws
   /// StatusError, and nn::DataError if the data cannot be read.
   void save(const RunPosition& position, const nlohmann::json& report);
   /// Collective: waits for the last write. Throws StatusError, and std::runtime_error on rank 0 if
   /// the write failed.
   void finish();
+  /// Rank 0, on any thread: calls `write`, which writes a file of this run's; as long as the disk
+  /// has no room for it, removes this run's oldest checkpoint, but never the newest, and calls it
+  /// again. Throws what `write` throws.
+  void write_with_room(const std::function<void()>& write);
 
  private:
   std::vector<nn::NamedTensor> whole_state(const nn::SafetensorsFile* source) const;
@@ -120,7 +125,9 @@ class Checkpointing {
   std::string fingerprint_;     // of the data; once that is computed:
   std::future<void> computing_fingerprint_;
   nn::Snapshot snapshot_;
+  std::atomic<bool> has_made_room_ = false;
   std::future<void> writing_;
+  bool has_written_ = false;
   std::string failure_;  // of the last write
 };
 

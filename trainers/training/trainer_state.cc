@@ -187,7 +187,9 @@ void Trainer::save_network(const std::string& name, bool mine) {
   std::future<void> writing;
   if (mine) {
     snapshot.take(nn::state_of(*model_));
-    writing = std::async([&] { snapshot.write(config_.output_path(name), {}); });
+    writing = std::async([&] {
+      checkpointing_.write_with_room([&] { snapshot.write(config_.output_path(name), {}); });
+    });
   }
   throw_if_error(await_work(world_, writing).within(name));
   if (writing.valid()) writing.get();
