@@ -278,6 +278,55 @@ TEST_F(GoingOn, ABestNetworkThatIsGoneIsReplacedByTheNext) {
   EXPECT_EQ(metrics().back()["best_epoch"], 2);
 }
 
+TEST_F(GoingOn, TheBestNetworkOfAnotherRunIsNotTakenForItsOwn) {
+  const auto train = [&](const std::string& folder, const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"--set", "checkpoint.keep_best=true", "--set",
+                                       "output.directory=" + directory_ + "/" + folder};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const CompletedProcess process = dtrain(2, arguments);
+    EXPECT_EQ(process.exit_code, kExitOk) << process.error;
+    return process.out;
+  };
+  train("out", {"--set", "checkpoint.every_epochs=1", "--set", "train.epochs=1"});
+  const std::string from = newest();
+  const std::string note =
+      directory_ + "/rb/best.safetensors is not the network of epoch 1: the best network is looked";
+  for (const char* begun_from : {"none", from.c_str()}) {
+    SCOPED_TRACE(begun_from);
+    train("rb", {"--resume", begun_from, "--set", "optimizer.learning_rate=0.02"});
+    // One epoch, after which the network is the best so far, but for what another run has left.
+    const std::string out = train("rb", {"--resume", from, "--set", "optimizer.learning_rate=0.5"});
+    EXPECT_THAT(out, AllOf(HasSubstr(note), HasSubstr("after epoch 2")));
+    std::vector<nlohmann::json> lines = metrics("../rb/metrics.jsonl");
+    EXPECT_EQ(lines.back()["best_top1"], lines.back()["top1"]);
+    const std::string best = directory_ + "/rb/best.safetensors";
+    ASSERT_EQ(dtrain(2, {"--validate", best}).exit_code, kExitOk);
+    EXPECT_EQ(metrics("validation.jsonl").back()["top1"], lines.back()["top1"]);
+    EXPECT_NEAR(metrics("validation.jsonl").back()["validation_loss"],
+                lines.back()["validation_loss"], 1e-5);
+  }
+}
+
+TEST_F(GoingOn, TheBestNetworkMayBeLaterThanTheCheckpoint) {
+  const std::vector<std::string> how{"--set",    "checkpoint.every_epochs=1",
+                                     "--set",    "checkpoint.keep_best=true",
+                                     "--set",    "train.epochs=3",
+                                     "--resume", "auto"};
+  ASSERT_EQ(dtrain(2, how).exit_code, kExitOk);
+  const std::string best = directory_ + "/out/best.safetensors";
+  const Tensors expected = tensors_in(best);
+  const nlohmann::json summary = metrics().back();
+  // As if it had been killed in its second epoch, and then again: what it wrote is its own.
+  for (const std::uint64_t step : {15U, 10U})
+    fs::remove(nn::CheckpointFolder(folder()).path_of(step));
+  const CompletedProcess process = dtrain(2, how);
+  EXPECT_EQ(process.exit_code, kExitOk) << process.error;
+  EXPECT_EQ(process.out.find("looked for"), std::string::npos) << process.out;
+  EXPECT_EQ(metrics().back()["best_top1"], summary["best_top1"]);
+  EXPECT_EQ(metrics().back()["best_epoch"], summary["best_epoch"]);
+  EXPECT_EQ(tensors_in(best), expected);
+}
+
 TEST_F(GoingOn, ANetworkThatIsNotFiniteEndsTheRunBeforeItIsValidated) {
   const CompletedProcess process =
       dtrain(2, {"--set", "checkpoint.keep_best=true", "--set", "optimizer.learning_rate=1e300",

@@ -113,9 +113,9 @@ void Reporter::restore(const nlohmann::json& state) {
   progress_.line(fmt::format("going on after step {}", summary_.steps));
 }
 
-void Reporter::forget_best() {
-  summary_.best_top1 = 0;
-  summary_.best_epoch = 0;
+void Reporter::set_best(double top1, std::size_t epoch) {
+  summary_.best_top1 = top1;
+  summary_.best_epoch = epoch;
 }
 
 void Reporter::note(const std::string& text) {

@@ -77,8 +77,8 @@ class Reporter {
   /// What has been summed up so far, for a checkpoint, and back.
   nlohmann::json state() const;
   void restore(const nlohmann::json& state);
-  /// The next validation is the best so far.
-  void forget_best();
+  /// The best validation so far is this one, after so many epochs; 0: the next one is.
+  void set_best(double top1, std::size_t epoch);
   /// The summary so far: steps, images, losses, accuracies.
   Summary& summary() { return summary_; }
   const Summary& summary() const { return summary_; }

@@ -15,6 +15,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "nn/checkpoint/atomic_file.h"
+#include "nn/core/digest.h"
 #include "runtime/base/deadline.h"
 #include "runtime/base/json_reader.h"
 #include "runtime/parallel/long_work.h"
@@ -57,6 +58,13 @@ nlohmann::json training_in(const nn::SafetensorsFile& file) {
   }
 }
 
+/// Runs that begin with the same one train the same networks.
+std::string new_run_id(const TrainConfig& config, int ranks) {
+  const auto replace = nlohmann::json::error_handler_t::replace;
+  return nn::digest_of(
+      fmt::format("{} ranks, {}", ranks, config.resolved.dump(-1, ' ', false, replace)));
+}
+
 }  // namespace
 
 bool is_checkpoint(const nn::SafetensorsFile& file) {
@@ -76,6 +84,7 @@ Checkpointing::Checkpointing(const TrainConfig& config, Communicator& world,
       generator_(generator),
       folder_(config.output_path("checkpoints")) {
   if (world.rank() != 0) return;
+  run_id_ = new_run_id(config, world.size());
   const bool writes = config_.checkpoint.enabled() || config_.checkpoint.keep_best;
   // First, so that nobody else changes what is found.
   std::error_code ignored;  // what reads and writes there says it
@@ -131,6 +140,7 @@ void Checkpointing::find_checkpoint() {
     if (how.path.empty() || training["begun_from"] == how.path) {
       begun_from_ = training["begun_from"];
       begun_at_ = training.value("begun_at", begun_at_);
+      run_id_ = training.value("run_id", run_id_);
       return load(newest, std::move(training));
     }
   }
@@ -255,6 +265,7 @@ void Checkpointing::save(const RunPosition& position, const nlohmann::json& repo
                                 {"epoch", position.epoch},
                                 {"step", position.step},
                                 {"run", describe_run()},
+                                {"run_id", run_id_},
                                 {"data", fingerprint_},
                                 {"begun_from", begun_from_},
                                 {"begun_at", begun_at_},

@@ -72,6 +72,9 @@ class Checkpointing {
   bool resumes() const { return !found_.empty(); }
   /// The path of that.
   const std::string& found() const { return found_; }
+  /// On rank 0: the same wherever this run goes on from a checkpoint of its own; another for a run
+  /// that was configured otherwise when it began, also from the same checkpoint.
+  const std::string& run_id() const { return run_id_; }
 
   struct ResumePoint {
     bool found = false;
@@ -118,6 +121,7 @@ class Checkpointing {
   nn::CheckpointFolder folder_;
   Descriptor lock_;  // rank 0: on the output folder
   Logger logger_ = make_logger("checkpoint");
+  std::string run_id_;          // rank 0
   std::string found_;           // rank 0: the checkpoint that is gone on from; empty: none
   nlohmann::json training_;     // rank 0: of the checkpoint that was found
   std::string begun_from_;      // rank 0: the checkpoint that this run was told to begin from

@@ -14,6 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "nn/checkpoint/safetensors.h"
 #include "nn/core/backend.h"
 #include "nn/core/flat_parameters.h"
 #include "nn/data/batch_loader.h"
@@ -31,6 +32,7 @@
 #include "trainers/output/memory_account.h"
 #include "trainers/output/reporter.h"
 #include "trainers/trace/observation.h"
+#include "trainers/training/best_network.h"
 #include "trainers/training/checkpointing.h"
 #include "trainers/training/compression_memory.h"
 #include "trainers/training/loss_scaler.h"
@@ -100,8 +102,8 @@ class Trainer {
   void sum_up_times();
   void take_best(const nlohmann::json& report, const RunPosition& at);
   void save(const RunPosition& position);
-  void save_network(const std::string& name, bool mine);
-  void save_best(bool best);
+  void save_network(const std::string& name, bool mine, const nn::TensorMetadata& about);
+  void save_best(const ValidationSums& sums);
   void save_final_network();
   Status remember(ExchangeMemory memory, const nlohmann::json& report);
   void share_statistics();
@@ -168,7 +170,8 @@ class Trainer {
   Checkpointing checkpointing_;
   Reporter reporter_;
   Logger logger_ = make_logger("checkpoint");
-  std::string best_failure_;  // why the best network is not in its file
+  std::optional<BestNetwork> best_;  // rank 0: what is in its file
+  std::string best_failure_;         // why the best network is not in its file
   Clock::time_point start_ = Clock::now();
   /// What processes whose run goes on here have taken; on all ranks rank 0's.
   struct {

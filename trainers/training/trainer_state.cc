@@ -76,16 +76,27 @@ RunPosition Trainer::restore() {
   return from.position;
 }
 
-/// Rank 0 alone writes the best network and knows whether it could. If there is none where this run
-/// would write it, though an earlier one was as good, nobody has the network of that accuracy.
+/// Rank 0 alone writes the best network and knows whether it could. The file says whose network it
+/// holds: one that this run has written counts, also after this checkpoint, and the one that the
+/// checkpoint tells of. Else nobody has a network of that accuracy.
 void Trainer::take_best(const nlohmann::json& report, const RunPosition& at) {
   if (world_.rank() != 0 || !config_.checkpoint.keep_best) return;
   best_failure_ = report.value("best_failure", "");
-  const bool ends_here = at.epoch >= config_.epochs || is_last(at.steps_done);
+  best_ = BestNetwork::from_text(report.value("best", ""));
+  const std::size_t epoch = reporter_.summary().best_epoch;
+  if (epoch == 0 || at.epoch >= config_.epochs || is_last(at.steps_done)) return;
   const std::string path = config_.output_path(kBestFile);
-  if (ends_here || reporter_.summary().best_epoch == 0 || std::filesystem::exists(path)) return;
-  reporter_.note(fmt::format("{} is not there: the best network is looked for from here", path));
-  reporter_.forget_best();
+  const std::optional<BestNetwork> found = BestNetwork::in_file(path);
+  if (found && (found == best_ || found->run == checkpointing_.run_id())) {
+    best_ = found;
+    return reporter_.set_best(found->top1, found->epoch);
+  }
+  const bool other = std::filesystem::exists(path);
+  reporter_.note(
+      fmt::format("{} is {}: the best network is looked for from here", path,
+                  other ? fmt::format("not the network of epoch {}", epoch) : "not there"));
+  best_.reset();
+  reporter_.set_best(0, 0);
 }
 
 /// What compressed gradients have to make good.
@@ -111,6 +122,7 @@ void Trainer::save(const RunPosition& position) {
                                  {"gradient_order", reducer_->order()},
                                  {"power_sgd_rank", config_.parallel.power_sgd_rank},
                                  {"compute_type", compute_type()},
+                                 {"best", best_ ? best_->text() : ""},
                                  {"best_failure", best_failure_}});
   optimizer_.forget_whole();
   compression_memory_.forget();
@@ -153,18 +165,23 @@ ValidationSums Trainer::validate_model(bool may_be_best) {
   exchange_average();
   const ValidationSums sums =
       validate(world_, backend_, *model_, validation_transform_, shard_, validation_options_);
-  if (may_be_best && config_.checkpoint.keep_best)  // while it is the one that was validated
-    save_best(world_.rank() == 0 && reporter_.summary().is_best(sums));
+  if (may_be_best && config_.checkpoint.keep_best)
+    save_best(sums);  // while it is the one that was validated
   exchange_average();
   return sums;
 }
 
-/// Collective: if it is the `best`, which rank 0 knows. As with checkpoints, a full disk does not
-/// end the run as long as a later file fits.
-void Trainer::save_best(bool best) {
+/// Collective: if it is the best, which rank 0 knows. As with checkpoints, a full disk does not end
+/// the run as long as a later file fits.
+void Trainer::save_best(const ValidationSums& sums) {
+  const Summary& summary = reporter_.summary();
+  const bool best = world_.rank() == 0 && summary.is_best(sums);
+  const BestNetwork network{checkpointing_.run_id(), sums.mean_top1(), summary.epochs};
   try {
-    save_network(kBestFile, best);
-    if (best) best_failure_.clear();
+    save_network(kBestFile, best, {{BestNetwork::kKey, network.text()}});
+    if (!best) return;
+    best_ = network;
+    best_failure_.clear();
   } catch (const StatusError&) {
     throw;
   } catch (const std::runtime_error& error) {
@@ -177,18 +194,18 @@ void Trainer::save_best(bool best) {
 void Trainer::save_final_network() {
   if (!config_.checkpoint.enabled()) return;
   if (ema_) ema_->swap();
-  save_network(kModelFile, world_.rank() == 0);
+  save_network(kModelFile, world_.rank() == 0, {});
   if (ema_) ema_->swap();
 }
 
 /// Collective: writes `mine`, the network alone as it is now on this rank, which is rank 0.
-void Trainer::save_network(const std::string& name, bool mine) {
+void Trainer::save_network(const std::string& name, bool mine, const nn::TensorMetadata& about) {
   nn::Snapshot snapshot;
   std::future<void> writing;
   if (mine) {
     snapshot.take(nn::state_of(*model_));
     writing = std::async([&] {
-      checkpointing_.write_with_room([&] { snapshot.write(config_.output_path(name), {}); });
+      checkpointing_.write_with_room([&] { snapshot.write(config_.output_path(name), about); });
     });
   }
   throw_if_error(await_work(world_, writing).within(name));
