@@ -106,7 +106,8 @@ class Trainer {
   void save_best(const ValidationSums& sums);
   void save_final_network();
   Status remember(ExchangeMemory memory, const nlohmann::json& report);
-  void share_statistics();
+  void share_network();
+  void share_parameters();
   void exchange_average();
   ValidationSums validate_model(bool may_be_best);
   StepTotals train_step(std::size_t micro_batches, double progress);
@@ -154,6 +155,7 @@ class Trainer {
   nn::Schedule stem_learning_rate_;
   std::optional<GradientReducer> reducer_;  // once it is known where training begins
   std::vector<UnusedRange> reported_unused_;
+  bool reported_differences_ = false;  // of the ranks' parameters
   nn::StepPlan plan_;
   ValidationOptions validation_options_;
   nn::ImageTransform validation_transform_;

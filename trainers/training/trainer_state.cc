@@ -1,12 +1,16 @@
 // What a Trainer's run consists of: resumed, saved, shared with the other ranks, validated.
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <filesystem>
 #include <future>
 #include <iterator>
+#include <span>
 #include <utility>
 
 #include <spdlog/fmt/fmt.h>
 
+#include "nn/core/digest.h"
 #include "runtime/parallel/long_work.h"
 #include "runtime/parallel/state_broadcast.h"
 #include "trainers/training/tensor_memory.h"
@@ -115,7 +119,7 @@ void Trainer::save(const RunPosition& position) {
   const Observation::Interlude interlude(observation_, "checkpoint");
   sum_up_times();
   check_parameters("no checkpoint was written");
-  share_statistics();
+  share_network();
   optimizer_.gather(*reducer_);
   compression_memory_.gather(world_.size() == 1 ? kept_memory_ : reducer_->memory());
   checkpointing_.save(position, {{"progress", reporter_.state()},
@@ -141,11 +145,33 @@ std::vector<nn::NamedTensor> Trainer::leader_state(const nn::SafetensorsFile* so
 }
 
 /// Where batch norm is not synchronised each rank has running statistics of its own: rank 0's hold.
-void Trainer::share_statistics() {
+void Trainer::share_network() {
+  share_parameters();
   std::vector<Buffer> statistics;
   for (const nn::NamedBuffer& buffer : model_->buffers())
     statistics.emplace_back(memory_of(buffer.tensor));
   throw_if_error(broadcast_state(world_, statistics).within("running statistics"));
+}
+
+/// Ranks make the same parameters of the same sums of gradients if they round alike. Processors and
+/// GPUs of different kinds do not in all that a rank computes for itself, above all in Muon's
+/// products: then rank 0's hold.
+void Trainer::share_parameters() {
+  if (world_.size() == 1) return;
+  const std::vector<float> values = parameters_.values.host_values<float>();
+  const std::string mine = nn::digest_of(std::as_bytes(std::span(values)));
+  std::string leaders = mine;
+  throw_if_error(broadcast_text(world_, leaders, 0).within("parameters"));
+  std::array<std::int32_t, 1> differ{mine == leaders ? 0 : 1};
+  throw_if_error(world_.all_reduce(differ, ReduceOp::kMax).within("parameters"));
+  if (differ[0] == 0) return;
+  if (!std::exchange(reported_differences_, true))
+    reporter_.warn(
+        fmt::format("after step {} ranks have different parameters, as machines of different kinds "
+                    "round differently: here, and at every validation and checkpoint from now on, "
+                    "all go on with rank 0's",
+                    reporter_.summary().steps));
+  throw_if_error(world_.broadcast(memory_of(parameters_.values), 0).within("parameters"));
 }
 
 /// Puts the average that rank 0 keeps into the network of every rank, and back.
@@ -161,7 +187,7 @@ void Trainer::exchange_average() {
 ValidationSums Trainer::validate_model(bool may_be_best) {
   const Observation::Interlude interlude(observation_, "validation");
   check_parameters("nothing was validated");
-  share_statistics();
+  share_network();
   exchange_average();
   const ValidationSums sums =
       validate(world_, backend_, *model_, validation_transform_, shard_, validation_options_);
