@@ -377,12 +377,29 @@ TEST_F(GoingOn, TwoRunsInOneFolderAreOneTooMany) {
   fs::create_directories(directory_ + "/out");
   const Descriptor other = nn::try_to_lock_folder(directory_ + "/out");
   ASSERT_TRUE(other.is_open());
-  const CompletedProcess process = dtrain(2, {"--set", "checkpoint.every_steps=1"});
-  EXPECT_EQ(process.exit_code, kExitUsage) << process.error;
-  const auto lines = complaints(process);
-  ASSERT_EQ(lines.size(), 1U) << process.error;
-  EXPECT_THAT(lines[0], HasSubstr("/out is in use: another run that has not ended writes to it"));
-  EXPECT_EQ(dtrain(2, {}).exit_code, kExitOk);  // keeps nothing there that could be mixed up
+  const std::string no_metrics = "output.metrics=";
+  const std::string no_events = "output.tensorboard=";
+  const std::vector<std::vector<std::string>> writers{
+      {"checkpoint.every_steps=1", no_metrics, no_events},
+      {"checkpoint.keep_best=true", no_metrics, no_events},
+      {no_metrics},
+      {no_events}};
+  const auto train = [&](const std::vector<std::string>& assignments) {
+    std::vector<std::string> arguments{"--set", "train.max_steps=1"};
+    for (const std::string& assignment : assignments)
+      arguments.insert(arguments.end(), {"--set", assignment});
+    return dtrain(2, arguments);
+  };
+  for (const std::vector<std::string>& writer : writers) {
+    const CompletedProcess process = train(writer);
+    EXPECT_EQ(process.exit_code, kExitUsage) << process.error;
+    const auto lines = complaints(process);
+    ASSERT_EQ(lines.size(), 1U) << process.error;
+    EXPECT_THAT(lines[0], HasSubstr("/out is in use: another run that has not ended writes to it"));
+  }
+  EXPECT_TRUE(fs::is_empty(directory_ + "/out"));
+  // What writes nothing there can mix up nothing.
+  EXPECT_EQ(train({"output.metrics=" + directory_ + "/elsewhere", no_events}).exit_code, kExitOk);
 }
 
 TEST_F(GoingOn, CheckpointsFromBeforeTheRunStay) {

@@ -149,6 +149,8 @@ struct TrainConfig {
 
   /// Of a file in the output folder, or of one that is named absolutely.
   std::string output_path(const std::string& name) const;
+  /// Whether there is anything that training writes into the output folder.
+  bool writes_output() const;
   /// Samples of a step, over all ranks and micro-batches. ConfigError if a rank would get none.
   std::size_t samples_per_step(std::size_t ranks) const;
   /// The learning rate by epochs passed (fractional).

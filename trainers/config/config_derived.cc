@@ -14,6 +14,14 @@ std::string TrainConfig::output_path(const std::string& name) const {
   return (std::filesystem::path(output_directory) / name).string();
 }
 
+bool TrainConfig::writes_output() const {
+  const auto lies_there = [](const std::string& name) {
+    return !name.empty() && !std::filesystem::path(name).is_absolute();
+  };
+  return checkpoint.enabled() || checkpoint.keep_best || lies_there(metrics_file) ||
+         lies_there(tensorboard);
+}
+
 std::size_t TrainConfig::samples_per_step(std::size_t ranks) const {
   const std::size_t parts = ranks * accumulation_steps;
   if (global_batch_size == 0) return batch_size_per_rank * parts;

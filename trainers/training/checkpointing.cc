@@ -85,19 +85,19 @@ Checkpointing::Checkpointing(const TrainConfig& config, Communicator& world,
       folder_(config.output_path("checkpoints")) {
   if (world.rank() != 0) return;
   run_id_ = new_run_id(config, world.size());
-  const bool writes = config_.checkpoint.enabled() || config_.checkpoint.keep_best;
   // First, so that nobody else changes what is found.
   std::error_code ignored;  // what reads and writes there says it
-  if (writes && std::filesystem::is_directory(config_.output_directory, ignored)) lock_output();
+  if (config.writes_output() && std::filesystem::is_directory(config.output_directory, ignored))
+    lock_output();
   find_checkpoint();
-  if (writes) prepare_output();
+  if (config.writes_output()) prepare_output();
   if (!config_.checkpoint.enabled()) return;
   folder_.prepare();
   if (fingerprint_.empty())
     computing_fingerprint_ = std::async([this] { fingerprint_ = train_set_.fingerprint(); });
 }
 
-/// For the networks beside the checkpoints.
+/// For checkpoints and networks, and for what else is written there.
 void Checkpointing::prepare_output() {
   nn::make_writable_folder(config_.output_directory);
   if (!lock_.is_open()) lock_output();
@@ -105,7 +105,7 @@ void Checkpointing::prepare_output() {
     nn::AtomicFile::remove_leftovers(config_.output_directory, name);
 }
 
-/// Two runs in one folder would remove and replace each other's files.
+/// Two runs in one folder would remove and replace each other's files, and mix their metrics.
 void Checkpointing::lock_output() {
   // Rank 0 of the attempt before may have been on another machine, where its end takes a while.
   const auto patience = std::chrono::seconds(config_.checkpoint.restarted ? 10 : 0);

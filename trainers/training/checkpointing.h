@@ -1,5 +1,6 @@
 // Checkpointing: writes what a training run consists of to files, in the background, and finds the
-// place where a run goes on.
+// place where a run goes on. As long as it lives the output folder is this run's alone, if anything
+// is written there.
 //
 // A checkpoint is one safetensors file (nn/checkpoint): the network's parameters and statistics
 // under their own names, the optimizer's state under "optimizer.", and in the metadata the place in
@@ -58,8 +59,8 @@ class Checkpointing {
   /// `generator` is this rank's. Rank 0 looks for the checkpoint that the configuration asks for,
   /// checks it, and fills both from it. Throws nn::DataError if it cannot be used (it is damaged,
   /// of another network, of a run with other data or steps), ConfigError if checkpoints of another
-  /// run are in the way, std::runtime_error if files cannot be made where they are to be. All
-  /// arguments must outlive the object.
+  /// run are in the way or another run writes to the output folder, std::runtime_error if files
+  /// cannot be made where they are to be. All arguments must outlive the object.
   Checkpointing(const TrainConfig& config, Communicator& world, const nn::Dataset& train_set,
                 const nn::StepPlan& plan, std::vector<nn::NamedTensor> state,
                 LeaderState leader_state, nn::Generator& generator);
