@@ -28,6 +28,7 @@
 #include "trainers/config/config_agreement.h"
 #include "trainers/device/training_device.h"
 #include "trainers/training/datasets.h"
+#include "trainers/training/failures.h"
 #include "trainers/training/trainer.h"
 #include "trainers/training/trainer_parts.h"
 #include "trainers/validation/evaluation.h"

@@ -143,6 +143,17 @@ TEST(Divergence, IsTheFirstParameterThatIsNotFinite) {
   EXPECT_EQ(parameters_not_finite(network.parameters).first, "layer1.0.bn1.weight");
 }
 
+TEST(Divergence, MayBeInARunningStatistic) {
+  const SmallResNet network;
+  const auto first = [&] { return first_not_finite(network.parameters, *network.model); };
+  EXPECT_EQ(first(), "");
+  for (const nn::NamedBuffer& buffer : network.model->buffers())
+    if (buffer.name == "layer2.0.bn1.running_var") buffer.tensor.data<float>()[3] = kInfinity;
+  EXPECT_EQ(first(), "layer2.0.bn1.running_var");
+  network.poison("fc.bias", kNan);
+  EXPECT_EQ(first(), "fc.bias");
+}
+
 TEST(Divergence, ComesWithAdviceThatGoesWithTheConfiguration) {
   TrainConfig config;
   EXPECT_EQ(advice_after_divergence(config),

@@ -1,6 +1,7 @@
 // Runs of dtrain that go on: where from, with which figures; and what is kept besides checkpoints.
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -334,6 +335,65 @@ TEST_F(GoingOn, ANetworkThatIsNotFiniteEndsTheRunBeforeItIsValidated) {
   EXPECT_EQ(process.exit_code, kExitDiverged) << process.error;
   ASSERT_EQ(complaints(process).size(), 1U) << process.error;
   EXPECT_FALSE(fs::exists(directory_ + "/out/best.safetensors"));
+}
+
+/// One step with a rate far too high, after which losses are those of a network with random
+/// weights.
+TEST_F(GoingOn, RunningStatisticsThatAreNotFiniteEndTheRun) {
+  const std::vector<std::string> how{
+      "--set",
+      "model.name=resnet20",
+      "--set",
+      "optimizer.learning_rate=1e20",
+      "--set",
+      R"(schedule={"name": "piecewise_linear", "point_epochs": [0, 0.01], "point_factors": [1, 0]})",
+      "--set",
+      "optimizer.bias_learning_rate_factor=0",
+      "--set",
+      "optimizer.norm_learning_rate_factor=0",
+      "--set",
+      "train.max_steps=3",
+      "--set",
+      "train.sync_batch_norm=false"};
+  const auto refusal = [&](const std::string& more) {
+    std::vector<std::string> arguments = how;
+    arguments.insert(arguments.end(), {"--set", more});
+    const CompletedProcess process = dtrain(2, arguments);
+    EXPECT_EQ(process.exit_code, kExitDiverged) << process.error;
+    const auto lines = complaints(process);
+    EXPECT_EQ(lines.size(), 1U) << process.error;
+    return lines.empty() ? "" : lines[0];
+  };
+  EXPECT_THAT(
+      refusal("checkpoint.every_steps=2"),
+      HasSubstr("after step 2 of the run bn1.running_var is not finite; no checkpoint was"));
+  EXPECT_TRUE(steps().empty());
+  EXPECT_THAT(refusal("checkpoint.keep_best=true"),
+              HasSubstr("after step 3 of the run bn1.running_var is not finite; nothing was"));
+  EXPECT_FALSE(fs::exists(directory_ + "/out/best.safetensors"));
+}
+
+TEST_F(GoingOn, AValidationWhoseLossIsNoNumberIsAFailure) {
+  ASSERT_EQ(
+      dtrain(0, {"--set", "checkpoint.keep_best=true", "--set", "train.max_steps=1"}).exit_code,
+      kExitOk);
+  const std::string path = directory_ + "/out/best.safetensors";
+  {
+    const nn::SafetensorsFile file(path);
+    Tensors all = tensors_in(path);
+    const float negative = -1;
+    std::memcpy(all.at("bn1.running_var").data(), &negative, sizeof negative);
+    std::vector<nn::TensorBytes> tensors;
+    for (const auto& [name, bytes] : all)
+      tensors.push_back({name, file.entry(name).dtype, file.entry(name).shape, bytes});
+    nn::write_safetensors(path, tensors);
+  }
+  const CompletedProcess process = dtrain(2, {"--validate", path});
+  EXPECT_EQ(process.exit_code, kExitDiverged) << process.error;
+  ASSERT_EQ(complaints(process).size(), 1U) << process.error;
+  EXPECT_THAT(complaints(process)[0],
+              HasSubstr(path + ": the loss is nan: what this network makes"));
+  EXPECT_TRUE(metrics("validation.jsonl").back()["validation_loss"].is_null());
 }
 
 TEST_F(GoingOn, ARunWithNothingLeftToTrainSaysSo) {

@@ -46,6 +46,12 @@ bool gradient_is_finite(const nn::FlatParameters& parameters, const nn::FlatView
   return std::all_of(first, first + view.count, [](float value) { return is_finite(value); });
 }
 
+/// Of f32 values, on any device.
+bool all_finite(const nn::Tensor& tensor) {
+  return std::isfinite(
+      tensor.backend().optimizer().sum_of_squares(tensor.size(), tensor.data<const float>()));
+}
+
 /// By view, whether elements of it that lie in `spans` of `flat` are not finite; on any device.
 std::vector<std::int32_t> find_not_finite(const nn::FlatParameters& parameters,
                                           const nn::Tensor& flat, std::span<const FlatSpan> spans) {
@@ -140,6 +146,13 @@ NotFinite gradients_not_finite(Communicator& world, const nn::FlatParameters& pa
   throw_if_error(world.all_reduce(found, ReduceOp::kMax).within("divergence"));
   const auto behind_last = std::find(found.rbegin(), found.rend(), 1).base() - found.begin();
   return summary_of(found, static_cast<std::size_t>(behind_last) - 1, parameters);
+}
+
+std::string first_not_finite(const nn::FlatParameters& parameters, const nn::Module& network) {
+  if (!all_finite(parameters.values)) return parameters_not_finite(parameters).first;
+  for (const nn::NamedBuffer& buffer : network.buffers())
+    if (!all_finite(buffer.tensor)) return buffer.name;
+  return "";
 }
 
 bool small_gradients_are_finite(const nn::FlatParameters& parameters) {

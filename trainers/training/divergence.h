@@ -62,6 +62,10 @@ NotFinite parameters_not_finite(const nn::FlatParameters& parameters);
 NotFinite gradients_not_finite(Communicator& world, const nn::FlatParameters& parameters,
                                std::span<const FlatSpan> known);
 
+/// The first parameter of a network that is not finite, or else the first running statistic; empty:
+/// there is none. Waits for a device.
+std::string first_not_finite(const nn::FlatParameters& parameters, const nn::Module& network);
+
 /// Whether small parameters' gradients are finite. A value that is not finite spreads to all layers
 /// before the one it appears in, so this notices it at no cost, except in one layer's weights.
 bool small_gradients_are_finite(const nn::FlatParameters& parameters);

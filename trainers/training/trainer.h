@@ -8,7 +8,6 @@
 #include <chrono>
 #include <memory>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -35,30 +34,13 @@
 #include "trainers/training/best_network.h"
 #include "trainers/training/checkpointing.h"
 #include "trainers/training/compression_memory.h"
+#include "trainers/training/failures.h"
 #include "trainers/training/loss_scaler.h"
 #include "trainers/training/machine.h"
 #include "trainers/training/rank_optimizer.h"
 #include "trainers/validation/validation.h"
 
 namespace dlaunch {
-
-/// A failure that all ranks meet at the same place, so that one of them may speak for all.
-class TrainingFailure : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
-/// The loss or a gradient is not finite.
-class Divergence : public TrainingFailure {
- public:
-  using TrainingFailure::TrainingFailure;
-};
-
-/// What a checkpoint holds of a run cannot be gone on from.
-class UnusableCheckpoint : public TrainingFailure {
- public:
-  using TrainingFailure::TrainingFailure;
-};
 
 class Trainer {
  public:
@@ -97,7 +79,7 @@ class Trainer {
   bool losses_are_due(const RunPosition& next, const StepTotals& totals);
   void take_losses(StepTotals& totals, std::size_t epoch, std::size_t step);
   RunPosition train_epoch(const RunPosition& begin);
-  void check_parameters(std::string_view not_done) const;
+  void check_network(std::string_view not_done) const;
   std::string compute_type() const;
   void sum_up_times();
   void take_best(const nlohmann::json& report, const RunPosition& at);

@@ -4,7 +4,6 @@
 
 #include <spdlog/fmt/fmt.h>
 
-#include "nn/core/optimizer_kernels.h"
 #include "trainers/training/divergence.h"
 #include "trainers/training/trainer.h"
 
@@ -78,16 +77,16 @@ void Trainer::check_gradients(std::size_t epoch, std::size_t step) {
   throw divergence(epoch, step, fmt::format("the gradient of {} is not finite", gradients.first));
 }
 
-/// On all ranks the same; `not_done` then: "no checkpoint was written". A checkpoint of what has
-/// left the numbers would be gone on from: an update can do that with gradients that nobody has
-/// looked at, or that were finite.
-void Trainer::check_parameters(std::string_view not_done) const {
-  if (std::isfinite(backend_.optimizer().sum_of_squares(parameters_.values.size(),
-                                                        parameters_.values.data<const float>())))
-    return;
+/// After share_network(), so on all ranks the same; `not_done` then: "no checkpoint was written".
+/// A checkpoint of what has left the numbers would be gone on from: an update can do that with
+/// gradients that nobody has looked at, or that were finite. And a running statistic that has,
+/// which training does not notice, stays where it is.
+void Trainer::check_network(std::string_view not_done) const {
+  const std::string first = first_not_finite(parameters_, *model_);
+  if (first.empty()) return;
   throw Divergence(fmt::format("after step {} of the run {} is not finite; {}; {}",
-                               reporter_.summary().steps, parameters_not_finite(parameters_).first,
-                               not_done, advice_after_divergence(config_)));
+                               reporter_.summary().steps, first, not_done,
+                               advice_after_divergence(config_)));
 }
 
 }  // namespace dlaunch

@@ -118,8 +118,8 @@ Status Trainer::remember(ExchangeMemory memory, const nlohmann::json& report) {
 void Trainer::save(const RunPosition& position) {
   const Observation::Interlude interlude(observation_, "checkpoint");
   sum_up_times();
-  check_parameters("no checkpoint was written");
   share_network();
+  check_network("no checkpoint was written");
   optimizer_.gather(*reducer_);
   compression_memory_.gather(world_.size() == 1 ? kept_memory_ : reducer_->memory());
   checkpointing_.save(position, {{"progress", reporter_.state()},
@@ -186,8 +186,8 @@ void Trainer::exchange_average() {
 
 ValidationSums Trainer::validate_model(bool may_be_best) {
   const Observation::Interlude interlude(observation_, "validation");
-  check_parameters("nothing was validated");
   share_network();
+  check_network("nothing was validated");
   exchange_average();
   const ValidationSums sums =
       validate(world_, backend_, *model_, validation_transform_, shard_, validation_options_);

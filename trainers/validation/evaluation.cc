@@ -1,6 +1,7 @@
 #include "trainers/validation/evaluation.h"
 
 #include <chrono>
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "trainers/output/progress.h"
 #include "trainers/training/checkpointing.h"
 #include "trainers/training/datasets.h"
+#include "trainers/training/failures.h"
 #include "trainers/training/tensor_memory.h"
 #include "trainers/training/trainer_parts.h"
 
@@ -64,6 +66,10 @@ ValidationSums Evaluation::run() {
   const ValidationSums sums = validate(world_, backend_, *model_, transform, shard, options_);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   if (world_.rank() == 0) report(sums, seconds.count());
+  if (!std::isfinite(sums.loss))
+    throw Divergence(
+        fmt::format("{}: the loss is {}: what this network makes of the images is not finite",
+                    path_, sums.mean_loss()));
   return sums;
 }
 

@@ -32,8 +32,9 @@ class Evaluation {
 
   /// Validates as configured (train.validation_views and the like). Rank 0 writes a line to the
   /// screen and one to output.directory/validation.jsonl, unless the configuration wants no
-  /// metrics. Returns the same on all ranks. Throws StatusError, nn::DataError, std::runtime_error
-  /// if the line cannot be written.
+  /// metrics. Returns the same on all ranks. Throws StatusError, nn::DataError, Divergence if the
+  /// loss is infinite or no number, after that is written; std::runtime_error if the line cannot
+  /// be.
   ValidationSums run();
 
  private:
