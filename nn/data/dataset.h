@@ -45,6 +45,8 @@ class Dataset {
   /// Another text for other data, so that a run is not resumed on data that have changed. May read
   /// everything. Throws DataError.
   virtual std::string fingerprint() const = 0;
+  /// A line for the user about what was made of the files; empty: nothing that would surprise.
+  virtual std::string remark() const { return ""; }
 };
 
 }  // namespace dlaunch::nn

@@ -23,15 +23,29 @@ std::filesystem::file_type type_of(const std::filesystem::directory_entry& entry
   return type;
 }
 
-/// Names of what is in a directory and satisfies `wanted`, sorted; hidden ones are left out.
+/// What lies in the folders and is no part of the set.
+struct LeftOut {
+  std::size_t count = 0;
+  std::string first;  // by name
+
+  void add(const std::string& path) {
+    if (count++ == 0 || path < first) first = path;
+  }
+};
+
+/// Names of what is in a directory and satisfies `wanted`, sorted; hidden ones are not looked at.
 template <typename Wanted>
-std::vector<std::string> list(const std::string& directory, Wanted&& wanted) {
+std::vector<std::string> list(const std::string& directory, LeftOut& left_out, Wanted&& wanted) {
   std::error_code error;
   std::vector<std::string> names;
   for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
        entry.increment(error)) {
     std::string name = entry->path().filename().string();
-    if (name[0] != '.' && wanted(*entry)) names.push_back(std::move(name));
+    if (name[0] == '.') continue;
+    if (wanted(*entry))
+      names.push_back(std::move(name));
+    else
+      left_out.add(entry->path().string());
   }
   if (error)
     throw DataError(
@@ -42,8 +56,9 @@ std::vector<std::string> list(const std::string& directory, Wanted&& wanted) {
 
 class ImageFolder : public Dataset {
  public:
-  ImageFolder(const std::string& directory, std::optional<ImageShape> resize_to) {
-    class_names_ = list(directory, [](const auto& entry) {
+  ImageFolder(const std::string& directory, std::optional<ImageShape> resize_to)
+      : directory_(directory) {
+    class_names_ = list(directory, left_out_, [](const auto& entry) {
       return type_of(entry) == std::filesystem::file_type::directory;
     });
     if (class_names_.empty())
@@ -79,6 +94,13 @@ class ImageFolder : public Dataset {
     return digest.finish();
   }
 
+  std::string remark() const override {
+    if (left_out_.count == 0) return "";
+    return fmt::format("{}: {} {} no png, jpg or jpeg file of a class and left out, the first: {}",
+                       directory_, left_out_.count,
+                       left_out_.count == 1 ? "entry is" : "entries are", left_out_.first);
+  }
+
  private:
   struct Entry {
     std::string path;
@@ -88,7 +110,7 @@ class ImageFolder : public Dataset {
   };
 
   void add_class(const std::string& directory, std::int32_t label) {
-    const std::vector<std::string> names = list(directory, [](const auto& entry) {
+    const std::vector<std::string> names = list(directory, left_out_, [](const auto& entry) {
       return is_image_name(entry.path().filename().string()) &&
              type_of(entry) == std::filesystem::file_type::regular;
     });
@@ -117,6 +139,8 @@ class ImageFolder : public Dataset {
             shape_.width));
   }
 
+  std::string directory_;
+  LeftOut left_out_;
   std::vector<std::string> class_names_;
   std::vector<Entry> images_;
   ImageShape shape_;

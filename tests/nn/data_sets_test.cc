@@ -146,6 +146,21 @@ std::string png(int height, int width, char shade) {
   return file;
 }
 
+/// A JPEG file of noise.
+std::string jpeg(int height, int width) {
+  std::string pixels(static_cast<std::size_t>(height * width * 3), '\0');
+  std::mt19937 random(7);
+  for (char& value : pixels) value = static_cast<char>(random());
+  std::string file;
+  stbi_write_jpg_to_func(
+      [](void* out, void* data, int size) {
+        static_cast<std::string*>(out)->append(static_cast<char*>(data),
+                                               static_cast<std::size_t>(size));
+      },
+      &file, width, height, 3, pixels.data(), 90);
+  return file;
+}
+
 TEST_F(DataSets, AFolderOfImagesHasItsFoldersAsClasses) {
   write("dog/1.png", png(4, 5, 'd'));
   write("cat/2.png", png(4, 5, 'b'));
@@ -161,6 +176,23 @@ TEST_F(DataSets, AFolderOfImagesHasItsFoldersAsClasses) {
   std::vector<std::uint8_t> image(60);
   dataset->copy_image(1, image);
   EXPECT_EQ(image, std::vector<std::uint8_t>(60, 'b'));
+}
+
+TEST_F(DataSets, AFolderOfImagesTellsWhatIsNoPartOfIt) {
+  write("set/cat/1.png", png(4, 5, 'a'));
+  write("set/cat/.DS_Store", "hidden");
+  EXPECT_EQ(open_image_folder(path("set"), std::nullopt)->remark(), "");
+  write("set/dog/1.JPG", jpeg(4, 5));
+  for (const char* name : {"3.webp", "2.webp", "Thumbs.db"})
+    write("set/dog/" + std::string(name), "x");
+  write("set/dog/more/2.png", png(4, 5, 'b'));
+  write("set/labels.csv", "x");
+  const auto dataset = open_image_folder(path("set"), std::nullopt);
+  EXPECT_EQ(dataset->size(), 2U);
+  EXPECT_EQ(dataset->remark(), path("set") +
+                                   ": 5 entries are no png, jpg or jpeg file of a class and left "
+                                   "out, the first: " +
+                                   path("set/dog/2.webp"));
 }
 
 TEST_F(DataSets, AFolderOfImagesIsResizedOnRequest) {
@@ -192,21 +224,6 @@ TEST_F(DataSets, AFolderOfImagesIsRefusedWithOneClearLine) {
   std::vector<std::uint8_t> image(60);
   EXPECT_THAT(data_error([&] { dataset->copy_image(1, image); }),
               HasSubstr("set/b/1.png: cannot read the image"));
-}
-
-/// A JPEG file of noise.
-std::string jpeg(int height, int width) {
-  std::string pixels(static_cast<std::size_t>(height * width * 3), '\0');
-  std::mt19937 random(7);
-  for (char& value : pixels) value = static_cast<char>(random());
-  std::string file;
-  stbi_write_jpg_to_func(
-      [](void* out, void* data, int size) {
-        static_cast<std::string*>(out)->append(static_cast<char*>(data),
-                                               static_cast<std::size_t>(size));
-      },
-      &file, width, height, 3, pixels.data(), 90);
-  return file;
 }
 
 /// An image in a class of its own.

@@ -11,14 +11,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#define STB_IMAGE_WRITE_STATIC
-#define STB_IMAGE_WRITE_IMPLEMENTATION
-#include <stb_image_write.h>
-
 #include "runtime/base/deadline.h"
 #include "runtime/base/exit_codes.h"
 #include "tests/support/sanitized.h"
 #include "tests/trainers/checkpoints.h"
+#include "tests/trainers/images.h"
 
 namespace dlaunch {
 namespace {
@@ -74,21 +71,6 @@ TEST_F(SlowDisk, ThatIsWrittenToDoesNotEndTheRun) {
   expect_all_end_well();
 }
 
-/// A PNG file of noise, larger than what is read of it to know its size.
-std::string noise(std::mt19937& random) {
-  constexpr int kSide = 96;
-  std::string pixels(std::size_t{3} * kSide * kSide, '\0');
-  for (char& value : pixels) value = static_cast<char>(random());
-  std::string file;
-  stbi_write_png_to_func(
-      [](void* out, void* data, int size) {
-        static_cast<std::string*>(out)->append(static_cast<char*>(data),
-                                               static_cast<std::size_t>(size));
-      },
-      &file, kSide, kSide, 3, pixels.data(), kSide * 3);
-  return file;
-}
-
 TEST_F(SlowDisk, ThatIsReadFromAtTheStartDoesNotEndTheRun) {
   ASSERT_EQ(
       dtrain(2, {"--set", "checkpoint.every_steps=1", "--set", "train.max_steps=1"}).exit_code,
@@ -100,7 +82,7 @@ TEST_F(SlowDisk, ThatIsReadFromAtTheStartDoesNotEndTheRun) {
   std::mt19937 random(7);
   for (const std::string name :
        {"train/a/1", "train/a/2", "train/b/1", "train/b/2", "test/a/1", "test/b/1"})
-    write("images/" + name + ".png", noise(random));
+    write("images/" + name + ".png", testing::noise_png(96, random));
   // Images that the filters are computed from, before there is any training.
   start("images/train/a/1", {"--set", "data={\"set\": \"folder\", \"image_size\": [32, 32]}",
                              "--set", "data.directory=" + directory_ + "/images", "--set",

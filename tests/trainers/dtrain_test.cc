@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <random>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 
 #include "runtime/base/exit_codes.h"
 #include "tests/trainers/dtrain_test.h"
+#include "tests/trainers/images.h"
 
 namespace dlaunch {
 namespace {
@@ -333,6 +335,33 @@ TEST_F(Dtrain, LostOutputIsAFailureWhereItIsAllThereIs) {
                                               "/run.json --dry-run >/dev/full"}});
   EXPECT_EQ(process.exit_code, kExitFailure);
   EXPECT_EQ(process.error, "dtrain: cannot write to standard output: No space left on device\n");
+}
+
+TEST_F(Dtrain, SaysWhatItLeavesOutOfAFolderOfImages) {
+  std::mt19937 random(7);
+  for (const std::string name : {"train/a/1", "train/b/1", "test/a/1", "test/b/1"})
+    write("images/" + name + ".png", testing::noise_png(32, random));
+  const std::vector<std::string> how{
+      "--set", "data.set=folder",   "--set", "data.directory=" + directory_ + "/images",
+      "--set", "train.max_steps=1", "--set", "checkpoint.keep_best=true"};
+  EXPECT_THAT(dtrain(2, how).out, ::testing::Not(HasSubstr("left out")));
+  write("images/train/b/2.webp", "an image all the same");
+  write("images/train/a/more/2.png", testing::noise_png(32, random));
+  write("images/test/1.png", testing::noise_png(32, random));
+  const std::string images = directory_ + "/images/";
+  const std::string of_training = images + "train: 2 entries are no png, jpg or jpeg file of a " +
+                                  "class and left out, the first: " + images + "train/a/more\n";
+  const std::string of_test = images + "test: 1 entry is no png, jpg or jpeg file of a class and " +
+                              "left out, the first: " + images + "test/1.png\n";
+  const CompletedProcess trained = dtrain(2, how);
+  EXPECT_EQ(trained.exit_code, kExitOk) << trained.error;
+  EXPECT_THAT(trained.out,
+              AllOf(HasSubstr(of_training), HasSubstr(of_test), HasSubstr("on 2 training images")));
+  EXPECT_EQ(trained.out.find(of_training), trained.out.rfind(of_training));
+  std::vector<std::string> validate = how;
+  validate.resize(4);
+  validate.insert(validate.end(), {"--validate", directory_ + "/out/best.safetensors"});
+  EXPECT_THAT(dtrain(2, validate).out, AllOf(HasSubstr(of_test), HasSubstr("on 2 images")));
 }
 
 TEST_F(Dtrain, RefusesATruncatedDataFile) {

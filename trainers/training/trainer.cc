@@ -75,6 +75,8 @@ Trainer::Trainer(const TrainConfig& config, const TrainingPlace& place, const Sc
   if (ema_ && !checkpointing_.resumes()) ema_->reset();
   reporter_.warn(warn_of_threads(machine));
   reporter_.note(place.remark);
+  reporter_.note(train_set_->remark());
+  if (validation_set_) reporter_.note(validation_set_->remark());
   const std::string no_graphs = why_no_graphs(place);
   graphs_.emplace(backend_, generator_, world_.size() > 1 ? place.device_world : nullptr,
                   on_device_ && config.cuda_graphs && no_graphs.empty());

@@ -74,11 +74,12 @@ ValidationSums Evaluation::run() {
 }
 
 void Evaluation::report(const ValidationSums& sums, double seconds) {
-  Progress(config_.progress, screen_.out, screen_.is_terminal, screen_.columns)
-      .line(fmt::format("{}: top-1 {:.4f}, top-5 {:.4f}, loss {:.3f} on {:.0f} images in {} on {} "
-                        "rank{}",
-                        path_, sums.mean_top1(), sums.mean_top5(), sums.mean_loss(), sums.samples,
-                        format_duration(seconds), world_.size(), world_.size() == 1 ? "" : "s"));
+  Progress progress(config_.progress, screen_.out, screen_.is_terminal, screen_.columns);
+  if (const std::string remark = images_->remark(); !remark.empty()) progress.line(remark);
+  progress.line(
+      fmt::format("{}: top-1 {:.4f}, top-5 {:.4f}, loss {:.3f} on {:.0f} images in {} on {} rank{}",
+                  path_, sums.mean_top1(), sums.mean_top5(), sums.mean_loss(), sums.samples,
+                  format_duration(seconds), world_.size(), world_.size() == 1 ? "" : "s"));
   metrics_.begin(true);
   metrics_.write({{"event", "validation"},
                   {"weights", path_},
