@@ -56,7 +56,7 @@ TEST(Divergence, IsLocatedInTheLayerAndTheRankItBeganIn) {
     const SmallResNet network(&world);
     if (world.rank() == 1) network.poison("layer2.1.conv2.weight", kNan);
     // Batch norm has spread it to all ranks: from its layer on nobody has numbers any more.
-    EXPECT_EQ(locate_divergence(world, *network.model, 2, [&] { return network.images(); }),
+    EXPECT_EQ(locate_divergence(world, *network.model, 2, [&] { return network.images(); }).where,
               "it begins on rank 1, in layer2.1.conv2.weight as the step before left it: 1 of 9216 "
               "numbers are not finite");
   });
@@ -66,12 +66,13 @@ TEST(Divergence, IsLocatedInTheImages) {
   testing::run_threads_as_ranks(2, [](Communicator& world) {
     const SmallResNet network(&world);
     int batches = 0;
-    const std::string where = locate_divergence(world, *network.model, 2, [&] {
+    const Beginning begin = locate_divergence(world, *network.model, 2, [&] {
       nn::Tensor images = network.images();
       if (++batches == 2 && world.rank() == 0) images.data<float>()[5] = kInfinity;
       return images;
     });
-    EXPECT_EQ(where, "it begins on rank 0, in the images: 1 of 384 numbers are not finite");
+    EXPECT_EQ(begin.where, "it begins on rank 0, in the images: 1 of 384 numbers are not finite");
+    EXPECT_TRUE(begin.in_images);
   });
 }
 
@@ -80,8 +81,10 @@ TEST(Divergence, IsLocatedWhereSumsOverflow) {
     const SmallResNet network;
     for (float& value : network.view("layer1.0.conv1.weight").parameter.values<float>())
       value = 3e38F;
-    const std::string where =
+    const Beginning begin =
         locate_divergence(world, *network.model, 1, [&] { return network.images(); });
+    EXPECT_FALSE(begin.in_images);
+    const std::string& where = begin.where;
     EXPECT_EQ(where.find("it begins on rank 0, in the output of layer1.0.conv1, Conv2d(16, 16, "),
               0U)
         << where;
@@ -91,7 +94,7 @@ TEST(Divergence, IsLocatedWhereSumsOverflow) {
 TEST(Divergence, IsNotSeenWhereThereIsNone) {
   testing::run_threads_as_ranks(2, [](Communicator& world) {
     const SmallResNet network(&world);
-    EXPECT_EQ(locate_divergence(world, *network.model, 1, [&] { return network.images(); }),
+    EXPECT_EQ(locate_divergence(world, *network.model, 1, [&] { return network.images(); }).where,
               "every layer's output is finite when the step is repeated");
   });
 }
@@ -168,6 +171,8 @@ TEST(Divergence, ComesWithAdviceThatGoesWithTheConfiguration) {
   config.loss_scaling.enabled = false;
   EXPECT_THAT(advice_after_divergence(config),
               ::testing::HasSubstr("optimizer.clip_norm, scale the loss (train.loss_scaling) or "));
+  EXPECT_EQ(advice_after_divergence(config, true),
+            "set data.mean and data.std to those of the images");
 }
 
 }  // namespace

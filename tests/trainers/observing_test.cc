@@ -208,8 +208,10 @@ TEST_F(Observing, SaysWhereNumbersEnded) {
                       "gradients (optimizer.clip_norm)")));
   const CompletedProcess data = dtrain(2, {"--set", "data.std=[1e-39, 1e-39, 1e-39]"});
   EXPECT_EQ(data.exit_code, kExitDiverged);
-  EXPECT_THAT(data.error, HasSubstr("step 1 of 5: the loss is nan; it begins on rank 0, in the "
-                                    "images: "));
+  EXPECT_THAT(data.error, AllOf(HasSubstr("step 1 of 5: the loss is nan; it begins on rank 0, in "
+                                          "the images: "),
+                                HasSubstr("finite; set data.mean and data.std to those of the "
+                                          "images\n")));
 }
 
 TEST_F(Observing, RefusesTracesThatCannotBe) {

@@ -78,17 +78,20 @@ NotFinite summary_of(const std::vector<std::int32_t>& found, std::size_t first,
 }
 
 /// The finding at the earliest place, of the lowest rank that has it.
-std::string agree(Communicator& world, const std::optional<NonFiniteSearch::Finding>& own) {
+Beginning agree(Communicator& world, const std::optional<NonFiniteSearch::Finding>& own) {
   constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
-  const std::array<std::int64_t, 1> mine{own ? static_cast<std::int64_t>(own->place) : kNone};
+  // Twice the place, and one more if it is in the images.
+  const std::array<std::int64_t, 1> mine{
+      own ? static_cast<std::int64_t>(2 * own->place + (own->in_images ? 1 : 0)) : kNone};
   std::vector<std::int64_t> places(static_cast<std::size_t>(world.size()));
   throw_if_error(world.all_gather(mine, places).within("divergence"));
   const auto first = std::ranges::min_element(places);
-  if (*first == kNone) return "every layer's output is finite when the step is repeated";
+  if (*first == kNone) return {.where = "every layer's output is finite when the step is repeated"};
   const auto rank = static_cast<int>(first - places.begin());
   std::string text = world.rank() == rank ? own->what : "";
   throw_if_error(broadcast_text(world, text, rank).within("divergence"));
-  return fmt::format("it begins on rank {}, {}", rank, text);
+  return {.where = fmt::format("it begins on rank {}, {}", rank, text),
+          .in_images = *first % 2 == 1};
 }
 
 }  // namespace
@@ -98,11 +101,16 @@ NonFiniteSearch::NonFiniteSearch(const nn::Module& network) {
     if (module->children().empty()) names_[module] = name;
 }
 
-void NonFiniteSearch::check(const std::string& what, const nn::Tensor& values) {
+void NonFiniteSearch::check(const std::string& what, const nn::Tensor& values, bool in_images) {
   ++place_;
   if (first_) return;
   if (const std::size_t bad = count_not_finite(values); bad > 0)
-    first_ = {place_, fmt::format("{}: {} of {} numbers are not finite", what, bad, values.size())};
+    first_ = {place_, fmt::format("{}: {} of {} numbers are not finite", what, bad, values.size()),
+              in_images};
+}
+
+void NonFiniteSearch::check_images(const nn::Tensor& images) {
+  check("in the images", images, true);
 }
 
 void NonFiniteSearch::forward_begins(const nn::Module& module) {
@@ -119,14 +127,14 @@ void NonFiniteSearch::forward_ended(const nn::Module& module, const nn::Tensor& 
     check(fmt::format("in the output of {}, {}", name->second, module.kind()), output);
 }
 
-std::string locate_divergence(Communicator& world, nn::Module& network, std::size_t micro_batches,
-                              const std::function<nn::Tensor()>& next) {
+Beginning locate_divergence(Communicator& world, nn::Module& network, std::size_t micro_batches,
+                            const std::function<nn::Tensor()>& next) {
   const nn::NoGradGuard no_grad;
   NonFiniteSearch search(network);
   network.observe(&search);
   for (std::size_t i = 0; i < micro_batches; ++i) {
     nn::Tensor images = next();
-    search.check("in the images", images);
+    search.check_images(images);
     network(std::move(images));
   }
   network.observe(nullptr);
@@ -162,7 +170,8 @@ bool small_gradients_are_finite(const nn::FlatParameters& parameters) {
   });
 }
 
-std::string advice_after_divergence(const TrainConfig& config) {
+std::string advice_after_divergence(const TrainConfig& config, bool in_images) {
+  if (in_images) return "set data.mean and data.std to those of the images";
   std::vector<std::string> all{
       "lower optimizer.learning_rate", "warm up (schedule.warmup_epochs)",
       config.clip_norm > 0 ? "lower optimizer.clip_norm" : "clip gradients (optimizer.clip_norm)"};

@@ -26,28 +26,36 @@ class NonFiniteSearch final : public nn::ModuleObserver {
   struct Finding {
     std::uint64_t place = 0;  // the same number is the same place on all ranks; earlier is less
     std::string what;         // "the output of conv2, Conv2d(...): 3 of 100 numbers are not finite"
+    bool in_images = false;
   };
 
   explicit NonFiniteSearch(const nn::Module& network);
 
-  /// Something else that is computed at this place.
-  void check(const std::string& what, const nn::Tensor& values);
+  void check_images(const nn::Tensor& images);
   void forward_begins(const nn::Module& module) override;
   void forward_ended(const nn::Module& module, const nn::Tensor& output) override;
 
   const std::optional<Finding>& first() const { return first_; }
 
  private:
+  void check(const std::string& what, const nn::Tensor& values, bool in_images = false);
+
   std::unordered_map<const nn::Module*, std::string> names_;
   std::uint64_t place_ = 0;
   std::optional<Finding> first_;
 };
 
+/// Where values that are not finite begin.
+struct Beginning {
+  std::string where;       // "it begins on rank 1, in ..."
+  bool in_images = false;  // not in what has been trained
+};
+
 /// Collective: runs a step's micro-batches forward once more, and says where the first value that
-/// is not finite is, and on which rank; the same text on all of them. `next` returns the input of
-/// the next micro-batch. Throws StatusError.
-std::string locate_divergence(Communicator& world, nn::Module& network, std::size_t micro_batches,
-                              const std::function<nn::Tensor()>& next);
+/// is not finite is, and on which rank; the same on all of them. `next` returns the input of the
+/// next micro-batch. Throws StatusError.
+Beginning locate_divergence(Communicator& world, nn::Module& network, std::size_t micro_batches,
+                            const std::function<nn::Tensor()>& next);
 
 /// Tensors of a network that are not finite.
 struct NotFinite {
@@ -71,6 +79,6 @@ std::string first_not_finite(const nn::FlatParameters& parameters, const nn::Mod
 bool small_gradients_are_finite(const nn::FlatParameters& parameters);
 
 /// What may help: "lower optimizer.learning_rate, warm up (...) or ...".
-std::string advice_after_divergence(const TrainConfig& config);
+std::string advice_after_divergence(const TrainConfig& config, bool in_images = false);
 
 }  // namespace dlaunch

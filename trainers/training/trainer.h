@@ -34,6 +34,7 @@
 #include "trainers/training/best_network.h"
 #include "trainers/training/checkpointing.h"
 #include "trainers/training/compression_memory.h"
+#include "trainers/training/divergence.h"
 #include "trainers/training/failures.h"
 #include "trainers/training/loss_scaler.h"
 #include "trainers/training/machine.h"
@@ -73,8 +74,9 @@ class Trainer {
   void check_late_loss(double loss, std::size_t epoch, std::size_t step, std::size_t last);
   void check_loss_scale(std::size_t epoch, std::size_t step);
   void check_gradients(std::size_t epoch, std::size_t step);
-  std::string what_is_left(std::size_t epoch, std::size_t step);
-  Divergence divergence(std::size_t epoch, std::size_t step, const std::string& what) const;
+  Beginning what_is_left(std::size_t epoch, std::size_t step);
+  Divergence divergence(std::size_t epoch, std::size_t step, const std::string& what,
+                        bool in_images = false) const;
   bool is_last(std::size_t steps) const;
   bool losses_are_due(const RunPosition& next, const StepTotals& totals);
   void take_losses(StepTotals& totals, std::size_t epoch, std::size_t step);

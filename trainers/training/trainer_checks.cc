@@ -4,14 +4,14 @@
 
 #include <spdlog/fmt/fmt.h>
 
-#include "trainers/training/divergence.h"
 #include "trainers/training/trainer.h"
 
 namespace dlaunch {
 
-Divergence Trainer::divergence(std::size_t epoch, std::size_t step, const std::string& what) const {
+Divergence Trainer::divergence(std::size_t epoch, std::size_t step, const std::string& what,
+                               bool in_images) const {
   return Divergence(fmt::format("epoch {}, step {} of {}: {}; {}", epoch + 1, step + 1,
-                                plan_.steps(), what, advice_after_divergence(config_)));
+                                plan_.steps(), what, advice_after_divergence(config_, in_images)));
 }
 
 /// On all ranks the same. If it has gone, finds out where: the step is repeated, with checks.
@@ -19,39 +19,43 @@ void Trainer::check_loss(const StepTotals& totals, std::size_t epoch, std::size_
   if (std::isfinite(totals.loss)) return;
   load_from(epoch, step);
   generator_ = generator_before_step_;
-  const std::string where = locate_divergence(world_, *model_, plan_.micro_batches(step),
-                                              [&] { return images_of(loader_->next()); });
-  throw divergence(epoch, step, fmt::format("the loss is {}; {}", std::abs(totals.loss), where));
+  const Beginning begin = locate_divergence(world_, *model_, plan_.micro_batches(step),
+                                            [&] { return images_of(loader_->next()); });
+  throw divergence(epoch, step,
+                   fmt::format("the loss is {}; {}", std::abs(totals.loss), begin.where),
+                   begin.in_images);
 }
 
 /// That of a step on a device, whose host knows it after step `last` only.
 void Trainer::check_late_loss(double loss, std::size_t epoch, std::size_t step, std::size_t last) {
   if (std::isfinite(loss)) return;
-  throw divergence(epoch, step,
-                   fmt::format("the loss is {}; noticed after step {}{}", std::abs(loss), last + 1,
-                               what_is_left(epoch, step)));
+  const Beginning left = what_is_left(epoch, step);
+  throw divergence(
+      epoch, step,
+      fmt::format("the loss is {}; noticed after step {}{}", std::abs(loss), last + 1, left.where),
+      left.in_images);
 }
 
-/// What still tells of a step on a device when later ones may have been done. A loss goes into all
-/// gradients and they into parameters: mostly that is no more than how far it has come. But if
-/// parameters are finite, as where scaled steps are skipped, the step can be repeated.
-std::string Trainer::what_is_left(std::size_t epoch, std::size_t step) {
-  const NotFinite values = parameters_not_finite(parameters_);
-  if (values.count > 0) {
-    const std::size_t all = parameters_.views.size();
-    const NotFinite gradients = gradients_not_finite(world_, parameters_, reducer_->updated_here());
-    return fmt::format(
-        ", when {} of {} parameters (first {}) and {} of {} gradients{} were not "
-        "finite",
-        values.count, all, values.first, gradients.count, all,
-        gradients.count == 0 ? "" : fmt::format(" (first in backward {})", gradients.first));
-  }
+/// What still tells of a step on a device when later ones may have been done. The step is repeated;
+/// but if its images are finite and parameters are not, that tells nothing: a loss goes into all
+/// gradients and they into parameters, and mostly that is no more than how far it has come.
+Beginning Trainer::what_is_left(std::size_t epoch, std::size_t step) {
   load_from(epoch, step);
   const std::size_t count = plan_.micro_batches(step);
   auto batch =
       batches_.load(count, [this]() -> const nn::MicroBatch& { return loader_->next(); }).begin();
-  return "; with the parameters of then, " +
-         locate_divergence(world_, *model_, count, [&] { return (batch++)->images; });
+  Beginning begin = locate_divergence(world_, *model_, count, [&] { return (batch++)->images; });
+  const NotFinite values = parameters_not_finite(parameters_);
+  if (begin.in_images || values.count == 0) {
+    begin.where = "; with the parameters of then, " + begin.where;
+    return begin;
+  }
+  const std::size_t all = parameters_.views.size();
+  const NotFinite gradients = gradients_not_finite(world_, parameters_, reducer_->updated_here());
+  return {.where = fmt::format(
+              ", when {} of {} parameters (first {}) and {} of {} gradients{} were not finite",
+              values.count, all, values.first, gradients.count, all,
+              gradients.count == 0 ? "" : fmt::format(" (first in backward {})", gradients.first))};
 }
 
 /// On all ranks the same. Ends a run none of whose gradients fit into f16 any more.
