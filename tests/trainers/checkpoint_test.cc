@@ -274,6 +274,10 @@ TEST_F(Checkpoints, AreRefusedWhereTheyDoNotBelongAndTheErrorNamesWhat) {
   EXPECT_THAT(resumed("train.seed=2"), HasSubstr("train.seed is 1 in this checkpoint"));
   EXPECT_THAT(resumed("model.name=resnet20"), HasSubstr("model.name is \"small_cnn\""));
   EXPECT_THAT(resumed("optimizer.momentum=0"), HasSubstr("optimizer.velocity.conv1.bias: nothing"));
+  EXPECT_THAT(resumed("optimizer.momentum=0"),
+              HasSubstr("wanted: set optimizer.* as in the run of"));
+  EXPECT_THAT(resumed("ema.decay=0.9"),
+              HasSubstr("ema.bn1.running_mean: not in this file: set ema.decay as in the run of"));
   EXPECT_THAT(refusal({"--resume", directory_ + "/out/model.safetensors"}, kExitBadData),
               HasSubstr("no checkpoint of dtrain"));
   EXPECT_THAT(refusal({"--resume", directory_ + "/run.json"}, kExitBadData),
@@ -282,6 +286,21 @@ TEST_F(Checkpoints, AreRefusedWhereTheyDoNotBelongAndTheErrorNamesWhat) {
   EXPECT_THAT(resumed("train.epochs=2"), HasSubstr(".weight: damaged: wrong checksum"));
   fs::resize_file(newest(), fs::file_size(newest()) - 1);
   EXPECT_THAT(resumed("train.epochs=2"), HasSubstr("truncated"));
+}
+
+TEST_F(Checkpoints, WithAnAverageAreRefusedByARunThatHasNone) {
+  const std::vector<std::string> how{"--set", "checkpoint.every_epochs=1", "--set",
+                                     "train.epochs=1"};
+  std::vector<std::string> averaged = how;
+  averaged.insert(averaged.end(), {"--set", "ema.decay=0.9"});
+  ASSERT_EQ(dtrain(2, averaged).exit_code, kExitOk);
+  std::vector<std::string> resumed = how;
+  resumed.insert(resumed.end(), {"--resume", "auto"});
+  const CompletedProcess process = dtrain(2, resumed);
+  EXPECT_EQ(process.exit_code, kExitBadData) << process.error;
+  EXPECT_THAT(process.error,
+              HasSubstr("ema.bn1.running_mean: nothing of this name is wanted: set "
+                        "ema.decay as in the run of this checkpoint, or begin anew"));
 }
 
 TEST_F(Checkpoints, OfAFullDiskFailWithALineAndLeaveTheOldOneGood) {

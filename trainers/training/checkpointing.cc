@@ -6,8 +6,10 @@
 #include <chrono>
 #include <filesystem>
 #include <iterator>
+#include <set>
 #include <span>
 #include <stdexcept>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -55,6 +57,30 @@ nlohmann::json training_in(const nn::SafetensorsFile& file) {
     return training;
   } catch (const nlohmann::json::exception& error) {
     file.refuse(kTraining, error.what());
+  }
+}
+
+/// Refuses a file that holds other tensors than `state` of those that a setting decides about: the
+/// names alone tell nobody which.
+void check_settings(const nn::SafetensorsFile& file, std::span<const nn::NamedTensor> state) {
+  constexpr std::array<std::pair<std::string_view, const char*>, 3> kSettings{
+      {{"ema.", "ema.decay"},
+       {"loss_scaling.", "train.loss_scaling and train.compute_type"},
+       {"optimizer.", "optimizer.*"}}};
+  std::set<std::string> wanted;
+  for (const nn::NamedTensor& item : state) wanted.insert(item.name);
+  const auto& there = file.tensors();
+  for (const auto& [prefix, settings] : kSettings) {
+    const auto refuse = [&](const std::string& name, const char* why) {
+      if (name.starts_with(prefix))
+        file.refuse(name, fmt::format("{}: set {} as in the run of this checkpoint, or begin anew "
+                                      "without --resume in another output.directory",
+                                      why, settings));
+    };
+    for (const auto& [name, entry] : there)
+      if (!wanted.contains(name)) refuse(name, "nothing of this name is wanted");
+    for (const std::string& name : wanted)
+      if (!there.contains(name)) refuse(name, "not in this file");
   }
 }
 
@@ -171,7 +197,9 @@ void Checkpointing::load(const nn::SafetensorsFile& file, nlohmann::json trainin
   } catch (const nlohmann::json::exception& error) {
     file.refuse(kTraining, error.what());
   }
-  load_tensors(file, whole_state(&file));
+  const std::vector<nn::NamedTensor> state = whole_state(&file);
+  check_settings(file, state);
+  load_tensors(file, state);
   found_ = file.path();
 }
 
