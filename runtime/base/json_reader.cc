@@ -1,7 +1,9 @@
 #include "runtime/base/json_reader.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <system_error>
 
 #include <spdlog/fmt/fmt.h>
 #include <nlohmann/json.hpp>
@@ -58,6 +60,31 @@ bool is_number_within(const json& value, const NumberRange& range) {
   if (!std::isfinite(number)) return false;
   if (range.above_min ? number <= range.min : number < range.min) return false;
   return range.below_max ? number < range.max : number <= range.max;
+}
+
+/// The number that a value of another type was probably meant to be: a text that reads like one, or
+/// a whole number written as a fraction. Null: there is none.
+json meant_number(const json& found) {
+  double number = 0;
+  if (found.is_number_float()) {
+    number = found.get<double>();
+  } else if (found.is_string()) {
+    const auto& text = found.get_ref<const std::string&>();
+    const char* const end = text.data() + text.size();
+    const auto [rest, error] =
+        std::from_chars(text.data() + (text.starts_with('+') ? 1 : 0), end, number);
+    if (error != std::errc() || rest != end) return nullptr;
+  } else {
+    return nullptr;
+  }
+  constexpr double kExact = 1e15;
+  if (std::trunc(number) == number && std::abs(number) < kExact)
+    return static_cast<std::int64_t>(number);
+  return number;
+}
+
+std::string advice_to_write(const std::string& text) {
+  return fmt::format(" (write {})", text);
 }
 
 std::string last_name(const std::string& path) {
@@ -126,8 +153,8 @@ void JsonObject::refuse(const std::string& key, const std::string& why) const {
 }
 
 void JsonObject::refuse_value(const std::string& key, const nlohmann::json& found,
-                              const std::string& allowed) const {
-  refuse(key, fmt::format("found {}; allowed: {}", describe(found), allowed));
+                              const std::string& allowed, const std::string& advice) const {
+  refuse(key, fmt::format("found {}; allowed: {}{}", describe(found), allowed, advice));
 }
 
 bool JsonObject::boolean(const std::string& key, bool fallback) {
@@ -141,8 +168,11 @@ bool JsonObject::boolean(const std::string& key, bool fallback) {
 std::int64_t JsonObject::integer(const std::string& key, std::int64_t fallback,
                                  IntegerRange allowed) {
   const json* found = find(key);
-  if (found != nullptr && !is_integer_within(*found, allowed))
-    refuse_value(key, *found, describe(allowed));
+  if (found != nullptr && !is_integer_within(*found, allowed)) {
+    const json meant = meant_number(*found);
+    refuse_value(key, *found, describe(allowed),
+                 is_integer_within(meant, allowed) ? advice_to_write(meant.dump()) : "");
+  }
   const std::int64_t result = found != nullptr ? found->get<std::int64_t>() : fallback;
   resolved_[key] = result;
   return result;
@@ -150,8 +180,11 @@ std::int64_t JsonObject::integer(const std::string& key, std::int64_t fallback,
 
 double JsonObject::number(const std::string& key, double fallback, NumberRange allowed) {
   const json* found = find(key);
-  if (found != nullptr && !is_number_within(*found, allowed))
-    refuse_value(key, *found, describe(allowed));
+  if (found != nullptr && !is_number_within(*found, allowed)) {
+    const json meant = meant_number(*found);
+    refuse_value(key, *found, describe(allowed),
+                 is_number_within(meant, allowed) ? advice_to_write(meant.dump()) : "");
+  }
   const double result = found != nullptr ? found->get<double>() : fallback;
   resolved_[key] = result;
   return result;
@@ -159,7 +192,13 @@ double JsonObject::number(const std::string& key, double fallback, NumberRange a
 
 std::string JsonObject::text(const std::string& key, const std::string& fallback) {
   const json* found = find(key);
-  if (found != nullptr && !found->is_string()) refuse_value(key, *found, "a string");
+  if (found != nullptr && !found->is_string()) {
+    const bool in_file = shared_.source.origin_of(path_of(key)) == shared_.source.file();
+    std::string meant = json(found->dump()).dump();
+    if (!in_file) meant = "'" + meant + "'";  // or the shell takes the quotation marks away
+    const bool has_text = found->is_number() || found->is_boolean();
+    refuse_value(key, *found, "a string", has_text ? advice_to_write(meant) : "");
+  }
   std::string result = found != nullptr ? found->get<std::string>() : fallback;
   resolved_[key] = result;
   return result;

@@ -2,7 +2,7 @@
 //
 // Comments (// and /* */) are allowed; a key given twice, a key nobody asks for, a value of the
 // wrong type and a value outside its range are refused with a ConfigError that names the path, what
-// was found and what is allowed:
+// was found, what is allowed and perhaps what to write:
 //
 //   config.json: train.optimzer: unknown key; did you mean optimizer?
 //
@@ -117,7 +117,7 @@ class JsonObject {
   std::string path_of(const std::string& key) const;
   void note_unknown_keys() const;
   [[noreturn]] void refuse_value(const std::string& key, const nlohmann::json& found,
-                                 const std::string& allowed) const;
+                                 const std::string& allowed, const std::string& advice = "") const;
 
   const nlohmann::json& value_;
   nlohmann::ordered_json& resolved_;

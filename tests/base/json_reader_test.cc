@@ -195,6 +195,8 @@ TEST(JsonOverride, IsWhatErrorsInItName) {
         object.object("train", [](JsonObject& train) {
           train.integer("epochs", 1);
           train.integer("seed", 1);
+          train.number("decay", 0, {.min = 0, .max = 1});
+          train.text("name", "");
         });
       });
     });
@@ -213,6 +215,25 @@ TEST(JsonOverride, IsWhatErrorsInItName) {
             "c.json: trian: unknown key; did you mean train?");
   EXPECT_EQ(refused(R"({"train2": 1})", {"train.seed=1"}),
             "c.json: train2: unknown key; did you mean train?");
+
+  const std::string number = "allowed: a number of at least 0 and at most 1";
+  EXPECT_EQ(refused("{}", {"train.decay=.9"}),
+            "--set train.decay=.9: train.decay: found \".9\"; " + number + " (write 0.9)");
+  EXPECT_EQ(refused("{}", {"train.decay=+1."}),
+            "--set train.decay=+1.: train.decay: found \"+1.\"; " + number + " (write 1)");
+  for (const std::string text : {"2.", ".5x", "inf", "nan", ""})  // what would be refused as well
+    EXPECT_EQ(refused("{}", {"train.decay=" + text}),
+              "--set train.decay=" + text + ": train.decay: found \"" + text + "\"; " + number);
+  EXPECT_EQ(refused("{}", {"train.epochs=1e3"}),
+            "--set train.epochs=1e3: train.epochs: found 1000.0; allowed: an integer (write 1000)");
+  EXPECT_EQ(refused(R"({"train": {"epochs": "5"}})", {}),
+            "c.json: train.epochs: found \"5\"; allowed: an integer (write 5)");
+  EXPECT_EQ(refused("{}", {"train.epochs=.5"}),
+            "--set train.epochs=.5: train.epochs: found \".5\"; allowed: an integer");
+  EXPECT_EQ(refused("{}", {"train.name=2024"}),
+            "--set train.name=2024: train.name: found 2024; allowed: a string (write '\"2024\"')");
+  EXPECT_EQ(refused(R"({"train": {"name": true}})", {}),
+            "c.json: train.name: found true; allowed: a string (write \"true\")");
 }
 
 TEST(NearestName, ForgivesSwappedAndMissingLetters) {
