@@ -142,7 +142,8 @@ void write_safetensors(const std::string& path, std::span<const TensorBytes> ten
 }
 
 SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
-  file_ = Descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  constexpr int kHow = O_RDONLY | O_CLOEXEC | O_NONBLOCK;  // else a FIFO waits for who writes to it
+  file_ = Descriptor(::open(path.c_str(), kHow));
   if (!file_.is_open())
     throw DataError(fmt::format("{}: {}", path, std::generic_category().message(errno)));
   read_header();

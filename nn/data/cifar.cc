@@ -31,7 +31,7 @@ class RecordFile {
   RecordFile(const std::string& path, std::size_t record_bytes, std::size_t records,
              const std::string& advice)
       : path_(path), advice_(advice), record_bytes_(record_bytes), records_(records) {
-    file_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    file_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // else a FIFO waits
     if (file_ < 0) fail(error_text(errno));
     struct stat status {};
     const bool known = ::fstat(file_, &status) == 0;

@@ -1,6 +1,7 @@
 // Files of tensors: the safetensors format, atomic writing, and the layouts of torch.
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -122,6 +123,9 @@ TEST_F(CheckpointFiles, RefuseHeadersThatLieAndNameTheTensor) {
     EXPECT_THAT(refusal([&] { SafetensorsFile file(path()); }), HasSubstr("no safetensors file"));
   }
   EXPECT_THAT(refusal([&] { SafetensorsFile file("/nowhere/x"); }), HasSubstr("No such file"));
+  ASSERT_EQ(::mkfifo(path("fifo").c_str(), 0600), 0);  // nobody will ever write to it
+  EXPECT_EQ(refusal([&] { SafetensorsFile file(path("fifo")); }),
+            path("fifo") + ": not a regular file");
 }
 
 TEST_F(CheckpointFiles, DamagedInAnyBitAreRefusedOrHoldTheSame) {

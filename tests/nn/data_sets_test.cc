@@ -3,6 +3,8 @@
 #include <random>
 #include <string>
 
+#include <sys/stat.h>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -106,6 +108,9 @@ TEST_F(DataSets, CifarRefusesBadFilesWithOneClearLine) {
   std::filesystem::remove(path("a.bin"));
   std::filesystem::remove(path("names.txt"));
   std::filesystem::create_directory(path("a.bin"));
+  EXPECT_EQ(data_error(open), path("a.bin") + ": not a regular file; get it again");
+  std::filesystem::remove(path("a.bin"));
+  ASSERT_EQ(::mkfifo(path("a.bin").c_str(), 0600), 0);  // nobody will ever write to it
   EXPECT_EQ(data_error(open), path("a.bin") + ": not a regular file; get it again");
 }
 
