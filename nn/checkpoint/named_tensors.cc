@@ -1,5 +1,6 @@
 #include "nn/checkpoint/named_tensors.h"
 
+#include <cmath>
 #include <cstring>
 #include <set>
 #include <utility>
@@ -41,6 +42,27 @@ std::vector<std::byte> to_memory_layout(std::span<const std::byte> bytes, const 
                                         DType dtype) {
   return transposed(bytes, static_cast<std::size_t>(shape[0]), static_cast<std::size_t>(shape[3]),
                     static_cast<std::size_t>(shape[1] * shape[2]), size_of(dtype));
+}
+
+template <typename T>
+std::size_t count_not_finite(std::span<const std::byte> bytes) {
+  std::size_t count = 0;
+  for (; !bytes.empty(); bytes = bytes.subspan(sizeof(T))) {
+    T value;
+    std::memcpy(&value, bytes.data(), sizeof value);
+    count += std::isfinite(value) ? 0 : 1;
+  }
+  return count;
+}
+
+/// Nothing that begins with such numbers comes to others.
+void check_finite(const SafetensorsFile& file, const NamedTensor& item,
+                  std::span<const std::byte> bytes) {
+  const std::size_t count = item.tensor.dtype() == DType::kF64 ? count_not_finite<double>(bytes)
+                                                               : count_not_finite<float>(bytes);
+  if (count > 0)
+    file.refuse(item.name,
+                fmt::format("{} of {} numbers are not finite", count, item.tensor.size()));
 }
 
 std::size_t bytes_of(const Tensor& tensor) {
@@ -121,6 +143,7 @@ void load_some_tensors(const SafetensorsFile& file, std::span<const NamedTensor>
   for (const NamedTensor& tensor : tensors) check_entry(file, tensor);
   for (const NamedTensor& item : tensors) {
     std::vector<std::byte> bytes = file.read(item.name);
+    check_finite(file, item, bytes);
     const Tensor& tensor = item.tensor;
     if (needs_conversion(tensor.shape()))
       bytes = to_memory_layout(bytes, tensor.shape(), tensor.dtype());

@@ -44,7 +44,8 @@ class Snapshot {
 
 /// Fills `tensors` from the file. Other tensors in the file are refused unless their names end with
 /// one of torch's that have no counterpart here ("num_batches_tracked"). DataError with the
-/// tensor's name: it is missing, unexpected, damaged, or has another type or shape.
+/// tensor's name: it is missing, unexpected, damaged, has another type or shape, or numbers in it
+/// are not finite.
 void load_tensors(const SafetensorsFile& file, std::span<const NamedTensor> tensors);
 
 /// The same, whatever else is in the file.

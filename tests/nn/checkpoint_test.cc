@@ -4,9 +4,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <random>
 #include <string>
 
@@ -176,6 +178,27 @@ TEST_F(CheckpointFiles, OfAnotherNetworkAreRefusedWithTheTensorsName) {
   EXPECT_THAT(load({{"a", tensor({1, 2}, {0, 0})}}), HasSubstr(": a: its shape is [2], [1, 2]"));
   EXPECT_THAT(load({{"a", Tensor::zeros(*backend_, {2}, DType::kF64)}}),
               HasSubstr(": a: its type is f32, f64 is wanted"));
+}
+
+TEST_F(CheckpointFiles, WithNumbersThatAreNotFiniteAreRefused) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  Snapshot snapshot;
+  snapshot.take(std::vector<NamedTensor>{
+      {"a", tensor({2}, {1, std::numeric_limits<float>::max()})},
+      {"b", tensor({5}, {1, infinity, 3, nan, -infinity})},
+      {"c", Tensor::from<double>(*backend_, {2},
+                                 std::array{1e300, std::numeric_limits<double>::infinity()})}});
+  snapshot.write(path(), {});
+  const auto load = [&](const std::string& name, const Tensor& wanted) {
+    return refusal([&] {
+      load_some_tensors(SafetensorsFile(path()), std::vector<NamedTensor>{{name, wanted}});
+    });
+  };
+  EXPECT_EQ(load("a", tensor({2}, {0, 0})), "accepted");
+  EXPECT_EQ(load("b", tensor({5}, {0, 0, 0, 0, 0})), path() + ": b: 3 of 5 numbers are not finite");
+  EXPECT_EQ(load("c", Tensor::zeros(*backend_, {2}, DType::kF64)),
+            path() + ": c: 1 of 2 numbers are not finite");
 }
 
 TEST_F(CheckpointFiles, HoldConvolutionWeightsAsTorchHasThem) {

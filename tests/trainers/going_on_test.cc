@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -373,27 +374,48 @@ TEST_F(GoingOn, RunningStatisticsThatAreNotFiniteEndTheRun) {
   EXPECT_FALSE(fs::exists(directory_ + "/out/best.safetensors"));
 }
 
-TEST_F(GoingOn, AValidationWhoseLossIsNoNumberIsAFailure) {
-  ASSERT_EQ(
-      dtrain(0, {"--set", "checkpoint.keep_best=true", "--set", "train.max_steps=1"}).exit_code,
-      kExitOk);
-  const std::string path = directory_ + "/out/best.safetensors";
-  {
-    const nn::SafetensorsFile file(path);
-    Tensors all = tensors_in(path);
-    const float negative = -1;
-    std::memcpy(all.at("bn1.running_var").data(), &negative, sizeof negative);
-    std::vector<nn::TensorBytes> tensors;
-    for (const auto& [name, bytes] : all)
-      tensors.push_back({name, file.entry(name).dtype, file.entry(name).shape, bytes});
-    nn::write_safetensors(path, tensors);
+/// A network in a file, in which a number is to be another one.
+class ChangedNetworks : public GoingOn {
+ protected:
+  void SetUp() override {
+    GoingOn::SetUp();
+    const CompletedProcess process =
+        dtrain(0, {"--set", "checkpoint.keep_best=true", "--set", "train.max_steps=1"});
+    ASSERT_EQ(process.exit_code, kExitOk) << process.error;
   }
-  const CompletedProcess process = dtrain(2, {"--validate", path});
-  EXPECT_EQ(process.exit_code, kExitDiverged) << process.error;
-  ASSERT_EQ(complaints(process).size(), 1U) << process.error;
-  EXPECT_THAT(complaints(process)[0],
-              HasSubstr(path + ": the loss is nan: what this network makes"));
+  /// The first of a tensor.
+  void change(const std::string& name, float value) const {
+    const nn::SafetensorsFile file(path_);
+    Tensors all = tensors_in(path_);
+    std::memcpy(all.at(name).data(), &value, sizeof value);
+    std::vector<nn::TensorBytes> tensors;
+    for (const auto& [each, bytes] : all)
+      tensors.push_back({each, file.entry(each).dtype, file.entry(each).shape, bytes});
+    nn::write_safetensors(path_, tensors);
+  }
+  std::string refusal(const std::vector<std::string>& arguments, int code) const {
+    const CompletedProcess process = dtrain(2, arguments);
+    EXPECT_EQ(process.exit_code, code) << process.error;
+    const auto lines = complaints(process);
+    EXPECT_EQ(lines.size(), 1U) << process.error;
+    return lines.empty() ? "" : lines[0];
+  }
+
+  const std::string path_ = directory_ + "/out/best.safetensors";
+};
+
+TEST_F(ChangedNetworks, WhoseResultsAreNotFiniteDoNotPassForValidated) {
+  change("bn1.running_var", -1);
+  EXPECT_THAT(refusal({"--validate", path_}, kExitDiverged),
+              HasSubstr(path_ + ": the loss is nan: what this network makes of the images is not"));
   EXPECT_TRUE(metrics("validation.jsonl").back()["validation_loss"].is_null());
+}
+
+TEST_F(ChangedNetworks, ThatAreNotFiniteAreRefused) {
+  change("conv2.bias", std::numeric_limits<float>::quiet_NaN());
+  const std::string line = path_ + ": conv2.bias: 1 of 32 numbers are not finite";
+  EXPECT_THAT(refusal({"--validate", path_}, kExitBadData), HasSubstr(line));
+  EXPECT_THAT(refusal({"--set", "model.weights=" + path_}, kExitBadData), HasSubstr(line));
 }
 
 TEST_F(GoingOn, ARunWithNothingLeftToTrainSaysSo) {
