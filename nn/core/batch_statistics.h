@@ -9,8 +9,9 @@
 //
 // and the sums give the whole batch's mean A / n and M2 = Q - A^2 / n. In double precision the
 // subtraction costs a relative error of about (m / s)^2 * 1e-16 for a standard deviation s: 1e-10
-// at m = 1000 s, and always less than float input can resolve, because M2 of a part is taken about
-// the part's own mean. An empty part is three zeros. So unequal and empty parts are exact.
+// at m = 1000 s, and always less than float input can resolve, because what is summed in float are
+// differences from a value near the part's mean. An empty part is three zeros. So unequal and empty
+// parts are exact.
 #pragma once
 
 namespace dlaunch::nn {
@@ -27,21 +28,17 @@ struct PackedMoments {
   double square_sum = 0;  // M2 + n m^2
 };
 
-/// The moments of `count` values from the sums of (x - shift) and (x - shift)^2. The nearer the
-/// shift is to the mean, the less is lost.
-constexpr Moments moments_about(double shift, double count, double sum, double square_sum) {
-  if (count <= 0) return {};
-  const double offset = sum / count;
-  const double m2 = square_sum - offset * sum;
-  return {.mean = shift + offset, .m2 = m2 < 0 ? 0 : m2};  // a NaN stays one
-}
-
-constexpr PackedMoments pack(double count, const Moments& part) {
-  return {.sum = count * part.mean, .square_sum = part.m2 + count * part.mean * part.mean};
+/// Of `count` values, from the sums of (x - shift) and (x - shift)^2. The nearer the shift is to
+/// the mean, the less is lost in these two; here nothing is, and nothing is divided.
+constexpr PackedMoments pack(double shift, double count, double sum, double square_sum) {
+  return {.sum = sum + count * shift, .square_sum = square_sum + shift * (2 * sum + count * shift)};
 }
 
 constexpr Moments unpack(double count, const PackedMoments& total) {
-  return moments_about(0, count, total.sum, total.square_sum);
+  if (count <= 0) return {};
+  const double mean = total.sum / count;
+  const double m2 = total.square_sum - mean * total.sum;
+  return {.mean = mean, .m2 = m2 < 0 ? 0 : m2};  // a NaN stays one
 }
 
 constexpr double biased_variance(double count, double m2) {

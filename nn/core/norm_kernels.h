@@ -60,6 +60,14 @@ struct RunningStatistics {
   float* variance = nullptr;
 };
 
+/// How packed statistics become finished ones: the running statistics move by `momentum` towards
+/// the mean and the unbiased variance, part by part; a part without rows leaves them alone.
+struct StatisticsFinish {
+  double eps = 0;
+  double momentum = 0;
+  RunningStatistics running;
+};
+
 /// Where to add the gradients of gamma and beta; null: nobody wants them.
 struct AffineGradients {
   float* gamma = nullptr;
@@ -72,10 +80,11 @@ class PooledNormKernels {
  public:
   virtual ~PooledNormKernels() = default;
 
-  /// Makes x and `argmax` (null: not wanted) of `input`, as Backend::max_pool2d, and the packed
-  /// statistics of x, of so many parts.
-  virtual void pool_and_sum(const PoolGeometry& pool, std::int64_t parts, ConstArrayRef input,
-                            ArrayRef x, std::uint8_t* argmax, double* statistics) = 0;
+  /// Makes x and `argmax` (null: not wanted) of `input`, as Backend::max_pool2d, and the statistics
+  /// of x, of so many parts, as NormKernels::batch_statistics.
+  virtual bool pool_and_sum(const PoolGeometry& pool, std::int64_t parts, ConstArrayRef input,
+                            ArrayRef x, std::uint8_t* argmax, const StatisticsFinish* finish,
+                            double* statistics) = 0;
 
   /// The gradient of the pooling's input: NormKernels::backward_data, and what
   /// Backend::max_pool2d_backward makes of that.
@@ -88,17 +97,16 @@ class NormKernels {
  public:
   virtual ~NormKernels() = default;
 
-  /// The packed statistics of the local batch x.
-  virtual void batch_statistics(NormExtent extent, ConstArrayRef x, double* statistics) = 0;
+  /// The statistics of the local batch x: packed if `finish` is null, else finished, with the
+  /// result of finish_statistics(), in no more launches.
+  virtual bool batch_statistics(NormExtent extent, ConstArrayRef x, const StatisticsFinish* finish,
+                                double* statistics) = 0;
 
-  /// Turns packed statistics into finished ones, in place, and moves the running statistics by
-  /// `momentum` towards the mean and the unbiased variance, part by part. False, and nothing done,
-  /// if a part is a single row, whose variance says nothing; a device that cannot know yet returns
-  /// true and reports it when it is next synchronised. A part without rows leaves the running
-  /// statistics alone.
-  virtual bool finish_statistics(std::int64_t parts, std::int64_t channels, double eps,
-                                 double momentum, RunningStatistics running,
-                                 double* statistics) = 0;
+  /// Turns packed statistics into finished ones, in place. False, and the running statistics as
+  /// they were, if a part is a single row, whose variance says nothing; a device that cannot know
+  /// yet returns true and reports it when it is next synchronised.
+  virtual bool finish_statistics(std::int64_t parts, std::int64_t channels,
+                                 const StatisticsFinish& finish, double* statistics) = 0;
 
   /// Finished statistics of one part from running ones, for evaluation.
   virtual void statistics_from_running(std::int64_t channels, double eps, const float* running_mean,

@@ -109,13 +109,16 @@ void add_to(AffineGradients gradients, std::int64_t channels, const double* sums
 
 class CpuNormKernels final : public NormKernels {
  public:
-  void batch_statistics(NormExtent extent, ConstArrayRef x, double* statistics) override {
+  bool batch_statistics(NormExtent extent, ConstArrayRef x, const StatisticsFinish* finish,
+                        double* statistics) override {
     for_parts(extent, [&](const Part& part) {
       sum_part(part.extent, part.of(x), part.of(statistics, norm_statistics_size(extent.channels)));
     });
+    return finish == nullptr ||
+           finish_statistics(extent.parts.count, extent.channels, *finish, statistics);
   }
-  bool finish_statistics(std::int64_t parts, std::int64_t channels, double eps, double momentum,
-                         RunningStatistics running, double* statistics) override;
+  bool finish_statistics(std::int64_t parts, std::int64_t channels, const StatisticsFinish& finish,
+                         double* statistics) override;
   void statistics_from_running(std::int64_t channels, double eps, const float* running_mean,
                                const float* running_variance, double* statistics) override;
   void normalise(NormExtent extent, ConstArrayRef x, const NormFunction& function,
@@ -235,17 +238,16 @@ void CpuNormKernels::sum_part(NormExtent extent, ConstArrayRef x, double* statis
   const auto count = static_cast<double>(extent.rows);
   statistics[0] = count;
   for (std::size_t c = 0; c < channels; ++c) {
-    const Moments local =
-        moments_about(static_cast<double>(shift_[c]), count, sums_[c], sums_[channels + c]);
-    const PackedMoments packed = pack(count, local);
+    const PackedMoments packed =
+        pack(static_cast<double>(shift_[c]), count, sums_[c], sums_[channels + c]);
     statistics[1 + c] = packed.sum;
     statistics[1 + channels + c] = packed.square_sum;
   }
 }
 
-bool CpuNormKernels::finish_statistics(std::int64_t parts, std::int64_t channels, double eps,
-                                       double momentum, RunningStatistics running,
-                                       double* statistics) {
+bool CpuNormKernels::finish_statistics(std::int64_t parts, std::int64_t channels,
+                                       const StatisticsFinish& finish, double* statistics) {
+  const RunningStatistics& running = finish.running;
   const std::int64_t size = norm_statistics_size(channels);
   for (std::int64_t part = 0; part < parts; ++part)
     if (statistics[part * size] == 1) return false;
@@ -256,11 +258,11 @@ bool CpuNormKernels::finish_statistics(std::int64_t parts, std::int64_t channels
     for (std::int64_t c = 0; c < channels; ++c) {
       const Moments moments = unpack(count, {.sum = first[c], .square_sum = second[c]});
       first[c] = moments.mean;
-      second[c] = 1 / std::sqrt(biased_variance(count, moments.m2) + eps);
+      second[c] = 1 / std::sqrt(biased_variance(count, moments.m2) + finish.eps);
       if (running.mean == nullptr || count == 0) continue;
-      running.mean[c] = moved_towards(running.mean[c], moments.mean, momentum);
+      running.mean[c] = moved_towards(running.mean[c], moments.mean, finish.momentum);
       running.variance[c] =
-          moved_towards(running.variance[c], unbiased_variance(count, moments.m2), momentum);
+          moved_towards(running.variance[c], unbiased_variance(count, moments.m2), finish.momentum);
     }
   }
   return true;

@@ -10,7 +10,7 @@
 
 namespace dlaunch::nn::cuda {
 
-std::unique_ptr<NormKernels> make_norm_kernels(Device& device);  // norm_kernels.cu
+std::unique_ptr<NormKernels> make_norm_kernels(Device& device);  // norm_kernels.cc
 std::unique_ptr<OptimizerKernels> make_optimizer_kernels(Device& device,
                                                          Staging& staging);  // optimizer_kernels.cu
 

@@ -7,7 +7,10 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "nn/core/backend.h"
@@ -50,18 +53,46 @@ __device__ inline void store(__half& to, float value) {
 }
 
 template <typename T, int kWidth>
-struct alignas(sizeof(T) * kWidth) Pack {
+struct Elements {
   T values[kWidth];
+};
+
+/// So many elements that are read at once, in words as registers have them: compilers would take a
+/// half out of its word as soon as it is there, and so wait for it, wherever it is used.
+template <typename T, int kWidth>
+struct alignas(sizeof(T) * kWidth) Pack {
+  static constexpr std::size_t kBytes = sizeof(T) * kWidth;
+  using Word = std::conditional_t<kBytes % sizeof(std::uint32_t) == 0, std::uint32_t, T>;
+  Word words[kBytes / sizeof(Word)];
 };
 
 template <int kWidth, typename T>
 __device__ inline Pack<T, kWidth> read_pack(const T* from) {
   return *reinterpret_cast<const Pack<T, kWidth>*>(from);
 }
+template <typename T, int kWidth>
+__device__ inline void write_pack(T* to, const Pack<T, kWidth>& pack) {
+  *reinterpret_cast<Pack<T, kWidth>*>(to) = pack;
+}
+template <typename T, int kWidth>
+__device__ inline Elements<T, kWidth> elements_of(const Pack<T, kWidth>& pack) {
+  return std::bit_cast<Elements<T, kWidth>>(pack);
+}
+
 template <int kWidth, typename T>
 __device__ inline void to_floats(const Pack<T, kWidth>& pack, float (&to)[kWidth]) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16> && kWidth % 2 == 0) {
+    // One instruction for each, where taking it out of the word would be another one.
 #pragma unroll
-  for (int k = 0; k < kWidth; ++k) to[k] = load(pack.values[k]);
+    for (int k = 0; k < kWidth; k += 2) {
+      to[k] = std::bit_cast<float>(pack.words[k / 2] << 16U);
+      to[k + 1] = std::bit_cast<float>(pack.words[k / 2] & 0xffff0000U);
+    }
+  } else {
+    const Elements<T, kWidth> elements = elements_of(pack);
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) to[k] = load(elements.values[k]);
+  }
 }
 template <int kWidth, typename T>
 __device__ inline void load_pack(const T* from, float (&to)[kWidth]) {
@@ -70,10 +101,10 @@ __device__ inline void load_pack(const T* from, float (&to)[kWidth]) {
 
 template <int kWidth, typename T>
 __device__ inline void store_pack(T* to, const float (&from)[kWidth]) {
-  Pack<T, kWidth> pack;
+  Elements<T, kWidth> elements;
 #pragma unroll
-  for (int k = 0; k < kWidth; ++k) store(pack.values[k], from[k]);
-  *reinterpret_cast<Pack<T, kWidth>*>(to) = pack;
+  for (int k = 0; k < kWidth; ++k) store(elements.values[k], from[k]);
+  write_pack(to, std::bit_cast<Pack<T, kWidth>>(elements));
 }
 
 /// Whether packs of 16 bytes may be read at all of these; null is.

@@ -20,7 +20,7 @@ __device__ inline Pixel pixel_at(std::int64_t index, std::int64_t height, std::i
 
 /// Of a window's elements one for each channel of a pack, row by row.
 template <int kWidth>
-using Places = Pack<std::uint8_t, kWidth>;
+using Places = Elements<std::uint8_t, kWidth>;
 
 /// The maxima of the window of the output's pixel `at`, and their places: the first of all if none
 /// is larger than minus infinity; a NaN wins. `x` points to the image's first pixel's pack. kKernel
@@ -59,12 +59,7 @@ __device__ Places<kWidth> max_of_window(const PoolGeometry& g, const Pixel& at, 
 /// `to` may be null.
 template <int kWidth>
 __device__ void store_places(const Places<kWidth>& places, std::uint8_t* to, std::int64_t offset) {
-  if (to != nullptr) *reinterpret_cast<Places<kWidth>*>(to + offset) = places;
-}
-
-template <int kWidth>
-__device__ Places<kWidth> load_places(const std::uint8_t* from) {
-  return *reinterpret_cast<const Places<kWidth>*>(from);
+  if (to != nullptr) write_pack(to + offset, std::bit_cast<Pack<std::uint8_t, kWidth>>(places));
 }
 
 }  // namespace dlaunch::nn::cuda

@@ -1,38 +1,45 @@
-#include "nn/cuda/norm_rows.h"
-
+// The passes that write every row: the results of forward and of backward.
 #include "nn/cuda/max_pool.cuh"
 #include "nn/cuda/norm_function.cuh"
+#include "nn/cuda/norm_passes.h"
 
 namespace dlaunch::nn::cuda {
 namespace {
 
-__device__ std::int64_t first_row_of_part(const NormExtent& extent) {
-  return extent.parts.begin(extent.rows, own_part()) + first_row();
-}
-__device__ std::int64_t end_of_part(const NormExtent& extent) {
-  return extent.parts.begin(extent.rows, own_part() + 1);
+// Blocks that a multiprocessor runs at once, as registers allow.
+constexpr int kNormaliseBlocks = 4;
+constexpr int kBackwardBlocks = 3;
+constexpr int kPooledBackwardBlocks = 2;
+
+// Of the block's part.
+template <int kWidth>
+__device__ ThreadRows rows_from_end(const NormExtent& extent) {
+  return thread_rows_from_end<kWidth>(extent.parts.begin(extent.rows, own_part()),
+                                      extent.parts.begin(extent.rows, own_part() + 1),
+                                      extent.channels);
 }
 
 template <int kWidth, bool kResidual, typename Activation, typename T>
-__global__ void normalise_rows(NormExtent extent, const T* x, Affine affine, Activation activation,
-                               const T* residual, T* y) {
-  const std::int64_t channel = first_channel<kWidth>();
-  if (channel >= extent.channels) return;
-  affine.enter_part(own_part(), extent.channels);
+__global__ void __launch_bounds__(kThreads, kNormaliseBlocks)
+    normalise_rows(NormExtent extent, const T* x, Affine affine, Activation activation,
+                   const T* residual, T* y) {
+  affine = affine.of_part(own_part(), extent.channels);
   NormaliseCoefficients of[kWidth];
-#pragma unroll
-  for (int k = 0; k < kWidth; ++k) of[k] = affine.coefficients_of(channel + k);
   struct Row {
     Pack<T, kWidth> x, residual;
   };
   for_rows<kResidual ? 2 : 4, Row>(
-      first_row_of_part(extent), end_of_part(extent),
-      [&](std::int64_t row, Row& loaded) {
-        const std::int64_t offset = row * extent.channels + channel;
-        loaded.x = read_pack<kWidth>(x + offset);
-        if constexpr (kResidual) loaded.residual = read_pack<kWidth>(residual + offset);
+      rows_from_end<kWidth>(extent),
+      [&](const RowPack& at, Row& loaded) {
+        loaded.x = read_pack<kWidth>(x + at.offset);
+        if constexpr (kResidual) loaded.residual = read_pack<kWidth>(residual + at.offset);
       },
-      [&](std::int64_t row, const Row& loaded) {
+      [&] {
+        make_for_block(
+            extent.channels, [&](std::int64_t channel) { return affine.coefficients_of(channel); },
+            of);
+      },
+      [&](int /*i*/, const RowPack& at, const Row& loaded) {
         float values[kWidth];
         float added[kWidth] = {};
         to_floats(loaded.x, values);
@@ -43,7 +50,7 @@ __global__ void normalise_rows(NormExtent extent, const T* x, Affine affine, Act
           if constexpr (kResidual) value += added[k];
           values[k] = activation.value(value);
         }
-        store_pack(y + row * extent.channels + channel, values);
+        store_pack(y + at.offset, values);
       });
 }
 
@@ -53,44 +60,41 @@ struct InputGradient {
   struct Row {
     Pack<T, kWidth> dy, x;
   };
+  // dx = dz forward.scale + (x - forward.shift) slope + offset
+  struct Coefficients {
+    NormaliseCoefficients forward;
+    float slope, offset;
+  };
 
   const T* dy;
   const T* x;
-  std::int64_t channels;
-  std::int64_t channel;  // the first one's
   Activation activation;
-  NormaliseCoefficients forward[kWidth];
-  BackwardCoefficients of[kWidth];
+  Coefficients of[kWidth];
 
-  __device__ InputGradient(const T* output_gradient, const T* input, std::int64_t all_channels,
-                           std::int64_t first, Affine affine, Activation function,
-                           const double* count, const double* sums)
-      : dy(output_gradient),
-        x(input),
-        channels(all_channels),
-        channel(first),
-        activation(function) {
-    affine.enter_part(own_part(), channels);
+  __device__ InputGradient(const T* output_gradient, const T* input, Activation function)
+      : dy(output_gradient), x(input), activation(function) {}
+
+  __device__ void load(const RowPack& at, Row& loaded) const {
+    loaded.dy = read_pack<kWidth>(dy + at.offset);
+    loaded.x = read_pack<kWidth>(x + at.offset);
+  }
+  /// By all threads of a block.
+  __device__ void prepare(std::int64_t channels, Affine affine, const double* count,
+                          const double* sums) {
+    affine = affine.of_part(own_part(), channels);
     count += own_part() * norm_statistics_size(channels);
     if (sums != nullptr) sums += own_part() * 2 * channels;
-    const double inverse_count = sums == nullptr ? 0 : 1 / *count;
-    // No branches here, behind which loads would wait for those before.
-#pragma unroll
-    for (int k = 0; k < kWidth; ++k) {
-      const std::int64_t c = channel + k;
-      forward[k] = affine.coefficients_of(c);
-      const double s1 = sums == nullptr ? 0 : sums[c];
-      const double s2 = sums == nullptr ? 0 : sums[channels + c];
-      of[k] = backward_coefficients(affine.means[c], affine.inv_stds[c], affine.gamma_of(c),
-                                    inverse_count, s1, s2);
-    }
-  }
-  __device__ std::int64_t offset(std::int64_t row) const {
-    return row * channels + channel;
-  }
-  __device__ void load(std::int64_t row, Row& loaded) const {
-    loaded.dy = read_pack<kWidth>(dy + offset(row));
-    loaded.x = read_pack<kWidth>(x + offset(row));
+    make_for_block(
+        channels,
+        [&](std::int64_t c) {
+          const BackwardCoefficients backward =
+              sums == nullptr
+                  ? BackwardCoefficients{}
+                  : backward_coefficients(affine.means[c], affine.inv_stds[c], affine.gamma_of(c),
+                                          1 / *count, sums[c], sums[channels + c]);
+          return Coefficients{affine.coefficients_of(c), backward.slope, backward.offset};
+        },
+        of);
   }
   __device__ void make(const Row& loaded, float (&gradients)[kWidth]) const {
     float values[kWidth];
@@ -98,28 +102,28 @@ struct InputGradient {
     to_floats(loaded.x, values);
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) {
-      const float dz = activation.gradient(normalised(values[k], forward[k]), gradients[k]);
-      gradients[k] = dz * of[k].scale + (values[k] - of[k].shift) * of[k].slope + of[k].offset;
+      const NormaliseCoefficients& forward = of[k].forward;
+      const float dz = activation.gradient(normalised(values[k], forward), gradients[k]);
+      gradients[k] = dz * forward.scale + (values[k] - forward.shift) * of[k].slope + of[k].offset;
     }
   }
 };
 
 template <int kWidth, typename Activation, typename T>
-__global__ void backward_rows(NormExtent extent, const T* dy, const T* x, Affine affine,
-                              Activation activation, const double* count, const double* sums,
-                              T* dx) {
-  const std::int64_t channel = first_channel<kWidth>();
-  if (channel >= extent.channels) return;
+__global__ void __launch_bounds__(kThreads, kBackwardBlocks)
+    backward_rows(NormExtent extent, const T* dy, const T* x, Affine affine, Activation activation,
+                  const double* count, const double* sums, T* dx) {
   using Gradient = InputGradient<kWidth, Activation, T>;
-  const Gradient gradient(dy, x, extent.channels, channel, affine, activation, count, sums);
+  Gradient gradient(dy, x, activation);
   using Row = typename Gradient::Row;
   for_rows<2, Row>(
-      first_row_of_part(extent), end_of_part(extent),
-      [&](std::int64_t row, Row& loaded) { gradient.load(row, loaded); },
-      [&](std::int64_t row, const Row& loaded) {
+      rows_from_end<kWidth>(extent),
+      [&](const RowPack& at, Row& loaded) { gradient.load(at, loaded); },
+      [&] { gradient.prepare(extent.channels, affine, count, sums); },
+      [&](int /*i*/, const RowPack& at, const Row& loaded) {
         float gradients[kWidth];
         gradient.make(loaded, gradients);
-        store_pack(dx + gradient.offset(row), gradients);
+        store_pack(dx + at.offset, gradients);
       });
 }
 
@@ -170,36 +174,37 @@ __device__ void write_behind_window(const Windows& of, std::int64_t window, std:
 
 // Rows are windows.
 template <int kKernel, int kWidth, typename Activation, typename T>
-__global__ void pooled_backward_rows(Windows windows, NormExtent extent, const T* dy, const T* x,
-                                     const std::uint8_t* argmax, Affine affine,
-                                     Activation activation, const double* count, const double* sums,
-                                     T* dinput) {
-  const std::int64_t channel = first_channel<kWidth>();
-  if (channel >= extent.channels) return;
+__global__ void __launch_bounds__(kThreads, kPooledBackwardBlocks)
+    pooled_backward_rows(Windows windows, NormExtent extent, const T* dy, const T* x,
+                         const std::uint8_t* argmax, Affine affine, Activation activation,
+                         const double* count, const double* sums, T* dinput) {
   using Gradient = InputGradient<kWidth, Activation, T>;
-  const Gradient gradient(dy, x, extent.channels, channel, affine, activation, count, sums);
+  Gradient gradient(dy, x, activation);
   struct Row {
     typename Gradient::Row behind;
-    Places<kWidth> winners;
+    Pack<std::uint8_t, kWidth> winners;
   };
   // One at a time: two would take so many registers that only one block fits on a multiprocessor.
   for_rows<1, Row>(
-      first_row_of_part(extent), end_of_part(extent),
-      [&](std::int64_t row, Row& loaded) {
-        gradient.load(row, loaded.behind);
-        loaded.winners = load_places<kWidth>(argmax + gradient.offset(row));
+      rows_from_end<kWidth>(extent),
+      [&](const RowPack& at, Row& loaded) {
+        gradient.load(at, loaded.behind);
+        loaded.winners = read_pack<kWidth>(argmax + at.offset);
       },
-      [&](std::int64_t row, const Row& loaded) {
+      [&] { gradient.prepare(extent.channels, affine, count, sums); },
+      [&](int /*i*/, const RowPack& at, const Row& loaded) {
         float gradients[kWidth];
         gradient.make(loaded.behind, gradients);
-        write_behind_window<kKernel>(windows, row, channel, gradients, loaded.winners, dinput);
+        write_behind_window<kKernel>(windows, at.row, first_channel<kWidth>(), gradients,
+                                     elements_of(loaded.winners), dinput);
       });
 }
 
 template <int kWidth, typename T>
 void start_normalise(Device& device, NormExtent extent, const T* x, const NormFunction& function,
                      const T* residual, T* y) {
-  const RowTiles tiles = row_tiles(extent.rows, divide_up(extent.channels, kWidth), extent.parts);
+  const RowTiles tiles = row_tiles(device, extent.rows, divide_up(extent.channels, kWidth),
+                                   extent.parts, kNormaliseBlocks);
   const Affine affine(function, extent.channels);
   const auto start = [&](auto* kernel, const auto& activation) {
     launch(device, "normalise", kernel, tiles.grid, tiles.block, extent, x, affine, activation,
@@ -219,7 +224,8 @@ void start_normalise(Device& device, NormExtent extent, const T* x, const NormFu
 template <int kWidth, typename T>
 void start_backward(Device& device, NormExtent extent, const T* dy, const T* x,
                     const NormFunction& function, const double* sums, T* dx) {
-  const RowTiles tiles = row_tiles(extent.rows, divide_up(extent.channels, kWidth), extent.parts);
+  const RowTiles tiles = row_tiles(device, extent.rows, divide_up(extent.channels, kWidth),
+                                   extent.parts, kBackwardBlocks);
   const Affine affine(function, extent.channels);
   visit_norm_activation(function, [&]<typename Activation>(const Activation& activation) {
     launch(device, "batch norm backward", backward_rows<kWidth, Activation, T>, tiles.grid,
@@ -232,7 +238,8 @@ void start_pooled_backward(Device& device, const PoolGeometry& pool, std::int64_
                            const T* dy, const T* x, const std::uint8_t* argmax,
                            const NormFunction& function, const double* sums, T* dinput) {
   const NormExtent extent = extent_behind(pool, parts);
-  const RowTiles tiles = row_tiles(extent.rows, divide_up(extent.channels, kWidth), extent.parts);
+  const RowTiles tiles = row_tiles(device, extent.rows, divide_up(extent.channels, kWidth),
+                                   extent.parts, kPooledBackwardBlocks);
   const Affine affine(function, pool.channels);
   visit_norm_activation(function, [&]<typename Activation>(const Activation& activation) {
     launch(device, "batch norm and max_pool2d backward",

@@ -29,7 +29,7 @@ template <int kWidth, typename T>
 void start_max_pool(Device& device, const PoolGeometry& g, const T* x, T* y, std::uint8_t* argmax) {
   const std::int64_t height = g.out_height();
   const std::int64_t width = g.out_width();
-  const auto [grid, block] = row_tiles(g.n * height * width, divide_up(g.channels, kWidth));
+  const auto [grid, block] = row_tiles(device, g.n * height * width, divide_up(g.channels, kWidth));
   launch(device, "max_pool2d", max_pool<kWidth, T>, grid, block, g, height, width, x, y, argmax);
 }
 
@@ -95,28 +95,27 @@ __global__ void window_of_images(WindowGeometry g, const T* x, T* y) {
   const std::int64_t channel = first_channel<kWidth>();
   if (channel >= g.channels) return;
   using Channels = Pack<T, kWidth>;
-  Channels zeros;
-#pragma unroll
-  for (int k = 0; k < kWidth; ++k) store(zeros.values[k], 0.0F);
+  const Channels zeros{};
   for_rows<4, Channels>(
-      first_row(), g.n * g.out_height * g.out_width,
-      [&](std::int64_t index, Channels& loaded) {
-        const Pixel at = pixel_at(index, g.out_height, g.out_width);
-        const std::int64_t row = at.row + g.top;
-        const std::int64_t column = at.column + g.left;
+      thread_rows<kWidth>(0, g.n * g.out_height * g.out_width, g.channels),
+      [&](const RowPack& at, Channels& loaded) {
+        const Pixel pixel = pixel_at(at.row, g.out_height, g.out_width);
+        const std::int64_t row = pixel.row + g.top;
+        const std::int64_t column = pixel.column + g.left;
         const bool inside = row >= 0 && row < g.height && column >= 0 && column < g.width;
-        const std::int64_t from = (at.image * g.height + row) * g.width + column;
+        const std::int64_t from = (pixel.image * g.height + row) * g.width + column;
         loaded = inside ? read_pack<kWidth>(x + from * g.channels + channel) : zeros;
       },
-      [&](std::int64_t index, const Channels& loaded) {
-        *reinterpret_cast<Channels*>(y + index * g.channels + channel) = loaded;
+      [] {},
+      [&](int /*i*/, const RowPack& at, const Channels& loaded) {
+        write_pack(y + at.offset, loaded);
       });
 }
 
 template <int kWidth, typename T>
 void start_window(Device& device, const WindowGeometry& g, const T* x, T* y) {
   const auto [grid, block] =
-      row_tiles(g.n * g.out_height * g.out_width, divide_up(g.channels, kWidth));
+      row_tiles(device, g.n * g.out_height * g.out_width, divide_up(g.channels, kWidth));
   launch(device, "pad2d", window_of_images<kWidth, T>, grid, block, g, x, y);
 }
 
@@ -153,7 +152,7 @@ void max_pool2d_backward(Device& device, const PoolGeometry& geometry, ConstArra
                          const std::uint8_t* argmax, ArrayRef dx) {
   const std::int64_t pixels = geometry.n * geometry.height * geometry.width;
   if (pixels * geometry.channels == 0) return;
-  const auto [grid, block] = row_tiles(pixels, geometry.channels);
+  const auto [grid, block] = row_tiles(device, pixels, geometry.channels);
   visit_activation(dx.dtype, [&, grid = grid, block = block]<typename T>() {
     launch(device, "max_pool2d backward", max_pool_backward<T>, grid, block, geometry,
            geometry.out_height(), geometry.out_width(), as<T>(dy), argmax, as<T>(dx));
@@ -163,7 +162,7 @@ void max_pool2d_backward(Device& device, const PoolGeometry& geometry, ConstArra
 void global_avg_pool(Device& device, std::int64_t n, std::int64_t pixels, std::int64_t channels,
                      ConstArrayRef x, float* y) {
   if (n * channels == 0) return;
-  const auto [grid, block] = row_tiles(n, channels);
+  const auto [grid, block] = row_tiles(device, n, channels);
   visit_activation(x.dtype, [&, grid = grid, block = block]<typename T>() {
     launch(device, "global_avg_pool", mean_of_images<T>, grid, block, n, pixels, channels, as<T>(x),
            y);
@@ -173,7 +172,7 @@ void global_avg_pool(Device& device, std::int64_t n, std::int64_t pixels, std::i
 void global_avg_pool_backward(Device& device, std::int64_t n, std::int64_t pixels,
                               std::int64_t channels, const float* dy, ArrayRef dx) {
   if (n * pixels * channels == 0) return;
-  const auto [grid, block] = row_tiles(n * pixels, channels);
+  const auto [grid, block] = row_tiles(device, n * pixels, channels);
   visit_activation(dx.dtype, [&, grid = grid, block = block]<typename T>() {
     launch(device, "global_avg_pool backward", mean_of_images_backward<T>, grid, block, n, pixels,
            channels, dy, as<T>(dx));

@@ -1,13 +1,19 @@
 // Sums over the rows of each part, per channel, always in the same order: each thread adds its rows
-// in float in short runs and these in double, a block its threads, and a second kernel the blocks.
+// in float in short runs and these in double, a block its threads, and a second kernel the blocks,
+// where a part has more than one.
 //
-// What is summed is said by `Terms`, a kernel's argument, which has kSums sums per channel and
-//   template <int kWidth> struct State;                  // what a thread keeps of its channels
-//   void enter_part(part, channels)                      // all that follows is of that part
-//   State<kWidth> begin<kWidth>(const RowPack&)          // of the thread's first row
-//   void add(const RowPack&, const State&, float (&sums)[kSums][kWidth])   // once for each row
-//   void finish(channel, count, const State&, double (&sums)[kSums][kWidth])   // of `count` rows
-// The finished sums of all threads add up to the result.
+// What is summed is said by `Terms`, a kernel's argument, which has kSums sums per channel, takes
+// kRows rows at once, and has
+//   template <int kWidth> struct Row;              // what is loaded of a row
+//   template <int kWidth> struct State;            // what a thread keeps of its channels
+//   State<kWidth> enter<kWidth>(part, channels)    // by all threads of a block of that part
+//   void load(const RowPack&, Row&)                // once for each row
+//   void begin(const Row&, State&)                 // of the thread's first row
+//   void add(const RowPack&, const Row&, const State&, float (&sums)[kSums][kWidth])
+//   void finish(count, const State&, double (&sums)[kSums][kWidth])   // of `count` rows
+// The finished sums of all threads add up to the result. It goes to a functor, `Write`, which is
+// called by one thread for each channel of each part:
+//   void operator()(part, channel, const double (&sums)[kSums])
 #pragma once
 
 #include "nn/cuda/row_tiles.cuh"
@@ -16,124 +22,164 @@ namespace dlaunch::nn::cuda {
 
 constexpr int kRunRows = 64;  // added in float
 // Blocks at most, each with a share of a part's rows: what fits at once on the 132 multiprocessors
-// of an H100 or H200, two on each. More would begin, and add up their threads, one after the other.
-// A constant, so that sums do not depend on the device.
-constexpr std::int64_t kSumBlocks = 264;
-constexpr std::int64_t kRowsToSum = 4;  // per thread at least, before there are more shares
-constexpr int kShareThreads = 32;       // that add a channel's shares in the second kernel
+// of an H100 or H200. More would begin, and add up their threads, one after the other. A constant,
+// so that sums do not depend on the device.
+constexpr int kSumBlocksAtOnce = 2;
+constexpr std::int64_t kSumBlocks = 132 * kSumBlocksAtOnce;
+// Rows of a thread: so many at least before a part has several shares, and then before it has more.
+// (To start a second kernel takes as long as to read some more rows.)
+constexpr std::int64_t kRowsOfOneShare = 16;
+constexpr std::int64_t kRowsToShare = 4;
+constexpr int kShareThreads = 32;  // that add a channel's shares in the second kernel
 
-/// A row's pack of channels: the first of them, and where in the array it lies.
-struct RowPack {
-  std::int64_t row, channel, offset;
+/// Of each thread of a block. Those that differ by a channel of a pack, and those that differ by a
+/// pack, are in different banks of shared memory.
+template <int kSums, int kWidth>
+struct ThreadSums {
+  // Volatile, for compilers to keep no copy in registers, of which the loops need all there are.
+  volatile double values[kSums][kWidth][kThreads + 16 / kWidth];
+
+  /// Calls visit(a sum of the thread, element of `own`) for all of them.
+  template <typename Value, typename Visit>
+  __device__ void visit_own(Value (&own)[kSums][kWidth], const Visit& visit) {
+    const int thread = thread_of_block();
+#pragma unroll
+    for (int s = 0; s < kSums; ++s)
+#pragma unroll
+      for (int k = 0; k < kWidth; ++k) visit(values[s][k][thread], own[s][k]);
+  }
+
+  /// Over the block's threads below each other, of the block's channel number `column`.
+  __device__ void add_up(int column, double (&sums)[kSums]) const {
+    const auto lanes = static_cast<int>(blockDim.x);
+    for (int down = 0; down < static_cast<int>(blockDim.y); ++down)
+#pragma unroll
+      for (int s = 0; s < kSums; ++s)
+        sums[s] += values[s][column % kWidth][down * lanes + column / kWidth];
+  }
 };
 
-// The sums of `values` over the block's threads below each other, for kSums sums. All threads of
-// the block take part; those without channels have zeros.
-template <int kSums, int kWidth>
-__device__ void write_block_sums(const double (&values)[kSums][kWidth], std::int64_t channels,
-                                 double* sums) {
-  __shared__ double shared[kThreads * kWidth];
-  const int columns = static_cast<int>(blockDim.x) * kWidth;
-  const int thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
-  for (int s = 0; s < kSums; ++s) {
-    __syncthreads();  // the sums before have been read
-#pragma unroll
-    for (int k = 0; k < kWidth; ++k)
-      shared[threadIdx.y * columns + threadIdx.x * kWidth + k] = values[s][k];
-    __syncthreads();
-    const std::int64_t channel = std::int64_t{blockIdx.x} * columns + thread;
-    if (thread >= columns || channel >= channels) continue;
-    double sum = 0;
-    for (int down = 0; down < static_cast<int>(blockDim.y); ++down)
-      sum += shared[down * columns + thread];
-    const std::int64_t share = std::int64_t{blockIdx.y} * gridDim.z + blockIdx.z;
-    sums[(share * kSums + s) * channels + channel] = sum;
-  }
-}
-
-/// sums [gridDim.y][parts][kSums][channels]. Two blocks at least must fit on a multiprocessor, so
-/// that one computes while the other waits for memory.
+/// The thread's sums over its rows. By all threads of a block of part `part`.
 template <int kWidth, typename Terms>
-__global__ void __launch_bounds__(kThreads, 2)
-    sum_rows(std::int64_t rows, std::int64_t channels, RowParts parts, Terms terms, double* sums) {
-  const std::int64_t channel = first_channel<kWidth>();
-  const std::int64_t step = row_step();
-  double totals[Terms::kSums][kWidth] = {};
-  std::int64_t row = parts.begin(rows, own_part()) + first_row();
-  const std::int64_t end = parts.begin(rows, own_part() + 1);
-  terms.enter_part(own_part(), channels);
-  if (channel < channels && row < end) {
-    const std::int64_t count = (end - row + step - 1) / step;
-    const auto state =
-        terms.template begin<kWidth>(RowPack{row, channel, row * channels + channel});
-    for (std::int64_t done = 0; done < count; done += kRunRows) {
-      const std::int64_t here = count - done < kRunRows ? count - done : kRunRows;
-      float run[Terms::kSums][kWidth] = {};
-#pragma unroll 4
-      for (std::int64_t i = 0; i < here; ++i, row += step)
-        terms.add(RowPack{row, channel, row * channels + channel}, state, run);
-#pragma unroll
-      for (int s = 0; s < Terms::kSums; ++s)
-#pragma unroll
-        for (int k = 0; k < kWidth; ++k) totals[s][k] += static_cast<double>(run[s][k]);
-    }
-    terms.finish(channel, static_cast<double>(count), state, totals);
-  }
-  write_block_sums(totals, channels, sums);
+__device__ void sum_own_rows(const ThreadRows& rows, std::int64_t part, std::int64_t channels,
+                             const Terms& terms, ThreadSums<Terms::kSums, kWidth>& totals) {
+  constexpr int kSums = Terms::kSums;
+  typename Terms::template State<kWidth> state{};
+  float run[kSums][kWidth] = {};
+  totals.visit_own(run, [](volatile double& total, float none) { total = none; });
+  const auto end_run = [&] {
+    totals.visit_own(run, [](volatile double& total, float& sum) {
+      total = total + static_cast<double>(sum);
+      sum = 0;
+    });
+  };
+  using Row = typename Terms::template Row<kWidth>;
+  for_rows<Terms::kRows, Row>(
+      rows, [&](const RowPack& at, Row& loaded) { terms.load(at, loaded); },
+      [&] { state = terms.template enter<kWidth>(part, channels); },
+      [&](int i, const RowPack& at, const Row& loaded) {
+        if (i == 0) terms.begin(loaded, state);
+        terms.add(at, loaded, state, run);
+        if ((i + 1) % kRunRows == 0) end_run();
+      });
+  end_run();
+  double sums[kSums][kWidth];
+  totals.visit_own(sums, [](volatile double& total, double& sum) { sum = total; });
+  terms.finish(rows.count, state, sums);
+  totals.visit_own(sums, [](volatile double& total, double sum) { total = sum; });
 }
 
-/// Adds [shares][width] up and hands each column's sum to `write(column, sum)`.
-template <typename Write>
-__global__ void __launch_bounds__(32 * kShareThreads)
-    sum_shares(int shares, std::int64_t width, const double* sums, Write write) {
-  __shared__ double shared[kShareThreads][32];
-  const std::int64_t column = std::int64_t{blockIdx.x} * 32 + threadIdx.x;
-  double sum = 0;
-  if (column < width) {
+/// `sums` is [gridDim.y][parts][kSums][channels], unused if there is one share.
+template <int kWidth, typename Terms, typename Write>
+__global__ void __launch_bounds__(kThreads, kSumBlocksAtOnce)
+    sum_rows(std::int64_t rows, std::int64_t channels, RowParts parts, Terms terms, Write write,
+             double* sums) {
+  constexpr int kSums = Terms::kSums;
+  __shared__ ThreadSums<kSums, kWidth> totals;
+  const std::int64_t part = own_part();
+  const ThreadRows own =
+      thread_rows<kWidth>(parts.begin(rows, part), parts.begin(rows, part + 1), channels);
+  sum_own_rows<kWidth>(own, part, channels, terms, totals);
+  __syncthreads();
+  const int column = thread_of_block();
+  const int columns = static_cast<int>(blockDim.x) * kWidth;
+  const std::int64_t channel = std::int64_t{blockIdx.x} * columns + column;
+  if (column >= columns || channel >= channels) return;
+  double sum[kSums] = {};
+  totals.add_up(column, sum);
+  if (gridDim.y == 1) return write(part, channel, sum);
+  const std::int64_t share = std::int64_t{blockIdx.y} * gridDim.z + blockIdx.z;
+#pragma unroll
+  for (int s = 0; s < kSums; ++s) sums[(share * kSums + s) * channels + channel] = sum[s];
+}
+
+/// Adds [shares][parts][kSums][channels] up, a part for each of the grid's y.
+template <int kSums, typename Write>
+__global__ void __launch_bounds__(32 * kShareThreads, 1)
+    sum_shares(int shares, std::int64_t channels, const double* sums, Write write) {
+  __shared__ double shared[kSums][kShareThreads][32];
+  const std::int64_t channel = std::int64_t{blockIdx.x} * 32 + threadIdx.x;
+  const std::int64_t part = std::int64_t{blockIdx.y};
+  double sum[kSums] = {};
+  if (channel < channels) {
 #pragma unroll 8
     for (int share = static_cast<int>(threadIdx.y); share < shares; share += kShareThreads)
-      sum += sums[share * width + column];
+#pragma unroll
+      for (int s = 0; s < kSums; ++s)
+        sum[s] += sums[((share * gridDim.y + part) * kSums + s) * channels + channel];
   }
-  shared[threadIdx.y][threadIdx.x] = sum;
+#pragma unroll
+  for (int s = 0; s < kSums; ++s) shared[s][threadIdx.y][threadIdx.x] = sum[s];
   __syncthreads();
-  if (threadIdx.y != 0 || column >= width) return;
-  sum = 0;
-  for (int i = 0; i < kShareThreads; ++i) sum += shared[i][threadIdx.x];
-  write(column, sum);
+  if (threadIdx.y != 0 || channel >= channels) return;
+  double total[kSums] = {};
+  for (int i = 0; i < kShareThreads; ++i)
+#pragma unroll
+    for (int s = 0; s < kSums; ++s) total[s] += shared[s][i][threadIdx.x];
+  write(part, channel, total);
 }
 
-struct StoreSum {
-  double* to;
-  __device__ void operator()(std::int64_t column, double sum) const { to[column] = sum; }
-};
-struct AccumulateSum {
-  float* to;
-  __device__ void operator()(std::int64_t column, double sum) const {
-    to[column] += static_cast<float>(sum);
-  }
-};
+/// Of a part's rows, with `down` threads of a block below each other and so many blocks for all.
+constexpr std::int64_t shares_of(std::int64_t rows, unsigned down, std::int64_t blocks) {
+  if (rows <= down * kRowsOfOneShare) return 1;
+  return std::clamp<std::int64_t>(divide_up(rows, down * kRowsToShare), 1,
+                                  std::max<std::int64_t>(blocks, 1));
+}
 
-/// For `Terms` over rows of `channels`, in packs of kWidth. A column is one of [parts][kSums][C].
 template <int kWidth, typename Terms, typename Write>
-void start_row_sums(Device& device, const char* name, std::int64_t rows, std::int64_t channels,
-                    const RowParts& parts, const Terms& terms, const Write& write) {
+void start_sums_of_packs(Device& device, const char* name, std::int64_t rows, std::int64_t channels,
+                         const RowParts& parts, const Terms& terms, const Write& write) {
   if (channels == 0) return;
   const std::int64_t packs = divide_up(channels, kWidth);
   const unsigned lanes = lanes_for(packs);
   const unsigned down = kThreads / lanes;
   const std::int64_t across = divide_up(packs, lanes);
-  const auto shares = static_cast<unsigned>(
-      std::clamp<std::int64_t>(divide_up(parts.most(rows), down * kRowsToSum), 1,
-                               std::max<std::int64_t>(kSumBlocks / (across * parts.count), 1)));
+  const auto all_parts = static_cast<unsigned>(parts.count);
+  const auto shares =
+      static_cast<unsigned>(shares_of(parts.most(rows), down, kSumBlocks / (across * parts.count)));
   const std::int64_t width = parts.count * Terms::kSums * channels;
-  const ScratchMemory scratch(device.memory(),
-                              static_cast<std::size_t>(shares * width) * sizeof(double));
+  const ScratchMemory scratch(
+      device.memory(), shares == 1 ? 0 : static_cast<std::size_t>(shares * width) * sizeof(double));
   auto* const sums = static_cast<double*>(scratch.get());
-  launch(device, name, sum_rows<kWidth, Terms>,
-         dim3(static_cast<unsigned>(across), shares, static_cast<unsigned>(parts.count)),
-         dim3(lanes, down), rows, channels, parts, terms, sums);
-  launch(device, name, sum_shares<Write>, static_cast<unsigned>(divide_up(width, 32)),
-         dim3(32, kShareThreads), static_cast<int>(shares), width, sums, write);
+  launch(device, name, sum_rows<kWidth, Terms, Write>,
+         dim3(static_cast<unsigned>(across), shares, all_parts), dim3(lanes, down), rows, channels,
+         parts, terms, write, sums);
+  if (shares == 1) return;
+  launch(device, name, sum_shares<Terms::kSums, Write>,
+         dim3(static_cast<unsigned>(divide_up(channels, 32)), all_parts), dim3(32, kShareThreads),
+         static_cast<int>(shares), channels, sums, write);
+}
+
+/// For `Terms` over rows of `channels` in arrays of T, all of which are named in `memory`.
+template <typename T, typename Terms, typename Write, typename... Memory>
+void start_row_sums(Device& device, const char* name, std::int64_t rows, std::int64_t channels,
+                    const RowParts& parts, const Terms& terms, const Write& write,
+                    const Memory*... memory) {
+  if (packs_fit<T>(channels, memory...)) {
+    start_sums_of_packs<kPackOf<T>>(device, name, rows, channels, parts, terms, write);
+  } else {
+    start_sums_of_packs<1>(device, name, rows, channels, parts, terms, write);
+  }
 }
 
 }  // namespace dlaunch::nn::cuda

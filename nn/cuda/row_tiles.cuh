@@ -14,10 +14,6 @@ struct RowTiles {
   dim3 block;
 };
 
-// Blocks before a thread gets a second row, and a third: four on each multiprocessor of an H200.
-constexpr std::int64_t kBlocksWanted = 528;
-constexpr std::int64_t kMostBlocksDown = 65535;
-
 /// Threads side by side for so many packs of channels: a power of two.
 constexpr unsigned lanes_for(std::int64_t packs) {
   unsigned lanes = 1;
@@ -25,20 +21,22 @@ constexpr unsigned lanes_for(std::int64_t packs) {
   return lanes;
 }
 
-/// For kernels that write every row.
-inline RowTiles row_tiles(std::int64_t rows, std::int64_t packs, const RowParts& parts = {}) {
-  constexpr std::int64_t kMostRows = 64;  // of a thread: more blocks then share the work evenly
+/// For kernels that write every row, of which a multiprocessor runs `at_once` blocks side by side:
+/// no more blocks than that, unless channels and parts alone make more. A few more would have the
+/// device to themselves in the end; and as blocks take turns row by row, they would go through the
+/// whole array a second time, not from one end to the other, so that L2 would be of no use.
+inline RowTiles row_tiles(const Device& device, std::int64_t rows, std::int64_t packs,
+                          const RowParts& parts = {}, int at_once = 4) {
   const unsigned lanes = lanes_for(packs);
   const unsigned down = kThreads / lanes;
   const std::int64_t across = divide_up(packs, lanes);
-  const std::int64_t here = parts.most(rows);
-  const std::int64_t wanted =
-      std::max(divide_up(kBlocksWanted, across * parts.count), divide_up(here, down * kMostRows));
+  const std::int64_t most = std::int64_t{at_once} * device.multiprocessors();
   const std::int64_t blocks =
-      std::clamp<std::int64_t>(divide_up(here, down), 1, std::min(wanted, kMostBlocksDown));
-  return {dim3(static_cast<unsigned>(across), static_cast<unsigned>(blocks),
-               static_cast<unsigned>(parts.count)),
-          dim3(lanes, down)};
+      std::min(divide_up(parts.most(rows), down), most / (across * parts.count));
+  return {
+      dim3(static_cast<unsigned>(across), static_cast<unsigned>(std::max<std::int64_t>(blocks, 1)),
+           static_cast<unsigned>(parts.count)),
+      dim3(lanes, down)};
 }
 
 /// Elements of a type that are loaded at once, if the rows and all arrays are aligned for it.
@@ -56,31 +54,76 @@ __device__ inline std::int64_t first_row() {
 __device__ inline std::int64_t row_step() {
   return std::int64_t{gridDim.y} * blockDim.y;
 }
+__device__ inline int thread_of_block() {
+  return static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
+}
 /// The block's part.
 __device__ inline std::int64_t own_part() {
   return std::int64_t{blockIdx.z};
 }
-/// Of the thread's rows from `row` on, calls load(row, loaded) for kRows and then store(row,
-/// loaded) for them, and so on: more of memory is on its way than by one row at a time. (Compilers
-/// keep loads behind stores that may be to the same place.)
-template <int kRows, typename Loaded, typename Load, typename Store>
-__device__ void for_rows(std::int64_t row, std::int64_t end, const Load& load, const Store& store) {
-  const std::int64_t step = row_step();
-  for (; row < end; row += kRows * step) {
-    Loaded loaded[kRows];
-#pragma unroll
-    for (int i = 0; i < kRows; ++i)
-      if (row + i * step < end) load(row + i * step, loaded[i]);
-#pragma unroll
-    for (int i = 0; i < kRows; ++i)
-      if (row + i * step < end) store(row + i * step, loaded[i]);
-  }
-}
-
 /// Of the pack that this thread has, the first channel.
 template <int kWidth>
 __device__ std::int64_t first_channel() {
   return global_thread() * kWidth;
+}
+
+/// Where a row's pack of channels lies.
+struct RowPack {
+  std::int64_t row, offset;
+};
+
+/// The thread's rows between two of them, and its pack in them: where it begins, how far it is from
+/// one to the next, and how many there are, which is none for a thread without channels.
+struct ThreadRows {
+  RowPack first, step;
+  int count;
+};
+template <int kWidth>
+__device__ ThreadRows thread_rows(std::int64_t begin, std::int64_t end, std::int64_t channels) {
+  const std::int64_t channel = first_channel<kWidth>();
+  const std::int64_t row = begin + first_row();
+  const std::int64_t step = row_step();
+  const std::int64_t count = row < end && channel < channels ? (end - row + step - 1) / step : 0;
+  return {{row, row * channels + channel}, {step, step * channels}, static_cast<int>(count)};
+}
+/// From the end to the beginning: L2 still has what the kernel before, which went the other way,
+/// came to last.
+template <int kWidth>
+__device__ ThreadRows thread_rows_from_end(std::int64_t begin, std::int64_t end,
+                                           std::int64_t channels) {
+  ThreadRows rows = thread_rows<kWidth>(begin, end, channels);
+  rows.first.row = begin + end - 1 - rows.first.row;
+  rows.first.offset = rows.first.row * channels + first_channel<kWidth>();
+  rows.step = {-rows.step.row, -rows.step.offset};
+  return rows;
+}
+
+/// Calls load(at, loaded) for kRows of them and then store(i, at, loaded) for these, which are
+/// numbers i, i + 1 ..., and so on: more of memory is on its way than by one row at a time.
+/// (Compilers keep loads behind stores that may be to the same place.) Once, also by threads
+/// without rows, it calls prepare(), for what store() needs: while the first rows are on their way.
+template <int kRows, typename Loaded, typename Load, typename Prepare, typename Store>
+__device__ void for_rows(const ThreadRows& rows, const Load& load, const Prepare& prepare,
+                         const Store& store) {
+  RowPack at = rows.first;
+  const auto behind = [&](int j) {
+    return RowPack{at.row + j * rows.step.row, at.offset + j * rows.step.offset};
+  };
+  Loaded loaded[kRows];
+  const auto load_from = [&](int i) {
+#pragma unroll
+    for (int j = 0; j < kRows; ++j)
+      if (i + j < rows.count) load(behind(j), loaded[j]);
+  };
+  load_from(0);
+  prepare();
+  for (int i = 0; i < rows.count; i += kRows) {
+    if (i > 0) load_from(i);
+#pragma unroll
+    for (int j = 0; j < kRows; ++j)
+      if (i + j < rows.count) store(i + j, behind(j), loaded[j]);
+    at = behind(kRows);
+  }
 }
 
 }  // namespace dlaunch::nn::cuda

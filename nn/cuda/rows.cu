@@ -21,50 +21,64 @@ __global__ void add_row(std::int64_t rows, std::int64_t columns, const float* ro
   for (int k = 0; k < kWidth; ++k) added[k] = row[column + k];
   using Columns = Pack<T, kWidth>;
   for_rows<4, Columns>(
-      first_row(), rows,
-      [&](std::int64_t r, Columns& loaded) {
-        loaded = read_pack<kWidth>(y + r * columns + column);
-      },
-      [&](std::int64_t r, const Columns& loaded) {
+      thread_rows<kWidth>(0, rows, columns),
+      [&](const RowPack& at, Columns& loaded) { loaded = read_pack<kWidth>(y + at.offset); }, [] {},
+      [&](int /*i*/, const RowPack& at, const Columns& loaded) {
         float values[kWidth];
         to_floats(loaded, values);
 #pragma unroll
         for (int k = 0; k < kWidth; ++k) values[k] += added[k];
-        store_pack(y + r * columns + column, values);
+        store_pack(y + at.offset, values);
       });
 }
 
 template <int kWidth, typename T>
 void start_add_row(Device& device, std::int64_t rows, std::int64_t columns, const float* row,
                    T* y) {
-  const auto [grid, block] = row_tiles(rows, divide_up(columns, kWidth));
+  const auto [grid, block] = row_tiles(device, rows, divide_up(columns, kWidth));
   launch(device, "add_to_rows", add_row<kWidth, T>, grid, block, rows, columns, row, y);
 }
 
 template <typename T>
 struct Values {
   static constexpr int kSums = 1;
+  static constexpr int kRows = 4;
+  template <int kWidth>
+  using Row = Pack<T, kWidth>;
   template <int kWidth>
   struct State {};
 
   const T* x;
 
-  __device__ void enter_part(std::int64_t /*part*/, std::int64_t /*channels*/) {}
   template <int kWidth>
-  __device__ State<kWidth> begin(const RowPack& /*at*/) const {
+  __device__ State<kWidth> enter(std::int64_t /*part*/, std::int64_t /*channels*/) const {
     return {};
   }
   template <int kWidth>
-  __device__ void add(const RowPack& at, const State<kWidth>& /*state*/,
+  __device__ void load(const RowPack& at, Row<kWidth>& row) const {
+    row = read_pack<kWidth>(x + at.offset);
+  }
+  template <int kWidth>
+  __device__ void begin(const Row<kWidth>& /*row*/, State<kWidth>& /*state*/) const {}
+  template <int kWidth>
+  __device__ void add(const RowPack& /*at*/, const Row<kWidth>& row, const State<kWidth>& /*state*/,
                       float (&sums)[kSums][kWidth]) const {
     float values[kWidth];
-    load_pack(x + at.offset, values);
+    to_floats(row, values);
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) sums[0][k] += values[k];
   }
   template <int kWidth>
-  __device__ void finish(std::int64_t /*channel*/, double /*count*/, const State<kWidth>& /*state*/,
+  __device__ void finish(double /*count*/, const State<kWidth>& /*state*/,
                          double (&/*sums*/)[kSums][kWidth]) const {}
+};
+
+struct Accumulate {
+  float* to;
+  __device__ void operator()(std::int64_t /*part*/, std::int64_t column,
+                             const double (&sums)[1]) const {
+    to[column] += static_cast<float>(sums[0]);
+  }
 };
 
 }  // namespace
@@ -72,7 +86,7 @@ struct Values {
 void broadcast_rows(Device& device, std::int64_t rows, std::int64_t columns, const float* row,
                     float* y) {
   if (rows == 0 || columns == 0) return;
-  const auto [grid, block] = row_tiles(rows, columns);
+  const auto [grid, block] = row_tiles(device, rows, columns);
   launch(device, "broadcast_rows", broadcast_row, grid, block, rows, columns, row, y);
 }
 
@@ -94,12 +108,7 @@ void accumulate_column_sums(Device& device, std::int64_t rows, std::int64_t colu
   if (rows == 0) return;
   visit_activation(x.dtype, [&]<typename T>() {
     const Values<T> values{as<T>(x)};
-    if (packs_fit<T>(columns, values.x)) {
-      start_row_sums<kPackOf<T>>(device, "column sums", rows, columns, {}, values,
-                                 AccumulateSum{sums});
-    } else {
-      start_row_sums<1>(device, "column sums", rows, columns, {}, values, AccumulateSum{sums});
-    }
+    start_row_sums<T>(device, "column sums", rows, columns, {}, values, Accumulate{sums}, values.x);
   });
 }
 

@@ -51,12 +51,11 @@ Tensor empty_like(const Tensor& x) {
   return Tensor::empty(x.backend(), x.shape(), x.dtype());
 }
 
-/// Sums `values` (f64) over the ranks of `group`; nothing to do for null.
-void sum_over(Communicator* group, const Tensor& values, const std::string& label,
+/// Sums `values` (f64) over the ranks of `group`.
+void sum_over(Communicator& group, const Tensor& values, const std::string& label,
               const char* direction) {
-  if (group == nullptr) return;
   const Buffer buffer(values.data<double>(), static_cast<std::size_t>(values.size()), DType::kF64);
-  throw_if_error(group->all_reduce(buffer).within(label + " " + direction));
+  throw_if_error(group.all_reduce(buffer).within(label + " " + direction));
 }
 
 /// What backward must know besides what was normalised.
@@ -70,7 +69,7 @@ struct Saved {
   std::optional<PoolGeometry> pool;  // in the same pass
   Tensor argmax;                     // of that
   bool of_batch = true;
-  Communicator* group = nullptr;
+  Communicator* group = nullptr;  // null: this rank alone
   std::string label;
 };
 
@@ -92,7 +91,7 @@ class BatchNormFunction : public Function {
         .beta = bias_grad.defined() ? bias_grad.data<float>() : nullptr};
     Tensor gradient = summed(extent, std::move(grad_output), sums, affine);
     // The other ranks' input gradients need this rank's sums, whether or not it needs theirs.
-    if (saved_.of_batch) sum_over(saved_.group, sums, saved_.label, "backward");
+    if (saved_.group != nullptr) sum_over(*saved_.group, sums, saved_.label, "backward");
     const Tensor residual_grad = context.needs(3) ? gradient : Tensor();
     Tensor input_grad;
     if (context.needs(0))
@@ -198,8 +197,8 @@ std::uint8_t* BatchNorm::Pooled::argmax_or_null() const {
 Tensor BatchNorm::forward(Tensor input, const Tensor& residual) {
   check(input, residual);
   const bool of_batch = is_training() || !options_.track_running_stats;
-  // As in PyTorch, evaluation never waits for other ranks.
-  Communicator* group = is_training() ? group_ : nullptr;
+  // As in PyTorch, evaluation never waits for other ranks. Where there are none, nobody is asked.
+  Communicator* group = is_training() && group_ != nullptr && group_->size() > 1 ? group_ : nullptr;
   const bool recording = is_recording({input, weight_, bias_, residual});
   std::optional<Pooled> pooled = of_batch ? pooled_in_same_pass(input, recording) : std::nullopt;
   if (options_.pool.has_value() && !pooled.has_value()) input = max_pool2d(input, *options_.pool);
@@ -279,13 +278,29 @@ Tensor BatchNorm::statistics_of_batch(const Tensor& input, const std::optional<P
   NormKernels& norm = input.backend().norm();
   Tensor statistics =
       Tensor::empty(input.backend(), {parts.count, norm_statistics_size(channels_)}, DType::kF64);
-  if (pooled.has_value()) {
-    pooled->kernels.pool_and_sum(pooled->geometry, parts.count, input.read(), pooled->x.write(),
-                                 pooled->argmax_or_null(), statistics.data<double>());
-  } else {
-    norm.batch_statistics(extent_of(input, parts), input.read(), statistics.data<double>());
+  const StatisticsFinish finish = statistics_finish(parts);
+  const StatisticsFinish* const at_once = group == nullptr ? &finish : nullptr;
+  bool finished = pooled.has_value()
+                      ? pooled->kernels.pool_and_sum(pooled->geometry, parts.count, input.read(),
+                                                     pooled->x.write(), pooled->argmax_or_null(),
+                                                     at_once, statistics.data<double>())
+                      : norm.batch_statistics(extent_of(input, parts), input.read(), at_once,
+                                              statistics.data<double>());
+  if (group != nullptr) {
+    sum_over(*group, statistics, label_, "forward");
+    finished = norm.finish_statistics(parts.count, channels_, finish, statistics.data<double>());
   }
-  sum_over(group, statistics, label_, "forward");
+  if (!finished) {
+    const Shape& shape = pooled.has_value() ? pooled->x.shape() : input.shape();
+    throw Error(label_ + ": the batch" +
+                (parts.count > 1 ? ", in " + std::to_string(parts.count) + " parts," : "") +
+                " has a single value per channel (local input " + shape.to_string() +
+                "), training needs more");
+  }
+  return statistics;
+}
+
+StatisticsFinish BatchNorm::statistics_finish(RowParts parts) const {
   RunningStatistics running;
   if (options_.track_running_stats) {
     running = {.mean = running_mean_.data<float>(), .variance = running_var_.data<float>()};
@@ -294,15 +309,7 @@ Tensor BatchNorm::statistics_of_batch(const Tensor& input, const std::optional<P
   const double momentum =
       parts.count == 1 ? options_.momentum
                        : 1 - std::pow(1 - options_.momentum, 1 / static_cast<double>(parts.count));
-  if (!norm.finish_statistics(parts.count, channels_, options_.eps, momentum, running,
-                              statistics.data<double>())) {
-    const Shape& shape = pooled.has_value() ? pooled->x.shape() : input.shape();
-    throw Error(label_ + ": the batch" +
-                (parts.count > 1 ? ", in " + std::to_string(parts.count) + " parts," : "") +
-                " has a single value per channel (local input " + shape.to_string() +
-                "), training needs more");
-  }
-  return statistics;
+  return {.eps = options_.eps, .momentum = momentum, .running = running};
 }
 
 Tensor BatchNorm::running_statistics(Backend& backend) const {

@@ -58,7 +58,8 @@ class BatchNorm : public Module {
   Shape output_shape(const Shape& input) const override;
 
  protected:
-  /// `label` names the layer in errors; `group` (null: this rank alone) shares the statistics.
+  /// `label` names the layer in errors; `group` (null, or of one: this rank alone) shares the
+  /// statistics.
   BatchNorm(Backend& backend, std::int64_t channels, BatchNormOptions options, std::string label,
             Communicator* group);
 
@@ -78,6 +79,7 @@ class BatchNorm : public Module {
   NormFunction function(const Tensor& statistics) const;
   /// Still empty; none if there is no pooling, or none that the device has such a pass for.
   std::optional<Pooled> pooled_in_same_pass(const Tensor& input, bool recording) const;
+  StatisticsFinish statistics_finish(RowParts parts) const;
   /// Of the batch's parts, summed over the group: f64 [parts, 2 C + 1]. Fills `pooled`.
   Tensor statistics_of_batch(const Tensor& input, const std::optional<Pooled>& pooled,
                              RowParts parts, Communicator* group);

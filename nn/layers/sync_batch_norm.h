@@ -11,9 +11,9 @@ namespace dlaunch::nn {
 ///
 /// In training, forward makes exactly one collective (a sum all-reduce of 2 C + 1 doubles) and
 /// backward exactly one (2 C doubles), on every micro-batch, so all ranks must run both, in the
-/// same order; a rank without samples passes an empty batch. In evaluation there is none. The
-/// gradients of weight and bias are the local ones and go through gradient averaging like any
-/// other.
+/// same order; a rank without samples passes an empty batch. In evaluation there is none, nor in a
+/// world of one. The gradients of weight and bias are the local ones and go through gradient
+/// averaging like any other.
 ///
 /// A global batch with a single value per channel is an Error, on all ranks. A collective that
 /// fails throws StatusError, whose text begins with the layer's name. The communicator must outlive

@@ -48,6 +48,8 @@ void run_grid(Dimensions grid, Dimensions block, const std::function<void()>& ke
 /// Queues that. cudaErrorInvalidConfiguration for sizes that no device has.
 cudaError_t launch(Dimensions grid, Dimensions block, cudaStream_t stream,
                    std::function<void()> kernel);
+/// How often it has done so.
+inline std::uint64_t launches = 0;
 
 /// Where the thread that runs is.
 struct Position {

@@ -40,6 +40,7 @@ cudaError_t launch(Dimensions grid, Dimensions block, cudaStream_t stream, Work 
       grid.y > kMostAlongOthers || grid.z > kMostAlongOthers || block.count() > kMostThreads ||
       block.z > kMostLayers)
     return cudaErrorInvalidConfiguration;
+  ++launches;
   queue().add(stream, [=, kernel = std::move(kernel)] { run_grid(grid, block, kernel); });
   return cudaSuccess;
 }

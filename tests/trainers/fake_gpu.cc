@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -97,14 +98,17 @@ class FakeNorm final : public NormKernels {
  public:
   FakeNorm(FakeQueue& queue, NormKernels& inner) : queue_(queue), inner_(inner) {}
 
-  void batch_statistics(NormExtent extent, ConstArrayRef x, double* statistics) override {
-    queue_([=, this] { inner_.batch_statistics(extent, x, statistics); });
-  }
-  bool finish_statistics(std::int64_t parts, std::int64_t channels, double eps, double momentum,
-                         RunningStatistics running, double* statistics) override {
+  bool batch_statistics(NormExtent extent, ConstArrayRef x, const StatisticsFinish* finish,
+                        double* statistics) override {
+    const auto copy = finish == nullptr ? std::optional<StatisticsFinish>() : *finish;
     queue_([=, this] {
-      (void)inner_.finish_statistics(parts, channels, eps, momentum, running, statistics);
+      (void)inner_.batch_statistics(extent, x, copy.has_value() ? &*copy : nullptr, statistics);
     });
+    return true;
+  }
+  bool finish_statistics(std::int64_t parts, std::int64_t channels, const StatisticsFinish& finish,
+                         double* statistics) override {
+    queue_([=, this] { (void)inner_.finish_statistics(parts, channels, finish, statistics); });
     return true;
   }
   void statistics_from_running(std::int64_t channels, double eps, const float* mean,
