@@ -170,7 +170,7 @@ void activate_backward(Device& device, Activation activation, std::int64_t count
 
 void celu(Device& device, std::int64_t count, float alpha, ConstArrayRef x, ArrayRef y) {
   visit_activation(y.dtype, [&]<typename T>() {
-    start_one(device, "celu", count, Forward<Celu>{{alpha}}, as<T>(x), as<T>(y));
+    start_one(device, "celu", count, Forward<Celu>{Celu(alpha)}, as<T>(x), as<T>(y));
   });
 }
 

@@ -9,6 +9,7 @@
 #include "nn/core/dropout_mask.h"
 #include "nn/core/norm_coefficients.h"
 #include "nn/core/optimizer_formulas.h"
+#include "nn/core/smooth_activations.h"
 
 namespace dlaunch::nn {
 namespace {
@@ -84,6 +85,27 @@ TEST(Formulas, AdamsFirstUpdateIsExactForBetasNearOne) {
     const double g = gradient;
     EXPECT_NEAR(update / (0.01 * g / (g + 1e-8)), 1, 5e-7);
   }
+}
+
+TEST(Formulas, TheNormalDistributionsTailIsRightHoweverSmall) {
+  for (float a = 0; a < 13; a += 0.001F) {
+    const double expected = std::erfc(static_cast<double>(a) / std::sqrt(2.0)) / 2;
+    const auto exponential = static_cast<float>(std::exp(-static_cast<double>(a) * a / 2));
+    const float tail = normal_tail(1 / (kTailShift + a), exponential);
+    ASSERT_NEAR(tail / expected, 1, 1.5e-6) << a;
+  }
+}
+
+// From exponentials that are wrong as much as those of GPUs.
+TEST(Formulas, ExponentialsMinusOneAreRightNearZero) {
+  for (float x = -1e-7F; x > -30; x *= 1.01F) {
+    const double expected = std::expm1(static_cast<double>(x));
+    for (const double wrong : {-2e-7, 0.0, 2e-7}) {
+      const auto exponential = static_cast<float>(std::exp(static_cast<double>(x)) * (1 + wrong));
+      ASSERT_NEAR(expm1_below_zero(x, exponential) / expected, 1, 2.5e-6) << x;
+    }
+  }
+  EXPECT_EQ(expm1_below_zero(0, 1), 0);
 }
 
 TEST(Formulas, NormalisingLosesNothingWhereTheMeanIsLarge) {

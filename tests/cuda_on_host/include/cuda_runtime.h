@@ -32,6 +32,12 @@ inline void __syncthreads(const char* file = __builtin_FILE(), int line = __buil
   dlaunch::cuda_on_host::wait_for_block({file, line});
 }
 
+/// By way of the reciprocal, which is 0 where it would not be a normal number.
+inline float __fdividef(float x, float y) {
+  constexpr float kMostNormal = 0x1p126F;
+  return x * (fabsf(y) > kMostNormal ? 0.0F : 1.0F / y);
+}
+
 template <typename T>
 T __shfl_xor_sync(unsigned mask, T value, int distance, const char* file = __builtin_FILE(),
                   int line = __builtin_LINE()) {
