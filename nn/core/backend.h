@@ -114,14 +114,18 @@ struct WeightsRef {
   std::unique_ptr<DerivedData>* derived;
 };
 
-/// C = op(A) op(B), or C += op(A) op(B); row-major and dense, op(A) is [m, k], op(B) is [k, n], C
-/// is [m, n]. A and B are both f32, bf16 or f16, C is f32 or as they are; sums are taken in f32.
+/// `count` products D = alpha op(A) op(B) + beta C, each matrix behind the one of the product
+/// before; row-major and dense, op(A) is [m, k], op(B) is [k, n], C and D are [m, n]. A and B are
+/// both f32, bf16 or f16, C and D both f32 or as they are; sums are taken in f32 and rounded once.
 struct MatmulArguments {
   bool transpose_a = false, transpose_b = false;
-  bool accumulate = false;  // else C need not be initialised
+  std::int64_t count = 1;
   std::int64_t m, n, k;
+  float alpha = 1;  // not 0
+  float beta = 0;   // 0: C is not read
   ConstArrayRef a, b;
-  ArrayRef c;
+  ConstArrayRef c = {};
+  ArrayRef d;  // where none of the others is, or where C is
 };
 
 /// Kernels that a backend has recorded instead of running them.

@@ -98,14 +98,16 @@ std::vector<Tensor> LinearFunction::backward(Tensor grad_output, const BackwardC
   std::vector<Tensor> gradients(3);
   if (context.needs(1)) {
     gradients[1] = gradient_sum(context, 1, backend, weights_.shape());
+    const ArrayRef sum = gradients[1].write();
     backend.matmul({.transpose_a = true,
-                    .accumulate = true,
                     .m = out,
                     .n = in,
                     .k = rows,
+                    .beta = 1,
                     .a = gradient.read(),
                     .b = input_.read(),
-                    .c = gradients[1].write()});
+                    .c = sum,
+                    .d = sum});
   }
   if (context.needs(2)) {
     gradients[2] = gradient_sum(context, 2, backend, {out});
@@ -119,7 +121,7 @@ std::vector<Tensor> LinearFunction::backward(Tensor grad_output, const BackwardC
                     .k = out,
                     .a = gradient.read(),
                     .b = weights_.read(),
-                    .c = gradients[0].write()});
+                    .d = gradients[0].write()});
   }
   return gradients;
 }
@@ -208,14 +210,16 @@ Tensor linear(const Tensor& x, const Tensor& weights, const Tensor& bias) {
     backend.broadcast_rows(rows, out, bias.data<const float>(), y.data<float>());
   }
   const Tensor factors = convert(weights.detach(), x.dtype());
+  const ArrayRef sum = y.write();
   backend.matmul({.transpose_b = true,
-                  .accumulate = bias.defined(),
                   .m = rows,
                   .n = out,
                   .k = x.shape()[1],
+                  .beta = bias.defined() ? 1.0F : 0.0F,
                   .a = x.read(),
                   .b = factors.read(),
-                  .c = y.write()});
+                  .c = sum,
+                  .d = sum});
   if (is_recording({x, weights, bias})) {
     record(y, {x, weights, bias}, std::make_unique<LinearFunction>(x.detach(), factors));
   }

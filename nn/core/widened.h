@@ -37,18 +37,19 @@ class Widened {
 template <typename Convert, typename Run>
 void matmul_widened(CachingAllocator& memory, Convert convert, const MatmulArguments& arg,
                     const Run& run) {
-  const Widened a(memory, convert, arg.m * arg.k, arg.a);
-  const Widened b(memory, convert, arg.k * arg.n, arg.b);
+  const Widened a(memory, convert, arg.count * arg.m * arg.k, arg.a);
+  const Widened b(memory, convert, arg.count * arg.k * arg.n, arg.b);
   MatmulArguments widened = arg;
   widened.a = a.array();
   widened.b = b.array();
-  if (arg.c.dtype == DType::kF32) return run(widened);
-  const std::int64_t count = arg.m * arg.n;
-  const Widened c(memory, convert, count);
-  if (arg.accumulate) convert(count, arg.c, c.array());
-  widened.c = c.array();
+  if (arg.d.dtype == DType::kF32) return run(widened);
+  const std::int64_t count = arg.count * arg.m * arg.n;
+  const Widened d(memory, convert, count);
+  if (arg.beta != 0) convert(count, arg.c, d.array());
+  widened.c = d.array();
+  widened.d = d.array();
   run(widened);
-  c.narrow(arg.c);
+  d.narrow(arg.d);
 }
 
 }  // namespace dlaunch::nn

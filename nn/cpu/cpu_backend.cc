@@ -57,7 +57,8 @@ class CpuBackend : public Backend {
   }
   void scale(std::int64_t count, float factor, const float* scale_or_null, const float* x,
              float* y) override {
-    cpu::scale(count, scale_or_null != nullptr ? factor * *scale_or_null : factor, x, y);
+    cpu::scale(count, scale_or_null != nullptr ? factor * *scale_or_null : factor, {x, DType::kF32},
+               {y, DType::kF32});
   }
   void relu(std::int64_t count, ConstArrayRef x, ArrayRef y) override { cpu::relu(count, x, y); }
   void relu_backward(std::int64_t count, ConstArrayRef y, ConstArrayRef dy, ArrayRef dx) override {

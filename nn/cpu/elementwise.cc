@@ -32,9 +32,10 @@ DLAUNCH_MULTIVERSION void axpy_range(std::int64_t count, float alpha, const floa
   for (std::int64_t i = 0; i < count; ++i) y[i] += alpha * x[i];
 }
 
-DLAUNCH_MULTIVERSION void scale_range(std::int64_t count, float factor, const float* x, float* y) {
+template <typename T>
+DLAUNCH_MULTIVERSION void scale_range(std::int64_t count, float factor, const T* x, T* y) {
 #pragma omp simd
-  for (std::int64_t i = 0; i < count; ++i) y[i] = factor * x[i];
+  for (std::int64_t i = 0; i < count; ++i) store(y[i], factor * load(x[i]));
 }
 
 // Written so that a NaN stays one.
@@ -82,9 +83,11 @@ void axpy(std::int64_t count, float alpha, const float* x, float* y) {
   });
 }
 
-void scale(std::int64_t count, float factor, const float* x, float* y) {
-  parallel_ranges(count, kGrain, [=](std::int64_t begin, std::int64_t end) {
-    scale_range(end - begin, factor, x + begin, y + begin);
+void scale(std::int64_t count, float factor, ConstArrayRef x, ArrayRef y) {
+  visit_activation(y.dtype, [&]<typename T>() {
+    parallel_ranges(count, kGrain, [=](std::int64_t begin, std::int64_t end) {
+      scale_range(end - begin, factor, as<T>(x) + begin, as<T>(y) + begin);
+    });
   });
 }
 

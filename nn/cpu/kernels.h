@@ -14,7 +14,7 @@ void fill(std::int64_t count, float value, float* y);
 void convert(std::int64_t count, ConstArrayRef from, ArrayRef to);
 void add(std::int64_t count, ConstArrayRef a, ConstArrayRef b, ArrayRef y);
 void axpy(std::int64_t count, float alpha, const float* x, float* y);
-void scale(std::int64_t count, float factor, const float* x, float* y);
+void scale(std::int64_t count, float factor, ConstArrayRef x, ArrayRef y);  // of any type
 void relu(std::int64_t count, ConstArrayRef x, ArrayRef y);
 void relu_backward(std::int64_t count, ConstArrayRef y, ConstArrayRef dy, ArrayRef dx);
 

@@ -20,22 +20,16 @@ class Products {
   void run(const MatmulArguments& arguments);
 
  private:
-  struct Key {
-    std::int64_t m, n, k;
-    bool transpose_a, transpose_b, accumulate;
-    DType factors, sums;
-    friend bool operator==(const Key&, const Key&) = default;
-  };
-  struct KeyHash {
-    std::size_t operator()(const Key& key) const;
+  struct Hash {
+    std::size_t operator()(const ProductDescriptor& product) const;
   };
 
-  const Prepared<dnnl::matmul>& plan(const Key& key);
+  const Prepared<dnnl::matmul>& plan(const ProductDescriptor& product);
 
   CachingAllocator& allocator_;
   dnnl::engine engine_;
   dnnl::stream stream_;
-  std::unordered_map<Key, Prepared<dnnl::matmul>, KeyHash> plans_;
+  std::unordered_map<ProductDescriptor, Prepared<dnnl::matmul>, Hash> plans_;
 };
 
 }  // namespace dlaunch::nn::cpu

@@ -15,12 +15,18 @@ dnnl::primitive_attr attributes() {
   return attributes;
 }
 
-/// Of a product that is added to what is there.
-dnnl::primitive_attr adding_attributes() {
-  dnnl::post_ops adding;
-  adding.append_sum(1.0F);
+/// alpha (A B + beta / alpha C): without the fast instructions oneDNN takes what is there along in
+/// the product only if that comes first.
+dnnl::primitive_attr scaling_attributes(float alpha, float beta) {
+  dnnl::post_ops operations;
+  if (beta != 0) operations.append_sum(beta / alpha);
+#if DNNL_VERSION_MAJOR >= 3
+  if (alpha != 1) operations.append_eltwise(dnnl::algorithm::eltwise_linear, alpha, 0.0F);
+#else
+  if (alpha != 1) operations.append_eltwise(1.0F, dnnl::algorithm::eltwise_linear, alpha, 0.0F);
+#endif
   dnnl::primitive_attr result = attributes();
-  result.set_post_ops(adding);
+  result.set_post_ops(operations);
   return result;
 }
 
@@ -67,7 +73,7 @@ dnnl::matmul::primitive_desc describe_products(const dnnl::engine& engine,
                          operand(d.k, d.n, d.transposed_b),
                          d.count == 1 ? memory::desc({d.m, d.n}, sums, tag::ab)
                                       : memory::desc({d.count, d.m, d.n}, sums, tag::abc),
-                         d.adding ? adding_attributes() : attributes());
+                         scaling_attributes(d.alpha, d.beta));
 }
 
 #if DNNL_VERSION_MAJOR >= 3

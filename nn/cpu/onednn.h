@@ -68,14 +68,16 @@ dnnl::convolution_backward_data::primitive_desc describe_backward_data(
 dnnl::convolution_backward_weights::primitive_desc describe_backward_weights(
     const dnnl::engine& engine, const ConvolutionDescriptors& d);
 
-/// C = A B, or C += A B (`adding`), for `count` pairs with A [m, k], B [k, n] and C [m, n], each
-/// dense and in order. Transposed operands are stored as their transposes.
+/// C = alpha A B + beta C for `count` pairs with A [m, k], B [k, n] and C [m, n], each dense and in
+/// order. Transposed operands are stored as their transposes.
 struct ProductDescriptor {
   dnnl::memory::dim count, m, n, k;
   bool transposed_a = false, transposed_b = false;
-  bool adding = false;
+  float alpha = 1;  // not 0
+  float beta = 0;
   DType factors = DType::kBF16;  // of A and B
   DType sums = DType::kF32;      // of C
+  friend bool operator==(const ProductDescriptor&, const ProductDescriptor&) = default;
 };
 dnnl::matmul::primitive_desc describe_products(const dnnl::engine& engine,
                                                const ProductDescriptor& d);

@@ -64,7 +64,7 @@ WeightGradientMatmul::WeightGradientMatmul(const dnnl::engine& engine, const Con
                                           .n = patch_size(g),
                                           .k = output_pixels(g),
                                           .transposed_a = true,
-                                          .adding = true,
+                                          .beta = 1,
                                           .factors = dtype})) {}
 
 void WeightGradientMatmul::run(OneDnnContext context, ConstArrayRef x, ConstArrayRef dy,

@@ -154,7 +154,7 @@ dnnl::matmul::primitive_desc describe_sums(const dnnl::engine& engine, const Con
                                     .n = g.in,
                                     .k = block,
                                     .transposed_a = true,
-                                    .adding = adding});
+                                    .beta = adding ? 1.0F : 0.0F});
 }
 
 }  // namespace

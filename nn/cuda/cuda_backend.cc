@@ -75,7 +75,7 @@ class Cuda final : public CudaBackend {
   }
   void scale(std::int64_t count, float factor, const float* scale_or_null, const float* x,
              float* y) override {
-    cuda::scale(device_, count, factor, scale_or_null, x, y);
+    cuda::scale(device_, count, factor, scale_or_null, {x, DType::kF32}, {y, DType::kF32});
   }
   void relu(std::int64_t count, ConstArrayRef x, ArrayRef y) override {
     cuda::relu(device_, count, x, y);

@@ -129,8 +129,10 @@ void axpy(Device& device, std::int64_t count, float alpha, const float* x, float
 }
 
 void scale(Device& device, std::int64_t count, float factor, const float* scale_or_null,
-           const float* x, float* y) {
-  start_one(device, "scale", count, Scale{factor, scale_or_null}, x, y);
+           ConstArrayRef x, ArrayRef y) {
+  visit_activation(y.dtype, [&]<typename T>() {
+    start_one(device, "scale", count, Scale{factor, scale_or_null}, as<T>(x), as<T>(y));
+  });
 }
 
 void relu(Device& device, std::int64_t count, ConstArrayRef x, ArrayRef y) {

@@ -22,7 +22,7 @@ struct Conversion {
 void add(Device& device, std::int64_t count, ConstArrayRef a, ConstArrayRef b, ArrayRef y);
 void axpy(Device& device, std::int64_t count, float alpha, const float* x, float* y);
 void scale(Device& device, std::int64_t count, float factor, const float* scale_or_null,
-           const float* x, float* y);
+           ConstArrayRef x, ArrayRef y);  // of any type
 void relu(Device& device, std::int64_t count, ConstArrayRef x, ArrayRef y);
 void relu_backward(Device& device, std::int64_t count, ConstArrayRef y, ConstArrayRef dy,
                    ArrayRef dx);

@@ -18,19 +18,31 @@ cudaDataType_t type_of(DType dtype) {
   return dtype == DType::kBF16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-/// Of an address, in bytes, as far as kernels care.
-std::uint32_t alignment_of(const void* data) {
+/// Of `count` matrices of so many elements, one behind the other, in bytes, as far as kernels care.
+std::uint32_t alignment_of(ConstArrayRef first, std::int64_t count, std::int64_t elements) {
   constexpr std::uintptr_t kMost = 256;
-  const auto address = reinterpret_cast<std::uintptr_t>(data);
-  return static_cast<std::uint32_t>(std::min(address & (~address + 1), kMost));
+  auto bits = reinterpret_cast<std::uintptr_t>(first.data);
+  if (count > 1) bits |= static_cast<std::uintptr_t>(elements) * size_of(first.dtype);
+  return static_cast<std::uint32_t>(std::min(bits & (~bits + 1), kMost));
 }
 
-/// Column by column, dense.
-cublasLtMatrixLayoutOpaque_t layout_of(DType dtype, std::int64_t rows, std::int64_t columns) {
+template <typename Value>
+void set(cublasLtMatrixLayoutOpaque_t& layout, cublasLtMatrixLayoutAttribute_t attribute,
+         Value value) {
+  check(cublasLtMatrixLayoutSetAttribute(&layout, attribute, &value, sizeof value), "matmul");
+}
+
+/// Column by column, dense, one behind the other.
+cublasLtMatrixLayoutOpaque_t layout_of(DType dtype, std::int64_t count, std::int64_t rows,
+                                       std::int64_t columns) {
   cublasLtMatrixLayoutOpaque_t layout{};
   check(cublasLtMatrixLayoutInit(&layout, type_of(dtype), static_cast<std::uint64_t>(rows),
                                  static_cast<std::uint64_t>(columns), rows),
         "matmul");
+  if (count > 1) {
+    set(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<std::int32_t>(count));
+    set(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, rows * columns);
+  }
   return layout;
 }
 
@@ -47,6 +59,11 @@ void set(cublasLtMatmulPreferenceOpaque_t& preference,
         "matmul");
 }
 
+/// C for cuBLASLt, which wants one that it does not read, too.
+ConstArrayRef addend_of(const MatmulArguments& arg) {
+  return arg.beta == 0 ? arg.d : arg.c;
+}
+
 }  // namespace
 
 Matmul::Matmul(Device& device, bool tf32)
@@ -59,23 +76,23 @@ Matmul::~Matmul() {
 }
 
 std::string Matmul::Kind::describe() const {
-  return fmt::format("matmul [{}, {}]{} x [{}, {}]{}, {} to {}, aligned to {}, {} and {} bytes", m,
-                     k, transpose_a ? " (transposed)" : "", k, n,
-                     transpose_b ? " (transposed)" : "", to_string(operands), to_string(result),
-                     alignment_a, alignment_b, alignment_c);
+  return fmt::format(
+      "matmul of {} [{}, {}]{} x [{}, {}]{}, {} to {}, aligned to {}, {}, {} and {} bytes", count,
+      m, k, transpose_a ? " (transposed)" : "", k, n, transpose_b ? " (transposed)" : "",
+      to_string(operands), to_string(result), alignment_a, alignment_b, alignment_c, alignment_d);
 }
 
 /// None if cuBLASLt has no kernel for it in 16 bits.
 //
-// Its matrices lie column by column: what is C row by row is the transpose of C there, and
-// C^T = op(B)^T op(A)^T, in which the matrices lie as they are. So its first operand is B.
+// Its matrices lie column by column: what is D row by row is the transpose of D there, and
+// D^T = op(B)^T op(A)^T, in which the matrices lie as they are. So its first operand is B.
 std::optional<Matmul::Plan> Matmul::choose(const Kind& kind) const {
   Plan plan{.operation = {},
-            .a = kind.transpose_a ? layout_of(kind.operands, kind.m, kind.k)
-                                  : layout_of(kind.operands, kind.k, kind.m),
-            .b = kind.transpose_b ? layout_of(kind.operands, kind.k, kind.n)
-                                  : layout_of(kind.operands, kind.n, kind.k),
-            .c = layout_of(kind.result, kind.n, kind.m),
+            .a = kind.transpose_a ? layout_of(kind.operands, kind.count, kind.m, kind.k)
+                                  : layout_of(kind.operands, kind.count, kind.k, kind.m),
+            .b = kind.transpose_b ? layout_of(kind.operands, kind.count, kind.k, kind.n)
+                                  : layout_of(kind.operands, kind.count, kind.n, kind.k),
+            .d = layout_of(kind.result, kind.count, kind.n, kind.m),
             .algorithm = {}};
   const bool tf32 = tf32_ && kind.operands == DType::kF32;
   check(cublasLtMatmulDescInit(
@@ -87,17 +104,17 @@ std::optional<Matmul::Plan> Matmul::choose(const Kind& kind) const {
   cublasLtMatmulPreferenceOpaque_t preference{};
   check(cublasLtMatmulPreferenceInit(&preference), "matmul");
   set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{kWorkspace});
-  // A product that is cut along k is added up in float, not in the type of C, and in an order.
+  // A product that is cut along k is added up in float, not in the type of D, and in an order.
   set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
       std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, kind.alignment_b);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, kind.alignment_a);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, kind.alignment_c);
-  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, kind.alignment_c);
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, kind.alignment_d);
   cublasLtMatmulHeuristicResult_t found{};
   int count = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-      handle_, &plan.operation, &plan.b, &plan.a, &plan.c, &plan.c, &preference, 1, &found, &count);
+      handle_, &plan.operation, &plan.b, &plan.a, &plan.d, &plan.d, &preference, 1, &found, &count);
   if (kind.operands != DType::kF32 &&
       (status == CUBLAS_STATUS_NOT_SUPPORTED ||
        (status == CUBLAS_STATUS_SUCCESS && (count == 0 || found.state != CUBLAS_STATUS_SUCCESS))))
@@ -108,35 +125,44 @@ std::optional<Matmul::Plan> Matmul::choose(const Kind& kind) const {
   return plan;
 }
 
+Matmul::Kind Matmul::kind_of(const MatmulArguments& arg) {
+  const auto alignment = [&](ConstArrayRef first, std::int64_t elements) {
+    return alignment_of(first, arg.count, elements);
+  };
+  return {.transpose_a = arg.transpose_a,
+          .transpose_b = arg.transpose_b,
+          .count = arg.count,
+          .m = arg.m,
+          .n = arg.n,
+          .k = arg.k,
+          .operands = arg.a.dtype,
+          .result = arg.d.dtype,
+          .alignment_a = alignment(arg.a, arg.m * arg.k),
+          .alignment_b = alignment(arg.b, arg.k * arg.n),
+          .alignment_c = alignment(addend_of(arg), arg.m * arg.n),
+          .alignment_d = alignment(arg.d, arg.m * arg.n)};
+}
+
 void Matmul::run(const MatmulArguments& arg) {
-  if (arg.m == 0 || arg.n == 0) return;
-  if (arg.k == 0) {
-    const auto bytes = static_cast<std::size_t>(arg.m * arg.n) * size_of(arg.c.dtype);
-    if (!arg.accumulate)
-      check(cudaMemsetAsync(arg.c.data, 0, bytes, device_.stream()), "cudaMemsetAsync");
-    return;
-  }
-  const Kind kind{.transpose_a = arg.transpose_a,
-                  .transpose_b = arg.transpose_b,
-                  .m = arg.m,
-                  .n = arg.n,
-                  .k = arg.k,
-                  .operands = arg.a.dtype,
-                  .result = arg.c.dtype,
-                  .alignment_a = alignment_of(arg.a.data),
-                  .alignment_b = alignment_of(arg.b.data),
-                  .alignment_c = alignment_of(arg.c.data)};
+  const std::int64_t results = arg.count * arg.m * arg.n;
+  if (results == 0) return;
+  if (arg.k == 0 && arg.beta == 0)
+    return check(
+        cudaMemsetAsync(arg.d.data, 0, static_cast<std::size_t>(results) * size_of(arg.d.dtype),
+                        device_.stream()),
+        "cudaMemsetAsync");
+  if (arg.k == 0) return scale(device_, results, arg.beta, nullptr, arg.c, arg.d);
+  const Kind kind = kind_of(arg);
   auto plan = plans_.find(kind);
   if (plan == plans_.end()) plan = plans_.emplace(kind, choose(kind)).first;
   if (!plan->second)
     return matmul_widened(device_.memory(), Conversion{device_}, arg,
                           [this](const MatmulArguments& widened) { run(widened); });
-  auto& [operation, a, b, c, algorithm] = *plan->second;
-  const float one = 1;
-  const float beta = arg.accumulate ? 1 : 0;
-  const cublasStatus_t status = cublasLtMatmul(
-      handle_, &operation, &one, arg.b.data, &b, arg.a.data, &a, &beta, arg.c.data, &c, arg.c.data,
-      &c, &algorithm, workspace_.get(), kWorkspace, device_.stream());
+  auto& [operation, a, b, d, algorithm] = *plan->second;
+  const cublasStatus_t status =
+      cublasLtMatmul(handle_, &operation, &arg.alpha, arg.b.data, &b, arg.a.data, &a, &arg.beta,
+                     addend_of(arg).data, &d, arg.d.data, &d, &algorithm, workspace_.get(),
+                     kWorkspace, device_.stream());
   if (status != CUBLAS_STATUS_SUCCESS) check(status, kind.describe().c_str());
 }
 

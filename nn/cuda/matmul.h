@@ -31,22 +31,23 @@ class Matmul {
   /// What the choice of a kernel depends on.
   struct Kind {
     bool transpose_a, transpose_b;
-    std::int64_t m, n, k;
+    std::int64_t count, m, n, k;
     DType operands, result;
-    std::uint32_t alignment_a, alignment_b, alignment_c;  // bytes
+    std::uint32_t alignment_a, alignment_b, alignment_c, alignment_d;  // bytes
     auto key() const {
-      return std::tie(transpose_a, transpose_b, m, n, k, operands, result, alignment_a, alignment_b,
-                      alignment_c);
+      return std::tie(transpose_a, transpose_b, count, m, n, k, operands, result, alignment_a,
+                      alignment_b, alignment_c, alignment_d);
     }
     friend bool operator<(const Kind& a, const Kind& b) { return a.key() < b.key(); }
     std::string describe() const;
   };
   struct Plan {
     cublasLtMatmulDescOpaque_t operation;
-    cublasLtMatrixLayoutOpaque_t a, b, c;
+    cublasLtMatrixLayoutOpaque_t a, b, d;  // C lies as D does
     cublasLtMatmulAlgo_t algorithm;
   };
 
+  static Kind kind_of(const MatmulArguments& arguments);
   std::optional<Plan> choose(const Kind& kind) const;
 
   Device& device_;

@@ -104,11 +104,11 @@ Tensor orthogonalise(const Tensor& matrix, int iterations, DType type) {
                     .k = std::max(rows, columns),
                     .a = factor.read(),
                     .b = factor.read(),
-                    .c = a.write()});
+                    .d = a.write()});
     const Tensor square = convert(a, type);
     // b = kB a + kC a a
     backend.matmul(
-        {.m = n, .n = n, .k = n, .a = square.read(), .b = square.read(), .c = b.write()});
+        {.m = n, .n = n, .k = n, .a = square.read(), .b = square.read(), .d = b.write()});
     scale_in_place(b, kC);
     backend.axpy(b.size(), kB, a.data<const float>(), b.data<float>());
     // next = kA x + b x, or kA x + x b
@@ -118,7 +118,7 @@ Tensor orthogonalise(const Tensor& matrix, int iterations, DType type) {
                     .k = n,
                     .a = wide ? polynomial.read() : factor.read(),
                     .b = wide ? factor.read() : polynomial.read(),
-                    .c = next.write()});
+                    .d = next.write()});
     backend.axpy(next.size(), kA, x.data<const float>(), next.data<float>());
     std::swap(x, next);
   }

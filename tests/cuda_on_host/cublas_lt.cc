@@ -1,6 +1,7 @@
 // The functions of include/cublasLt.h.
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <iterator>
 
 #include <Eigen/Core>
@@ -20,10 +21,11 @@ DType dtype_of_data(cudaDataType_t type) {
   return type == CUDA_R_16BF ? DType::kBF16 : type == CUDA_R_16F ? DType::kF16 : DType::kF32;
 }
 
-/// As it lies there.
+/// Number `index` of a batch, as it lies there.
 struct Matrix {
-  Matrix(const void* at, const cublasLtMatrixLayoutOpaque_t& layout)
-      : data(const_cast<void*>(at)),
+  Matrix(const void* first, const cublasLtMatrixLayoutOpaque_t& layout, std::int32_t index)
+      : data(static_cast<std::byte*>(const_cast<void*>(first)) +
+             static_cast<std::size_t>(index * layout.offset) * size_of(dtype_of_data(layout.type))),
         dtype(dtype_of_data(layout.type)),
         rows(static_cast<std::int64_t>(layout.rows)),
         columns(static_cast<std::int64_t>(layout.columns)),
@@ -45,17 +47,36 @@ struct Matrix {
 
  private:
   void* column(std::int64_t c) const {
-    return static_cast<std::byte*>(data) + static_cast<std::size_t>(c * step) * size_of(dtype);
+    return data + static_cast<std::size_t>(c * step) * size_of(dtype);
   }
 
-  void* data;
+  std::byte* data;
   DType dtype;
   std::int64_t rows, columns, step;
 };
 
+/// Elements from the first matrix's first to the last one's last.
+std::int64_t extent_of(const cublasLtMatrixLayoutOpaque_t& layout) {
+  return (layout.count - 1) * layout.offset +
+         static_cast<std::int64_t>(layout.columns - 1) * layout.step +
+         static_cast<std::int64_t>(layout.rows);
+}
+
+/// Or several, which do not overlap.
 bool is_matrix(const cublasLtMatrixLayoutOpaque_t& layout) {
-  return layout.rows > 0 && layout.columns > 0 &&
-         layout.step >= static_cast<std::int64_t>(layout.rows);
+  const auto rows = static_cast<std::int64_t>(layout.rows);
+  const auto columns = static_cast<std::int64_t>(layout.columns);
+  return rows > 0 && columns > 0 && layout.step >= rows && layout.count > 0 &&
+         (layout.count == 1 || layout.offset >= (columns - 1) * layout.step + rows);
+}
+
+bool overlap(const void* a, const cublasLtMatrixLayoutOpaque_t& layout_a, const void* b,
+             const cublasLtMatrixLayoutOpaque_t& layout_b) {
+  const auto end = [](const void* first, const cublasLtMatrixLayoutOpaque_t& layout) {
+    return static_cast<const std::byte*>(first) +
+           static_cast<std::size_t>(extent_of(layout)) * size_of(dtype_of_data(layout.type));
+  };
+  return std::less<>()(a, end(b, layout_b)) && std::less<>()(b, end(a, layout_a));
 }
 
 /// Whether op(A) op(B) has the shape and a type of C.
@@ -64,15 +85,19 @@ bool fits(const cublasLtMatmulDescOpaque_t& operation, const cublasLtMatrixLayou
   const bool turned_a = operation.transpose_a == CUBLAS_OP_T;
   const bool turned_b = operation.transpose_b == CUBLAS_OP_T;
   const bool tf32 = operation.compute_type == CUBLAS_COMPUTE_32F_FAST_TF32;
-  return is_matrix(a) && is_matrix(b) && is_matrix(c) && operation.scale_type == CUDA_R_32F &&
-         (turned_a ? a.columns : a.rows) == c.rows &&
+  return is_matrix(a) && is_matrix(b) && is_matrix(c) && a.count == c.count && b.count == c.count &&
+         operation.scale_type == CUDA_R_32F && (turned_a ? a.columns : a.rows) == c.rows &&
          (turned_b ? b.rows : b.columns) == c.columns &&
          (turned_a ? a.rows : a.columns) == (turned_b ? b.columns : b.rows) && a.type == b.type &&
          (c.type == CUDA_R_32F || c.type == a.type) && (!tf32 || a.type == CUDA_R_32F);
 }
 
-bool is_aligned(const void* data, std::uint32_t alignment) {
-  return reinterpret_cast<std::uintptr_t>(data) % alignment == 0;
+/// All of a batch.
+bool are_aligned(const void* first, const cublasLtMatrixLayoutOpaque_t& layout,
+                 std::uint32_t alignment) {
+  const std::size_t step =
+      static_cast<std::size_t>(layout.offset) * size_of(dtype_of_data(layout.type));
+  return reinterpret_cast<std::uintptr_t>(first) % alignment == 0 && step % alignment == 0;
 }
 
 template <typename Value>
@@ -120,8 +145,15 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation,
 cublasStatus_t cublasLtMatrixLayoutInit(cublasLtMatrixLayout_t layout, cudaDataType_t type,
                                         std::uint64_t rows, std::uint64_t columns,
                                         std::int64_t step) {
-  *layout = {type, rows, columns, step};
+  *layout = {type, rows, columns, step, 1, 0};
   return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t attribute,
+                                                const void* value, std::size_t bytes) {
+  if (attribute == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT) return take(layout->count, value, bytes);
+  return take(layout->offset, value, bytes);
 }
 
 cublasStatus_t cublasLtMatmulPreferenceInit(cublasLtMatmulPreference_t preference) {
@@ -171,28 +203,36 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t 
                               cublasLtMatrixLayout_t layout_d,
                               const cublasLtMatmulAlgo_t* algorithm, void* workspace,
                               std::size_t workspace_bytes, cudaStream_t stream) {
-  using dlaunch::cuda_on_host::is_aligned;
+  using dlaunch::cuda_on_host::are_aligned;
   using dlaunch::cuda_on_host::Matrix;
+  using dlaunch::cuda_on_host::overlap;
   const bool chosen_for_it = algorithm->a == *layout_a && algorithm->b == *layout_b &&
                              algorithm->c == *layout_c && *layout_c == *layout_d;
+  const auto meets_result = [=](const void* other, cublasLtMatrixLayout_t layout) {
+    return overlap(other, *layout, d, *layout_d);
+  };
+  const std::uint32_t(&alignments)[4] = algorithm->alignments;
   if (!dlaunch::cuda_on_host::fits(*operation, *layout_a, *layout_b, *layout_c) || !chosen_for_it ||
-      c != d || workspace == nullptr || workspace_bytes < algorithm->workspace ||
-      !is_aligned(a, algorithm->alignments[0]) || !is_aligned(b, algorithm->alignments[1]) ||
-      !is_aligned(c, algorithm->alignments[2]) || !is_aligned(d, algorithm->alignments[3]))
+      meets_result(a, layout_a) || meets_result(b, layout_b) ||
+      (c != d && meets_result(c, layout_c)) || workspace == nullptr ||
+      workspace_bytes < algorithm->workspace || !are_aligned(a, *layout_a, alignments[0]) ||
+      !are_aligned(b, *layout_b, alignments[1]) || !are_aligned(c, *layout_c, alignments[2]) ||
+      !are_aligned(d, *layout_d, alignments[3]))
     return CUBLAS_STATUS_INVALID_VALUE;
   const float factor = *static_cast<const float*>(alpha);
   const float kept = *static_cast<const float*>(beta);
-  const bool turned_a = operation->transpose_a == CUBLAS_OP_T;
-  const bool turned_b = operation->transpose_b == CUBLAS_OP_T;
-  const Matrix left(a, *layout_a), right(b, *layout_b), result(d, *layout_d);
-  dlaunch::cuda_on_host::queue().add(stream, [=] {
-    Eigen::MatrixXf x = left.read();
-    Eigen::MatrixXf y = right.read();
-    if (turned_a) x.transposeInPlace();
-    if (turned_b) y.transposeInPlace();
+  const auto multiply = [=, turned = *operation, of_a = *layout_a, of_b = *layout_b,
+                         of_d = *layout_d](std::int32_t index) {
+    Eigen::MatrixXf x = Matrix(a, of_a, index).read();
+    Eigen::MatrixXf y = Matrix(b, of_b, index).read();
+    if (turned.transpose_a == CUBLAS_OP_T) x.transposeInPlace();
+    if (turned.transpose_b == CUBLAS_OP_T) y.transposeInPlace();
     Eigen::MatrixXf product = factor * (x * y);
-    if (kept != 0) product += kept * result.read();
-    result.write(product);
+    if (kept != 0) product += kept * Matrix(c, of_d, index).read();
+    Matrix(d, of_d, index).write(product);
+  };
+  dlaunch::cuda_on_host::queue().add(stream, [=, count = layout_d->count] {
+    for (std::int32_t index = 0; index < count; ++index) multiply(index);
   });
   return CUBLAS_STATUS_SUCCESS;
 }

@@ -110,20 +110,26 @@ TEST_P(ScratchMemoryOf, ProductsIsLargeEnough) {
   cpu::Products products(allocator_);
   for (const auto& [m, n, k] :
        std::vector<std::array<std::int64_t, 3>>{{100, 65, 191}, {17, 300, 64}, {256, 129, 33}}) {
-    const auto a = array(m * k);
-    const auto b = array(k * n);
-    auto c = array(m * n, DType::kF32);
-    for (const bool accumulate : {false, true})
-      for (const bool transpose : {false, true})
-        products.run({.transpose_a = transpose,
-                      .transpose_b = !transpose,
-                      .accumulate = accumulate,
-                      .m = m,
-                      .n = n,
-                      .k = k,
-                      .a = {a.data(), GetParam()},
-                      .b = {b.data(), GetParam()},
-                      .c = {c.data(), DType::kF32}});
+    for (const std::int64_t count : {1, 3})
+      for (const DType sums : {DType::kF32, GetParam()}) {
+        const auto a = array(count * m * k);
+        const auto b = array(count * k * n);
+        auto d = array(count * m * n, sums);
+        for (const float beta : {0.0F, 1.0F})
+          for (const bool transpose : {false, true})
+            products.run({.transpose_a = transpose,
+                          .transpose_b = !transpose,
+                          .count = count,
+                          .m = m,
+                          .n = n,
+                          .k = k,
+                          .alpha = 0.5F + beta,
+                          .beta = beta,
+                          .a = {a.data(), GetParam()},
+                          .b = {b.data(), GetParam()},
+                          .c = {d.data(), sums},
+                          .d = {d.data(), sums}});
+      }
   }
 }
 

@@ -1,4 +1,4 @@
-// In place of cuBLASLt's header: the one product that nn/cuda/matmul.cc asks for, by Eigen
+// In place of cuBLASLt's header: the products that nn/cuda/matmul.cc asks for, by Eigen
 // (tests/cuda_on_host/cublas_lt.cc).
 #pragma once
 
@@ -20,6 +20,10 @@ enum cudaDataType_t { CUDA_R_32F = 0, CUDA_R_16F = 2, CUDA_R_16BF = 14 };
 enum cublasLtMatmulDescAttributes_t {
   CUBLASLT_MATMUL_DESC_TRANSA = 3,
   CUBLASLT_MATMUL_DESC_TRANSB = 4
+};
+enum cublasLtMatrixLayoutAttribute_t {
+  CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT = 5,          // int32_t
+  CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET = 6  // int64_t, elements
 };
 enum cublasLtReductionScheme_t : std::uint32_t {
   CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE = 2,
@@ -43,6 +47,8 @@ struct cublasLtMatrixLayoutOpaque_t {
   cudaDataType_t type;
   std::uint64_t rows, columns;
   std::int64_t step;  // elements from one column to the next
+  std::int32_t count;
+  std::int64_t offset;  // elements from one matrix to the next
 
   friend bool operator==(const cublasLtMatrixLayoutOpaque_t&,
                          const cublasLtMatrixLayoutOpaque_t&) = default;
@@ -81,6 +87,9 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation,
 cublasStatus_t cublasLtMatrixLayoutInit(cublasLtMatrixLayout_t layout, cudaDataType_t type,
                                         std::uint64_t rows, std::uint64_t columns,
                                         std::int64_t step);
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t attribute,
+                                                const void* value, std::size_t bytes);
 cublasStatus_t cublasLtMatmulPreferenceInit(cublasLtMatmulPreference_t preference);
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
                                                     cublasLtMatmulPreferenceAttributes_t attribute,
@@ -95,7 +104,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
                                               cublasLtMatmulPreference_t preference, int most,
                                               cublasLtMatmulHeuristicResult_t* results, int* count);
 
-/// D = alpha op(A) op(B) + beta C.
+/// D = alpha op(A) op(B) + beta C, for all of a batch. C may be D and lies as D does; otherwise an
+/// invalid value if D lies where another matrix does.
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation,
                               const void* alpha, const void* a, cublasLtMatrixLayout_t layout_a,
                               const void* b, cublasLtMatrixLayout_t layout_b, const void* beta,

@@ -37,7 +37,7 @@ double product_rate(BenchDevice& device, DType type, std::int64_t side, const Li
                  static_cast<std::size_t>(shape.size()) * size_of(type));
   }
   const double seconds = median_seconds(device, limits, [&] {
-    backend.matmul({.m = side, .n = side, .k = side, .a = a.read(), .b = b.read(), .c = c.write()});
+    backend.matmul({.m = side, .n = side, .k = side, .a = a.read(), .b = b.read(), .d = c.write()});
   });
   const auto n = static_cast<double>(side);
   return 2 * n * n * n / seconds;
