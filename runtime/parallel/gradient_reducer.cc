@@ -1,6 +1,7 @@
 #include "runtime/parallel/gradient_reducer.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <stdexcept>
 #include <string>
@@ -45,7 +46,10 @@ void GradientReducer::check_options() const {
 }
 
 void GradientReducer::plan(std::span<const std::size_t> order) {
-  buckets_ = plan_buckets(ranges_, order, options_.limits);
+  // One rank sends nothing. All in one bucket are the fewest kernels for the optimizer.
+  constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
+  buckets_ = plan_buckets(ranges_, order,
+                          world_.size() > 1 ? options_.limits : BucketLimits{kNoLimit, kNoLimit});
   bucket_of_.assign(ranges_.size(), 0);
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket)
     for (const std::size_t range : buckets_[bucket].ranges) bucket_of_[range] = bucket;

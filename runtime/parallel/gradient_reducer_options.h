@@ -14,7 +14,7 @@ namespace dlaunch {
 enum class GradientExchange : std::uint8_t { kAllReduce, kShard, kFloat16, kBFloat16, kPowerSgd };
 
 struct GradientReducerOptions {
-  BucketLimits limits;
+  BucketLimits limits;  // with one rank there is one bucket, of everything
   /// What is done from the second step on. The first is a plain all-reduce, because the order of
   /// gradients is not known yet, unless it is given.
   GradientExchange exchange = GradientExchange::kAllReduce;
