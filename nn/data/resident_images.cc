@@ -12,21 +12,14 @@ std::int64_t extent(std::size_t size) {
   return static_cast<std::int64_t>(size);
 }
 
-/// Sample numbers in the backend's memory; undefined for none.
-Tensor upload(Backend& backend, const std::vector<std::uint32_t>& samples) {
-  if (samples.empty()) return {};
-  Tensor numbers = Tensor::empty(backend, {extent(samples.size())}, DType::kI32);
-  backend.copy_from_host(numbers.data<std::int32_t>(), samples.data(),
-                         samples.size() * sizeof(std::uint32_t));
+}  // namespace
+
+std::vector<std::int32_t> numbers_of(const MicroBatch& batch) {
+  std::vector<std::int32_t> numbers(batch.labels);
+  numbers.insert(numbers.end(), batch.samples.begin(), batch.samples.end());
+  numbers.insert(numbers.end(), batch.partners.begin(), batch.partners.end());
   return numbers;
 }
-
-const std::uint32_t* numbers_of(const Tensor& samples) {
-  if (!samples.defined()) return nullptr;
-  return reinterpret_cast<const std::uint32_t*>(samples.data<const std::int32_t>());
-}
-
-}  // namespace
 
 ResidentImages::ResidentImages(Backend& backend, const Dataset& dataset,
                                const ImageTransform& transform, std::uint64_t seed,
@@ -49,21 +42,21 @@ ResidentImages::ResidentImages(Backend& backend, const Dataset& dataset,
   }
 }
 
-void ResidentImages::make(const MicroBatch& batch, const Tensor& images) const {
-  Backend& backend = images_.backend();
-  const Tensor samples = upload(backend, batch.samples);
-  const Tensor partners = upload(backend, batch.partners);
-  backend.augment({.plan = plan_of(transform_, batch, samples_),
-                   .n = extent(batch.size),
-                   .images = images_.data<const std::uint8_t>(),
-                   .samples = numbers_of(samples),
-                   .drawn = transform_.augments(),
-                   .fixed = {},
-                   .first = first_place_of(batch, seed_),
-                   .partners = numbers_of(partners),
-                   .last_place = batch.last_place,
-                   .mix = batch.mix},
-                  images.write());
+void ResidentImages::make(const MicroBatch& batch, const Tensor& numbers,
+                          const Tensor& images) const {
+  const auto* const labels =
+      reinterpret_cast<const std::uint32_t*>(numbers.data<const std::int32_t>());
+  images.backend().augment({.plan = plan_of(transform_, batch, samples_),
+                            .n = extent(batch.size),
+                            .images = images_.data<const std::uint8_t>(),
+                            .samples = labels + batch.size,
+                            .drawn = transform_.augments(),
+                            .fixed = {},
+                            .first = first_place_of(batch, seed_),
+                            .partners = batch.partners.empty() ? nullptr : labels + 2 * batch.size,
+                            .last_place = batch.last_place,
+                            .mix = batch.mix},
+                           images.write());
 }
 
 }  // namespace dlaunch::nn

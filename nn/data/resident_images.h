@@ -5,11 +5,16 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "nn/core/tensor.h"
 #include "nn/data/batch_loader.h"
 
 namespace dlaunch::nn {
+
+/// What a device has to know of a micro-batch besides the images, to be copied at once: its labels,
+/// the numbers of its samples, and those of its partners if they are mixed.
+std::vector<std::int32_t> numbers_of(const MicroBatch& batch);
 
 class ResidentImages {
  public:
@@ -18,8 +23,9 @@ class ResidentImages {
   ResidentImages(Backend& backend, const Dataset& dataset, const ImageTransform& transform,
                  std::uint64_t seed, std::size_t samples);
 
-  /// Makes the micro-batch's images: [size, H, W, C], f32, bf16 or f16.
-  void make(const MicroBatch& batch, const Tensor& images) const;
+  /// Makes the micro-batch's images: [size, H, W, C], f32, bf16 or f16. `numbers` are its own
+  /// (numbers_of), i32 in the backend's memory.
+  void make(const MicroBatch& batch, const Tensor& numbers, const Tensor& images) const;
 
  private:
   ImageTransform transform_;

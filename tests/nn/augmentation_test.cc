@@ -187,11 +187,14 @@ TEST_P(ResidentImagesTest, AreThoseThatTheLoaderMakes) {
         EXPECT_EQ(batch.labels, expected.labels);
         EXPECT_EQ(batch.partner_labels, expected.partner_labels);
         sides.insert(batch.shape.height);
+        const std::vector<std::int32_t> all_numbers = numbers_of(batch);
+        const Tensor numbers = Tensor::from<std::int32_t>(
+            *backend, {static_cast<int>(all_numbers.size())}, all_numbers);
         const auto made_in = [&](DType type) {
           const auto side = static_cast<std::int64_t>(batch.shape.height);
           const Tensor images =
               Tensor::empty(*backend, {static_cast<std::int64_t>(batch.size), side, side, 3}, type);
-          resident.make(batch, images);
+          resident.make(batch, numbers, images);
           return convert(images, DType::kF32).host_values<float>();
         };
         const auto actual = made_in(DType::kF32);

@@ -22,12 +22,12 @@ const std::vector<DeviceBatch>& DeviceBatches::load(
   for (std::size_t i = 0; i < count; ++i) {
     const nn::MicroBatch& batch = next();
     DeviceBatch place = place_of(i, batch);
+    place.numbers.set_values(std::span<const std::int32_t>(numbers_of(batch)));
     if (resident_ != nullptr) {
-      resident_->make(batch, place.images);
+      resident_->make(batch, place.numbers, place.images);
     } else {
       place.images.set_values(std::span<const float>(batch.images));
     }
-    place.labels.set_values(std::span<const std::int32_t>(batch.labels));
     if (!batch.partner_labels.empty()) {
       place.own_labels = batch.labels;
       place.partner_labels = batch.partner_labels;
@@ -48,7 +48,9 @@ DeviceBatch& DeviceBatches::place_of(std::size_t index, const nn::MicroBatch& ba
         {samples, static_cast<std::int64_t>(shape.height), static_cast<std::int64_t>(shape.width),
          static_cast<std::int64_t>(shape.channels)},
         type_);
-    place.labels = nn::Tensor::empty(backend_, {samples}, DType::kI32);
+    const std::int64_t numbers = batch.partners.empty() ? 2 : 3;
+    place.numbers = nn::Tensor::empty(backend_, {numbers * samples}, DType::kI32);
+    place.labels = nn::Tensor::view_of(place.numbers, 0, {samples});
   }
   return place;
 }

@@ -16,8 +16,9 @@
 namespace dlaunch {
 
 struct DeviceBatch {
-  nn::Tensor images;  // [size, H, W, C]
-  nn::Tensor labels;  // i32 [size]
+  nn::Tensor images;   // [size, H, W, C]
+  nn::Tensor numbers;  // i32, as nn::numbers_of() has them
+  nn::Tensor labels;   // i32 [size]: their beginning
   // If the images are mixed, as in a MicroBatch:
   std::vector<std::int32_t> own_labels;
   std::vector<std::int32_t> partner_labels;
