@@ -22,6 +22,18 @@ constexpr float sgd_velocity(const SgdFactors& f, float d, float v) {
   return f.momentum * v + d;
 }
 
+constexpr double kMuonEps = 1e-7;  // of the norm of a direction
+
+/// The direction of a step of Muon; `v` is the velocity after it.
+constexpr float muon_direction(const SgdFactors& f, bool nesterov, float g, float v) {
+  return nesterov ? g + f.momentum * v : v;
+}
+
+/// What Muon multiplies with so that the norm becomes `wanted`; `norm` is that of now.
+constexpr float factor_to_norm(double wanted, double norm, double eps) {
+  return norm == 0 ? 0.0F : static_cast<float>(wanted / (norm + eps));
+}
+
 /// `root` is sqrt(arguments.correction2), which no constexpr function computes.
 constexpr AdamFactors adam_factors(const AdamArguments& arguments, double root) {
   const double decay = arguments.weight_decay;

@@ -16,16 +16,29 @@ namespace {
 // depend on the number of threads.
 constexpr std::int64_t kGrain = 1 << 16;
 
+/// function(begin, end) added up over parts of [0, count), in their order.
+template <typename Function>
+double sum_over_parts(std::int64_t count, const Function& function) {
+  std::vector<double> sums(static_cast<std::size_t>((count + kGrain - 1) / kGrain));
+  const auto parts = static_cast<std::int64_t>(sums.size());
+  cpu::parallel_ranges(parts, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t part = begin; part < end; ++part)
+      sums[static_cast<std::size_t>(part)] =
+          function(part * kGrain, std::min(count, (part + 1) * kGrain));
+  });
+  double total = 0;
+  for (const double sum : sums) total += sum;
+  return total;
+}
+
 class CpuOptimizerKernels final : public OptimizerKernels {
  public:
-  void sgd_step(std::int64_t count, const SgdFactors* factors, const float* skip_or_null,
-                bool nesterov, const float* gradients, float* velocities,
-                float* parameters) override;
-  void adam_step(std::int64_t count, const AdamFactors* factors, const float* skip_or_null,
-                 const float* gradients, float* means, float* squares, float* parameters) override;
-  void restore(std::int64_t count, const float* skip, const float* saved, float* values) override {
-    if (*skip != 0) std::copy_n(saved, count, values);
-  }
+  void sgd_step(std::span<const SgdRange> ranges, const float* skip_or_null,
+                bool nesterov) override;
+  void adam_step(std::span<const AdamRange> ranges, const float* skip_or_null) override;
+  void muon_directions(std::span<const MuonMatrix> matrices, const float* skip_or_null,
+                       bool nesterov) override;
+  void muon_step(std::span<const MuonMatrix> matrices, const float* skip_or_null) override;
   void begin_scaled_step(const LossScaleState* state, const LossScaleStep* step, float* gradient,
                          float* not_finite) override {
     *gradient = scaled_loss_gradient(*state, *step);
@@ -38,7 +51,6 @@ class CpuOptimizerKernels final : public OptimizerKernels {
     *state = next_loss_scale(rule, *not_finite == 0, *state);
   }
   void move_averages(std::span<const AveragedValues> averages, double decay) override;
-  void inverse_norm(std::int64_t count, const float* values, double eps, float* result) override;
   void add_squares(std::int64_t count, const float* values, double* sum) override {
     *sum += sum_of_squares(count, values);
   }
@@ -51,32 +63,63 @@ bool is_set(const float* skip_or_null) {
   return skip_or_null != nullptr && *skip_or_null != 0;
 }
 
-void CpuOptimizerKernels::sgd_step(std::int64_t count, const SgdFactors* factors,
-                                   const float* skip_or_null, bool nesterov, const float* gradients,
-                                   float* velocities, float* parameters) {
-  if (is_set(skip_or_null)) return;
-  cpu::parallel_ranges(count, kGrain, [&](std::int64_t first, std::int64_t end) {
+void sgd_step_of(const SgdRange& range, bool nesterov) {
+  cpu::parallel_ranges(range.count, kGrain, [&](std::int64_t first, std::int64_t end) {
     const std::int64_t size = end - first;
-    const float* g = gradients + first;
-    float* p = parameters + first;
-    if (velocities == nullptr) {
-      cpu::sgd_plain(size, *factors, g, p);
+    const float* g = range.gradients + first;
+    float* p = range.parameters + first;
+    if (range.velocities == nullptr) {
+      cpu::sgd_plain(size, *range.factors, g, p);
     } else if (nesterov) {
-      cpu::sgd_nesterov(size, *factors, g, velocities + first, p);
+      cpu::sgd_nesterov(size, *range.factors, g, range.velocities + first, p);
     } else {
-      cpu::sgd_momentum(size, *factors, g, velocities + first, p);
+      cpu::sgd_momentum(size, *range.factors, g, range.velocities + first, p);
     }
   });
 }
 
-void CpuOptimizerKernels::adam_step(std::int64_t count, const AdamFactors* factors,
-                                    const float* skip_or_null, const float* gradients, float* means,
-                                    float* squares, float* parameters) {
+void CpuOptimizerKernels::sgd_step(std::span<const SgdRange> ranges, const float* skip_or_null,
+                                   bool nesterov) {
   if (is_set(skip_or_null)) return;
-  cpu::parallel_ranges(count, kGrain, [&](std::int64_t first, std::int64_t end) {
-    cpu::adam(end - first, *factors, gradients + first, means + first, squares + first,
-              parameters + first);
-  });
+  for (const SgdRange& range : ranges) sgd_step_of(range, nesterov);
+}
+
+void CpuOptimizerKernels::adam_step(std::span<const AdamRange> ranges, const float* skip_or_null) {
+  if (is_set(skip_or_null)) return;
+  for (const AdamRange& range : ranges)
+    cpu::parallel_ranges(range.count, kGrain, [&](std::int64_t first, std::int64_t end) {
+      cpu::adam(end - first, *range.factors, range.gradients + first, range.means + first,
+                range.squares + first, range.parameters + first);
+    });
+}
+
+void CpuOptimizerKernels::muon_directions(std::span<const MuonMatrix> matrices,
+                                          const float* skip_or_null, bool nesterov) {
+  if (is_set(skip_or_null)) return;
+  for (const MuonMatrix& m : matrices) {
+    const double squares = sum_over_parts(m.count, [&](std::int64_t begin, std::int64_t end) {
+      return cpu::muon_velocity(begin, end, *m.factors, nesterov, m.gradients, m.velocities);
+    });
+    const float factor = factor_to_norm(1, std::sqrt(squares), kMuonEps);
+    cpu::parallel_ranges(m.count, kGrain, [&](std::int64_t begin, std::int64_t end) {
+      cpu::muon_scaled_direction(begin, end, *m.factors, nesterov, factor, m.gradients,
+                                 m.velocities, m.x);
+    });
+    if (m.norm_factor != nullptr)
+      *m.norm_factor = factor_to_norm(std::sqrt(static_cast<double>(m.rows)),
+                                      std::sqrt(sum_of_squares(m.count, m.parameters)), 0);
+  }
+}
+
+void CpuOptimizerKernels::muon_step(std::span<const MuonMatrix> matrices,
+                                    const float* skip_or_null) {
+  if (is_set(skip_or_null)) return;
+  for (const MuonMatrix& m : matrices) {
+    const float norm_factor = m.norm_factor == nullptr ? 1.0F : *m.norm_factor;
+    cpu::parallel_ranges(m.count, kGrain, [&](std::int64_t begin, std::int64_t end) {
+      cpu::muon_step(begin, end, *m.factors, norm_factor, m.x, m.parameters);
+    });
+  }
 }
 
 void CpuOptimizerKernels::unscale(std::int64_t count, const LossScaleState* state,
@@ -97,12 +140,6 @@ void CpuOptimizerKernels::move_averages(std::span<const AveragedValues> averages
     });
 }
 
-void CpuOptimizerKernels::inverse_norm(std::int64_t count, const float* values, double eps,
-                                       float* result) {
-  const double squares = sum_of_squares(count, values);
-  *result = squares == 0 ? 0.0F : static_cast<float>(1 / (std::sqrt(squares) + eps));
-}
-
 void CpuOptimizerKernels::clip_norm(std::int64_t count, const double* squares, double max_norm,
                                     float* values) {
   const float factor = clip_factor(std::sqrt(*squares), max_norm);
@@ -113,18 +150,9 @@ void CpuOptimizerKernels::clip_norm(std::int64_t count, const double* squares, d
 }
 
 double CpuOptimizerKernels::sum_of_squares(std::int64_t count, const float* values) {
-  std::vector<double> sums(static_cast<std::size_t>((count + kGrain - 1) / kGrain));
-  const auto parts = static_cast<std::int64_t>(sums.size());
-  cpu::parallel_ranges(parts, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t part = begin; part < end; ++part) {
-      const std::int64_t first = part * kGrain;
-      sums[static_cast<std::size_t>(part)] =
-          cpu::sum_of_squares(std::min(kGrain, count - first), values + first);
-    }
+  return sum_over_parts(count, [&](std::int64_t begin, std::int64_t end) {
+    return cpu::sum_of_squares(end - begin, values + begin);
   });
-  double total = 0;
-  for (const double sum : sums) total += sum;
-  return total;
 }
 
 }  // namespace

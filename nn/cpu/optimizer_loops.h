@@ -20,6 +20,17 @@ void sgd_nesterov(std::int64_t count, const SgdFactors& factors, const float* g,
 void adam(std::int64_t count, const AdamFactors& factors, const float* g, float* m, float* s,
           float* p);
 
+// Of Muon, for elements [begin, end), with the directions u of muon_direction():
+/// v = momentum v + g. The sum of the squares of u.
+double muon_velocity(std::int64_t begin, std::int64_t end, const SgdFactors& factors, bool nesterov,
+                     const float* g, float* v);
+/// x = factor u, of the velocities after the step.
+void muon_scaled_direction(std::int64_t begin, std::int64_t end, const SgdFactors& factors,
+                           bool nesterov, float factor, const float* g, const float* v, ArrayRef x);
+/// p = norm_factor p,   p -= rate (x + decay p).
+void muon_step(std::int64_t begin, std::int64_t end, const SgdFactors& factors, float norm_factor,
+               ConstArrayRef x, float* p);
+
 /// a = kept a + (1 - kept) x.
 void move_average(std::int64_t count, float kept, const float* x, float* a);
 

@@ -3,9 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "nn/core/backend.h"
-#include "nn/core/loss_scaling.h"
+#include "nn/core/optimizer_kernels.h"
 #include "nn/cuda/device.h"
 
 namespace dlaunch::nn::cuda {
@@ -67,9 +68,12 @@ void window(Device& device, const WindowGeometry& geometry, ConstArrayRef x, Arr
 void cross_entropy(Device& device, std::int64_t n, std::int64_t classes, const float* logits,
                    const std::int32_t* labels, float smoothing, float* loss, float* gradient);
 
+// muon.cu: as OptimizerKernels has them
+void muon_directions(Device& device, std::span<const MuonMatrix> matrices,
+                     const float* skip_or_null, bool nesterov);
+void muon_step(Device& device, std::span<const MuonMatrix> matrices, const float* skip_or_null);
+
 // loss_scaling.cu: as OptimizerKernels has them
-void restore(Device& device, std::int64_t count, const float* skip, const float* saved,
-             float* values);
 void begin_scaled_step(Device& device, const LossScaleState* state, const LossScaleStep* step,
                        float* gradient, float* not_finite);
 void unscale(Device& device, std::int64_t count, const LossScaleState* state,

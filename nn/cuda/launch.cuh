@@ -109,7 +109,7 @@ __device__ inline void store_pack(T* to, const float (&from)[kWidth]) {
 
 /// Whether packs of 16 bytes may be read at all of these; null is.
 template <typename... T>
-bool aligned(const T*... memory) {
+__host__ __device__ bool aligned(const T*... memory) {
   return ((reinterpret_cast<std::uintptr_t>(memory) % kPackBytes == 0) && ...);
 }
 
@@ -123,6 +123,11 @@ void visit_activation(DType dtype, const Function& function) {
   } else {
     function.template operator()<float>();
   }
+}
+
+/// The word by which optimizers are told to leave things alone.
+__device__ inline bool is_set(const float* skip_or_null) {
+  return skip_or_null != nullptr && *skip_or_null != 0;
 }
 
 constexpr std::int64_t divide_up(std::int64_t count, std::int64_t by) {

@@ -6,12 +6,6 @@
 namespace dlaunch::nn::cuda {
 namespace {
 
-__global__ void restore_all(std::int64_t count, const float* skip, const float* saved,
-                            float* values) {
-  if (*skip == 0) return;
-  for (std::int64_t i = global_thread(); i < count; i += all_threads()) values[i] = saved[i];
-}
-
 __global__ void begin_one(const LossScaleState* state, const LossScaleStep* step, float* gradient,
                           float* not_finite) {
   *gradient = scaled_loss_gradient(*state, *step);
@@ -44,13 +38,6 @@ __global__ void move_one(LossScaleRule rule, const float* not_finite, LossScaleS
 constexpr int kGradients = kPackBytes / static_cast<int>(sizeof(float));
 
 }  // namespace
-
-void restore(Device& device, std::int64_t count, const float* skip, const float* saved,
-             float* values) {
-  if (count == 0) return;
-  launch(device, "restore", restore_all, blocks_for(device, count), kThreads, count, skip, saved,
-         values);
-}
 
 void begin_scaled_step(Device& device, const LossScaleState* state, const LossScaleStep* step,
                        float* gradient, float* not_finite) {

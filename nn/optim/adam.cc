@@ -61,13 +61,17 @@ void Adam::update(std::int64_t begin, std::int64_t end) {
   float* values = parameters().values.data<float>();
   float* means = means_.data<float>();
   float* squares = squares_.data<float>();
-  OptimizerKernels& kernels = parameters().values.backend().optimizer();
+  std::vector<AdamRange> parts;
   for_each_part(ranges_, begin, end,
                 [&](const OptimizerRange& range, std::int64_t first, std::int64_t count) {
-                  const auto index = static_cast<std::size_t>(&range - ranges_.data());
-                  kernels.adam_step(count, factors_.at(index), skip(), gradients + first,
-                                    means + first, squares + first, values + first);
+                  parts.push_back({.count = count,
+                                   .factors = factors_.data() + (&range - ranges_.data()),
+                                   .gradients = gradients + first,
+                                   .means = means + first,
+                                   .squares = squares + first,
+                                   .parameters = values + first});
                 });
+  parameters().values.backend().optimizer().adam_step(parts, skip());
 }
 
 std::vector<NamedTensor> Adam::flat_state() const {

@@ -1,36 +1,27 @@
 #include "nn/optim/muon.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <cstddef>
 #include <utility>
 
-#include "nn/core/ops.h"
 #include "nn/core/optimizer_formulas.h"
 
 namespace dlaunch::nn {
 namespace {
 
 constexpr float kA = 3.4445F, kB = -4.7750F, kC = 2.0315F;
-constexpr double kEpsilon = 1e-7;  // of the norm
 
 bool is_matrix(const FlatView& view) {
   return view.kind == ParameterKind::kWeight && view.parameter.shape().rank() >= 2;
 }
 
-/// to = factor from / (norm of `from` + eps)
-void scale_to_norm(const Tensor& from, double factor, double eps, const Tensor& to) {
-  Backend& backend = from.backend();
-  const Tensor inverse = Tensor::empty(backend, {1});
-  backend.optimizer().inverse_norm(from.size(), from.data<const float>(), eps,
-                                   inverse.data<float>());
-  backend.scale(from.size(), static_cast<float>(factor), inverse.data<const float>(),
-                from.data<const float>(), to.data<float>());
+std::int64_t rows_of(const FlatView& matrix) {
+  return matrix.parameter.shape()[0];
 }
 
-void scale_in_place(const Tensor& tensor, double factor) {
-  tensor.backend().scale(tensor.size(), static_cast<float>(factor), nullptr,
-                         tensor.data<const float>(), tensor.data<float>());
+bool are_alike(const FlatView& a, const FlatView& b) {
+  return a.count == b.count && rows_of(a) == rows_of(b);
 }
 
 /// The factor of an update of [rows, columns].
@@ -54,11 +45,14 @@ std::string classifier_of(const FlatParameters& parameters) {
   return last == parameters.views.rend() ? std::string() : last->name;
 }
 
-std::vector<FlatView> matrices_of(const FlatParameters& parameters) {
+/// Those of one shape are neighbours.
+std::vector<FlatView> stepping_matrices(const FlatParameters& parameters) {
   const std::string classifier = classifier_of(parameters);
   std::vector<FlatView> matrices;
   for (const FlatView& view : parameters.views)
     if (is_matrix(view) && view.name != classifier) matrices.push_back(view);
+  std::ranges::stable_sort(
+      matrices, {}, [](const FlatView& view) { return std::pair(rows_of(view), view.count); });
   return matrices;
 }
 
@@ -83,43 +77,48 @@ std::vector<OptimizerRange> ranges_of(const std::vector<FlatView>& others,
 
 }  // namespace
 
-Tensor orthogonalise(const Tensor& matrix, int iterations, DType type) {
-  Backend& backend = matrix.backend();
-  const std::int64_t rows = matrix.shape()[0];
-  const std::int64_t columns = matrix.size() / rows;
-  // A is made of the shorter side. x is kept as it lies: [rows, columns].
+Tensor newton_schulz(Tensor x, int iterations) {
+  Backend& backend = x.backend();
+  const std::int64_t count = x.shape()[0];
+  const std::int64_t rows = x.shape()[1];
+  const std::int64_t columns = x.shape()[2];
+  // A is made of the shorter side; tall matrices stay as they lie.
   const bool wide = rows <= columns;
   const std::int64_t n = std::min(rows, columns);
-  Tensor x = Tensor::empty(backend, {rows, columns});
-  scale_to_norm(matrix, 1, kEpsilon, x);
-  const Tensor a = Tensor::empty(backend, {n, n});
-  const Tensor b = Tensor::empty(backend, {n, n});
-  Tensor next = Tensor::empty(backend, {rows, columns});
+  const Tensor a = Tensor::empty(backend, {count, n, n}, x.dtype());
+  const Tensor b = Tensor::empty(backend, {count, n, n}, x.dtype());
+  Tensor next = Tensor::empty(backend, x.shape(), x.dtype());
   for (int i = 0; i < iterations; ++i) {
-    const Tensor factor = convert(x, type);
     backend.matmul({.transpose_a = !wide,
                     .transpose_b = wide,
+                    .count = count,
                     .m = n,
                     .n = n,
                     .k = std::max(rows, columns),
-                    .a = factor.read(),
-                    .b = factor.read(),
+                    .a = x.read(),
+                    .b = x.read(),
                     .d = a.write()});
-    const Tensor square = convert(a, type);
-    // b = kB a + kC a a
-    backend.matmul(
-        {.m = n, .n = n, .k = n, .a = square.read(), .b = square.read(), .d = b.write()});
-    scale_in_place(b, kC);
-    backend.axpy(b.size(), kB, a.data<const float>(), b.data<float>());
-    // next = kA x + b x, or kA x + x b
-    const Tensor polynomial = convert(b, type);
-    backend.matmul({.m = rows,
+    // b = kC a a + kB a
+    backend.matmul({.count = count,
+                    .m = n,
+                    .n = n,
+                    .k = n,
+                    .alpha = kC,
+                    .beta = kB,
+                    .a = a.read(),
+                    .b = a.read(),
+                    .c = a.read(),
+                    .d = b.write()});
+    // next = b x + kA x, or x b + kA x
+    backend.matmul({.count = count,
+                    .m = rows,
                     .n = columns,
                     .k = n,
-                    .a = wide ? polynomial.read() : factor.read(),
-                    .b = wide ? factor.read() : polynomial.read(),
+                    .beta = kA,
+                    .a = wide ? b.read() : x.read(),
+                    .b = wide ? x.read() : b.read(),
+                    .c = x.read(),
                     .d = next.write()});
-    backend.axpy(next.size(), kA, x.data<const float>(), next.data<float>());
     std::swap(x, next);
   }
   return x;
@@ -128,93 +127,99 @@ Tensor orthogonalise(const Tensor& matrix, int iterations, DType type) {
 Muon::Muon(FlatParameters parameters, MuonOptions options)
     : Optimizer(std::move(parameters)),
       options_(options),
-      matrices_(matrices_of(this->parameters())),
+      matrices_(stepping_matrices(this->parameters())),
       others_(others_of(this->parameters())),
       other_ranges_(ranges_of(others_, options.others)),
       velocities_(make_state()),
-      matrix_factors_(velocities_.backend(), matrices_.size()),
-      other_factors_(velocities_.backend(), other_ranges_.size()) {
+      factors_(velocities_.backend(), matrices_.size() + other_ranges_.size()) {
   if (!(options_.momentum >= 0 && options_.momentum < 1))
     throw Error("muon: momentum must be in [0, 1)");
   if (options_.iterations < 1) throw Error("muon: at least one iteration is needed");
   if (!(options_.weight_decay >= 0)) throw Error("muon: weight decay must not be negative");
+  if (options_.scale == MuonScale::kNormalise)
+    norm_factors_ =
+        Tensor::zeros(velocities_.backend(), {static_cast<std::int64_t>(matrices_.size())});
 }
 
 void Muon::begin_step(double learning_rate) {
-  std::vector<MuonFactors> of_matrices;
+  std::vector<SgdFactors> factors;
   for (const FlatView& view : matrices_) {
-    const std::int64_t rows = view.parameter.shape()[0];
+    const std::int64_t rows = rows_of(view);
     const double scale = scale_of(options_.scale, rows, view.count / rows);
-    of_matrices.push_back({.step = static_cast<float>(-learning_rate * scale),
-                           .keep = static_cast<float>(1 - learning_rate * options_.weight_decay)});
+    // p - rate (x + decay p) = p (1 - learning_rate weight_decay) - learning_rate scale x
+    factors.push_back(sgd_factors(SgdArguments{.learning_rate = learning_rate * scale,
+                                               .momentum = options_.momentum,
+                                               .weight_decay = options_.weight_decay / scale}));
   }
-  matrix_factors_.set(of_matrices);
-  std::vector<SgdFactors> of_others;
   for (const OptimizerRange& range : other_ranges_)
-    of_others.push_back(sgd_factors(options_.others, range,
-                                    options_.others_factor * rate_of(range, learning_rate)));
-  other_factors_.set(of_others);
+    factors.push_back(sgd_factors(options_.others, range,
+                                  options_.others_factor * rate_of(range, learning_rate)));
+  factors_.set(factors);
 }
 
 void Muon::update(std::int64_t begin, std::int64_t end) {
-  for (std::size_t i = 0; i < matrices_.size(); ++i)
-    if (matrices_[i].offset >= begin && matrices_[i].offset + matrices_[i].count <= end)
-      update_matrix(i);
+  update_matrices(begin, end);
+  update_others(begin, end);
+}
+
+void Muon::update_matrices(std::int64_t begin, std::int64_t end) {
+  OptimizerKernels& kernels = velocities_.backend().optimizer();
+  std::vector<Batch> batches = batches_in(begin, end);
+  kernels.muon_directions(matrices_of(batches), skip(), options_.nesterov);
+  for (Batch& batch : batches) batch.x = newton_schulz(std::move(batch.x), options_.iterations);
+  kernels.muon_step(matrices_of(batches), skip());
+}
+
+std::vector<Muon::Batch> Muon::batches_in(std::int64_t begin, std::int64_t end) const {
+  std::vector<Batch> batches;
+  for (std::size_t i = 0; i < matrices_.size(); ++i) {
+    if (matrices_[i].offset < begin || matrices_[i].offset + matrices_[i].count > end) continue;
+    if (batches.empty() || !are_alike(matrices_[batches.back().members.front()], matrices_[i]))
+      batches.emplace_back();
+    batches.back().members.push_back(i);
+  }
+  for (Batch& batch : batches) {
+    const FlatView& view = matrices_[batch.members.front()];
+    const std::int64_t rows = rows_of(view);
+    batch.x =
+        Tensor::empty(velocities_.backend(),
+                      {static_cast<std::int64_t>(batch.members.size()), rows, view.count / rows},
+                      options_.bf16 ? DType::kBF16 : DType::kF32);
+  }
+  return batches;
+}
+
+std::vector<MuonMatrix> Muon::matrices_of(const std::vector<Batch>& batches) const {
   const float* gradients = parameters().gradients.data<const float>();
   float* values = parameters().values.data<float>();
   float* velocities = velocities_.data<float>();
-  OptimizerKernels& kernels = parameters().values.backend().optimizer();
-  for_each_part(other_ranges_, begin, end,
-                [&](const OptimizerRange& range, std::int64_t first, std::int64_t count) {
-                  const auto index = static_cast<std::size_t>(&range - other_ranges_.data());
-                  kernels.sgd_step(count, other_factors_.at(index), skip(),
-                                   options_.others.nesterov, gradients + first,
-                                   options_.others.momentum > 0 ? velocities + first : nullptr,
-                                   values + first);
-                });
-}
-
-void Muon::update_matrix(std::size_t index) {
-  const FlatView& view = matrices_[index];
-  const std::array changed{Tensor::view_of(velocities_, view.offset, {view.count}), view.parameter};
-  std::vector<Tensor> saved;
-  if (skip() != nullptr)
-    for (const Tensor& tensor : changed) saved.push_back(copy_of(tensor));
-  move_matrix(index);
-  for (std::size_t i = 0; i < saved.size(); ++i)
-    view.parameter.backend().optimizer().restore(view.count, skip(), saved[i].data<const float>(),
-                                                 changed[i].data<float>());
-}
-
-void Muon::move_matrix(std::size_t index) {
-  const FlatView& view = matrices_[index];
-  const MuonFactors* const factors = matrix_factors_.at(index);
-  const Shape& shape = view.parameter.shape();
-  const std::int64_t rows = shape[0];
-  const std::int64_t columns = view.count / rows;
-  Backend& backend = view.parameter.backend();
-  const Tensor gradient = Tensor::view_of(parameters().gradients, view.offset, {rows, columns});
-  const Tensor velocity = Tensor::view_of(velocities_, view.offset, {rows, columns});
-  const auto momentum = static_cast<float>(options_.momentum);
-  scale_in_place(velocity, options_.momentum);
-  backend.axpy(view.count, 1.0F, gradient.data<const float>(), velocity.data<float>());
-  Tensor direction = velocity;
-  if (options_.nesterov) {
-    direction = Tensor::empty(backend, {rows, columns});
-    backend.copy(direction.data<float>(), gradient.data<const float>(),
-                 static_cast<std::size_t>(view.count) * sizeof(float));
-    backend.axpy(view.count, momentum, velocity.data<const float>(), direction.data<float>());
+  std::vector<MuonMatrix> matrices;
+  for (const Batch& batch : batches) {
+    ArrayRef x = batch.x.write();
+    for (const std::size_t i : batch.members) {
+      const FlatView& view = matrices_[i];
+      matrices.push_back(
+          {.count = view.count,
+           .rows = rows_of(view),
+           .factors = factors_.data() + i,
+           .gradients = gradients + view.offset,
+           .velocities = velocities + view.offset,
+           .parameters = values + view.offset,
+           .x = x,
+           .norm_factor = norm_factors_.defined() ? norm_factors_.data<float>() + i : nullptr});
+      x.data =
+          static_cast<std::byte*>(x.data) + static_cast<std::size_t>(view.count) * size_of(x.dtype);
+    }
   }
-  const Tensor step =
-      orthogonalise(direction, options_.iterations, options_.bf16 ? DType::kBF16 : DType::kF32);
-  if (options_.scale == MuonScale::kNormalise)
-    scale_to_norm(view.parameter, std::sqrt(static_cast<double>(rows)), 0, view.parameter);
-  const auto scale_by = [&](const Tensor& tensor, const float* factor) {
-    backend.scale(view.count, 1, factor, tensor.data<const float>(), tensor.data<float>());
-  };
-  if (options_.weight_decay > 0) scale_by(view.parameter, &factors->keep);
-  scale_by(step, &factors->step);
-  backend.axpy(view.count, 1, step.data<const float>(), view.parameter.data<float>());
+  return matrices;
+}
+
+void Muon::update_others(std::int64_t begin, std::int64_t end) {
+  const bool has_momentum = options_.others.momentum > 0;
+  velocities_.backend().optimizer().sgd_step(
+      sgd_parts(parameters(), other_ranges_, factors_.data() + matrices_.size(),
+                has_momentum ? velocities_.data<float>() : nullptr, begin, end),
+      skip(), options_.others.nesterov);
 }
 
 std::vector<NamedTensor> Muon::flat_state() const {

@@ -23,7 +23,7 @@ struct MuonOptions {
   bool nesterov = true;
   int iterations = 5;
   MuonScale scale = MuonScale::kOriginal;
-  bool bf16 = false;         // the iterations multiply in bf16
+  bool bf16 = false;         // the iterations are made in bf16
   double weight_decay = 0;   // decoupled: p = p (1 - learning_rate weight_decay)
   SgdOptions others;         // for all that is no matrix, and the classifier
   double others_factor = 1;  // of the learning rate, for these
@@ -44,28 +44,30 @@ class Muon : public Optimizer {
   std::size_t state_bytes() const override;
 
  private:
-  /// What a step does to a matrix.
-  struct MuonFactors {
-    float step = 0;  // of the orthogonal matrix
-    float keep = 1;  // of the parameter
+  /// Matrices of one shape.
+  struct Batch {
+    std::vector<std::size_t> members;  // of matrices_
+    Tensor x;                          // [members, rows, columns]: their directions, then steps
   };
 
-  void update_matrix(std::size_t index);
-  void move_matrix(std::size_t index);  // whether or not the step is skipped
+  void update_matrices(std::int64_t begin, std::int64_t end);
+  void update_others(std::int64_t begin, std::int64_t end);
+  std::vector<Batch> batches_in(std::int64_t begin, std::int64_t end) const;
+  std::vector<MuonMatrix> matrices_of(const std::vector<Batch>& batches) const;
 
   MuonOptions options_;
-  std::vector<FlatView> matrices_;
+  std::vector<FlatView> matrices_;  // those of one shape are neighbours
   std::vector<FlatView> others_;
   std::vector<OptimizerRange> other_ranges_;
-  Tensor velocities_;  // of both
-  FactorTable<MuonFactors> matrix_factors_;
-  FactorTable<SgdFactors> other_factors_;
+  Tensor velocities_;                // of both
+  FactorTable<SgdFactors> factors_;  // of the matrices, then of other_ranges_
+  Tensor norm_factors_;              // of each matrix; undefined if they keep their norms
 };
 
-/// `iterations` of X <- a X + (b A + c A A) X, A = X X^T, from X = matrix / its Frobenius norm,
-/// with a = 3.4445, b = -4.7750, c = 2.0315: singular values end between about 0.7 and 1.2.
-/// `matrix` is [rows, columns] or of convolution filters. With `type` bf16 the factors of
-/// all products are rounded to that; sums and the result are f32.
-Tensor orthogonalise(const Tensor& matrix, int iterations, DType type = DType::kF32);
+/// `iterations` of X <- a X + (b A + c A A) X, A = X X^T, with a = 3.4445, b = -4.7750, c = 2.0315,
+/// for matrices x [count, rows, columns], f32 or bf16, whose Frobenius norms are 1: their singular
+/// values end between about 0.7 and 1.2. All X, A and b A + c A A are of that type; sums of
+/// products are f32.
+Tensor newton_schulz(Tensor x, int iterations);
 
 }  // namespace dlaunch::nn

@@ -39,7 +39,7 @@ struct PerKind {
 
 using WeightDecay = PerKind;
 
-/// Neighbours in the flat arrays that are treated alike: one kernel call.
+/// Neighbours in the flat arrays that are treated alike.
 struct OptimizerRange {
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -123,8 +123,8 @@ class FactorTable {
     if (!floats.empty()) std::memcpy(floats.data(), factors.data(), floats.size() * sizeof(float));
     floats_.set_values(std::span<const float>(floats));
   }
-  const Factors* at(std::size_t index) const {
-    return reinterpret_cast<const Factors*>(floats_.data<const float>() + index * kFloats);
+  const Factors* data() const {
+    return reinterpret_cast<const Factors*>(floats_.data<const float>());
   }
 
  private:

@@ -42,18 +42,30 @@ void Sgd::begin_step(double learning_rate) {
   factors_.set(factors);
 }
 
+std::vector<SgdRange> sgd_parts(const FlatParameters& parameters,
+                                const std::vector<OptimizerRange>& ranges,
+                                const SgdFactors* factors, float* velocities_or_null,
+                                std::int64_t begin, std::int64_t end) {
+  const float* gradients = parameters.gradients.data<const float>();
+  float* values = parameters.values.data<float>();
+  std::vector<SgdRange> parts;
+  for_each_part(
+      ranges, begin, end, [&](const OptimizerRange& range, std::int64_t first, std::int64_t count) {
+        parts.push_back(
+            {.count = count,
+             .factors = factors + (&range - ranges.data()),
+             .gradients = gradients + first,
+             .velocities = velocities_or_null == nullptr ? nullptr : velocities_or_null + first,
+             .parameters = values + first});
+      });
+  return parts;
+}
+
 void Sgd::update(std::int64_t begin, std::int64_t end) {
-  const float* gradients = parameters().gradients.data<const float>();
-  float* values = parameters().values.data<float>();
   float* velocities = velocities_.defined() ? velocities_.data<float>() : nullptr;
-  OptimizerKernels& kernels = parameters().values.backend().optimizer();
-  for_each_part(ranges_, begin, end,
-                [&](const OptimizerRange& range, std::int64_t first, std::int64_t count) {
-                  const auto index = static_cast<std::size_t>(&range - ranges_.data());
-                  kernels.sgd_step(
-                      count, factors_.at(index), skip(), options_.nesterov, gradients + first,
-                      velocities == nullptr ? nullptr : velocities + first, values + first);
-                });
+  parameters().values.backend().optimizer().sgd_step(
+      sgd_parts(parameters(), ranges_, factors_.data(), velocities, begin, end), skip(),
+      options_.nesterov);
 }
 
 std::vector<NamedTensor> Sgd::flat_state() const {

@@ -39,5 +39,11 @@ class Sgd : public Optimizer {
 /// Of a step with the parameters of `range`.
 SgdFactors sgd_factors(const SgdOptions& options, const OptimizerRange& range,
                        double learning_rate);
+/// For kernels: what `ranges` have in common with elements [begin, end). Factors, in the backend's
+/// memory, are those of each range.
+std::vector<SgdRange> sgd_parts(const FlatParameters& parameters,
+                                const std::vector<OptimizerRange>& ranges,
+                                const SgdFactors* factors, float* velocities_or_null,
+                                std::int64_t begin, std::int64_t end);
 
 }  // namespace dlaunch::nn

@@ -130,20 +130,6 @@ TEST_F(LossScaleKernels, MakeMeansOfGradientsAndFindEveryValueThatIsNotFinite) {
     }
 }
 
-TEST_F(LossScaleKernels, RestoreIfAskedTo) {
-  const Tensor saved = Tensor::from<float>(*backend_, {3}, std::array{1.0F, 2.0F, 3.0F});
-  const Tensor values = Tensor::zeros(*backend_, {3});
-  const auto restore = [&](std::int64_t count, float word) {
-    flag_.set_values<float>(std::array{word});
-    backend_->optimizer().restore(count, flag_.data<const float>(), saved.data<const float>(),
-                                  values.data<float>());
-    return values.host_values<float>();
-  };
-  EXPECT_EQ(restore(3, 0), (std::vector<float>{0, 0, 0}));
-  EXPECT_EQ(restore(0, 1), (std::vector<float>{0, 0, 0}));
-  EXPECT_EQ(restore(2, 1), (std::vector<float>{1, 2, 0}));
-}
-
 /// Two matrices, the second of which Muon treats as a classifier, and a bias.
 class SkippingNetwork : public Module {
  public:

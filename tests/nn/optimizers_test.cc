@@ -2,7 +2,6 @@
 // parts, their state, and the moving average.
 #include <cmath>
 #include <fstream>
-#include <random>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -174,44 +173,6 @@ TEST_P(AgainstTorch, GoesOnFromItsStateAsIfItHadNotStopped) {
 
 INSTANTIATE_TEST_SUITE_P(Optimizers, AgainstTorch, ::testing::ValuesIn(torch_cases()),
                          [](const auto& instance) { return instance.param.name; });
-
-class OrthogonaliseTest : public ::testing::TestWithParam<Shape> {};
-
-TEST_P(OrthogonaliseTest, BringsSingularValuesNearOne) {
-  const auto backend = make_test_backend();
-  const Shape shape = GetParam();
-  std::mt19937 random(7);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(static_cast<std::size_t>(shape.size()));
-  for (float& value : values) value = normal(random);
-  const Tensor result = orthogonalise(Tensor::from<float>(*backend, shape, values), 8);
-  const std::int64_t rows = shape[0], columns = shape.size() / rows;
-  ASSERT_EQ(result.shape(), (Shape{rows, columns}));
-  // |x| for unit vectors x of the shorter side: between the smallest and largest singular value.
-  const bool wide = rows <= columns;
-  const auto matrix = result.host_values<float>();
-  for (int trial = 0; trial < 20; ++trial) {
-    std::vector<double> unit(static_cast<std::size_t>(std::min(rows, columns)));
-    double squares = 0;
-    for (double& x : unit) squares += std::pow(x = normal(random), 2);
-    double length = 0;
-    for (std::int64_t j = 0; j < std::max(rows, columns); ++j) {
-      double sum = 0;
-      for (std::int64_t i = 0; i < std::min(rows, columns); ++i)
-        sum += unit[static_cast<std::size_t>(i)] *
-               static_cast<double>(
-                   matrix[static_cast<std::size_t>(wide ? i * columns + j : j * columns + i)]);
-      length += sum * sum;
-    }
-    const double value = std::sqrt(length / squares);
-    EXPECT_GT(value, 0.6);
-    EXPECT_LT(value, 1.3);
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Shapes, OrthogonaliseTest,
-                         ::testing::Values(Shape{8, 8}, Shape{5, 40}, Shape{33, 7},
-                                           Shape{16, 3, 3, 8}, Shape{64, 1, 1, 3}));
 
 TEST_F(OptimizerTest, MuonScalesTheMatrixFirstWhereItIsToldTo) {
   Muon muon(flat_, {.scale = MuonScale::kNormalise});

@@ -142,25 +142,30 @@ class FakeNorm final : public NormKernels {
   NormKernels& inner_;
 };
 
+template <typename Item>
+std::vector<Item> copy_of(std::span<const Item> items) {
+  return {items.begin(), items.end()};
+}
+
 class FakeOptimizer final : public OptimizerKernels {
  public:
   FakeOptimizer(FakeQueue& queue, OptimizerKernels& inner) : queue_(queue), inner_(inner) {}
 
-  void sgd_step(std::int64_t count, const SgdFactors* factors, const float* skip_or_null,
-                bool nesterov, const float* gradients, float* velocities,
-                float* parameters) override {
-    queue_([=, this] {
-      inner_.sgd_step(count, factors, skip_or_null, nesterov, gradients, velocities, parameters);
+  void sgd_step(std::span<const SgdRange> ranges, const float* skip_or_null,
+                bool nesterov) override {
+    queue_([=, this, all = copy_of(ranges)] { inner_.sgd_step(all, skip_or_null, nesterov); });
+  }
+  void adam_step(std::span<const AdamRange> ranges, const float* skip_or_null) override {
+    queue_([=, this, all = copy_of(ranges)] { inner_.adam_step(all, skip_or_null); });
+  }
+  void muon_directions(std::span<const MuonMatrix> matrices, const float* skip_or_null,
+                       bool nesterov) override {
+    queue_([=, this, all = copy_of(matrices)] {
+      inner_.muon_directions(all, skip_or_null, nesterov);
     });
   }
-  void adam_step(std::int64_t count, const AdamFactors* factors, const float* skip_or_null,
-                 const float* gradients, float* means, float* squares, float* parameters) override {
-    queue_([=, this] {
-      inner_.adam_step(count, factors, skip_or_null, gradients, means, squares, parameters);
-    });
-  }
-  void restore(std::int64_t count, const float* skip, const float* saved, float* values) override {
-    queue_([=, this] { inner_.restore(count, skip, saved, values); });
+  void muon_step(std::span<const MuonMatrix> matrices, const float* skip_or_null) override {
+    queue_([=, this, all = copy_of(matrices)] { inner_.muon_step(all, skip_or_null); });
   }
   void begin_scaled_step(const LossScaleState* state, const LossScaleStep* step, float* gradient,
                          float* not_finite) override {
@@ -175,12 +180,7 @@ class FakeOptimizer final : public OptimizerKernels {
     queue_([=, this] { inner_.move_loss_scale(rule, not_finite, state); });
   }
   void move_averages(std::span<const AveragedValues> averages, double decay) override {
-    queue_([=, this, all = std::vector<AveragedValues>(averages.begin(), averages.end())] {
-      inner_.move_averages(all, decay);
-    });
-  }
-  void inverse_norm(std::int64_t count, const float* values, double eps, float* result) override {
-    queue_([=, this] { inner_.inverse_norm(count, values, eps, result); });
+    queue_([=, this, all = copy_of(averages)] { inner_.move_averages(all, decay); });
   }
   void add_squares(std::int64_t count, const float* values, double* sum) override {
     queue_([=, this] { inner_.add_squares(count, values, sum); });

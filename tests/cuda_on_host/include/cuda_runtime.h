@@ -17,7 +17,9 @@
 
 #define __global__
 #define __device__
+#define __host__
 #define __launch_bounds__(...)
+#define __grid_constant__
 // A block runs at a time. Names of such variables are how shared_memory.cc finds them.
 #define __shared__ static
 
