@@ -8,7 +8,9 @@
 namespace dlaunch::cuda_on_host {
 
 void Queue::add(cudaStream_t stream, Work work) {
-  (capturing() && stream == captured_stream_ ? captured_ : queued_).push_back(std::move(work));
+  if (!capturing() || stream != captured_stream_) return queued_.push_back(std::move(work));
+  captured_.push_back(std::move(work));
+  ++captured_launches_;
 }
 
 cudaError_t Queue::drain() {
@@ -29,6 +31,7 @@ cudaError_t Queue::drain() {
 void Queue::begin_capture(cudaStream_t stream) {
   captured_stream_ = stream;
   captured_.clear();
+  captured_launches_ = 0;
 }
 
 std::vector<Work> Queue::end_capture() {

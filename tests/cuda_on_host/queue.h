@@ -21,7 +21,7 @@ class Queue {
   void add(cudaStream_t stream, Work work);
   /// Also while streams are captured.
   void add_to_device(Work work) { queued_.push_back(std::move(work)); }
-  /// Into the graph of the stream that is captured.
+  /// Into the graph of the stream that is captured; no launch.
   void add_to_graph(Work work) { captured_.push_back(std::move(work)); }
   /// Does everything. cudaErrorLaunchFailure if a kernel has a fault; the rest is dropped then.
   cudaError_t drain();
@@ -36,6 +36,8 @@ class Queue {
   bool capturing() const { return captured_stream_ != nullptr; }
   void begin_capture(cudaStream_t stream);
   std::vector<Work> end_capture();
+  /// Of the last graph: kernels, copies and calls of libraries.
+  std::size_t captured_launches() const { return captured_launches_; }
 
   /// What the kernel did.
   const std::string& fault() const { return fault_; }
@@ -43,6 +45,7 @@ class Queue {
  private:
   std::vector<Work> queued_;
   std::vector<Work> captured_;
+  std::size_t captured_launches_ = 0;
   cudaStream_t captured_stream_ = nullptr;
   std::string fault_;
   std::chrono::steady_clock::duration pretended_{};
