@@ -74,6 +74,32 @@ class DriversTest(unittest.TestCase):
         self.assertFalse(os.path.exists(self.driver("openmpi")))
 
 
+# The signal comes when the command runs, and before this program has got hold of it.
+ENDED_WHILE_STARTING = """
+import os, signal, subprocess, sys
+sys.path.insert(0, sys.argv[1])
+from compare import processes
+
+class Popen(subprocess.Popen):
+    def __init__(self, *words, **options):
+        super().__init__(*words, **options)
+        print(self.pid, flush=True)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+processes.subprocess.Popen = Popen
+processes.end_on_signals()
+processes.run_whole(["sleep", "600"], 60, {})
+"""
+
+
+class ProcessesTest(unittest.TestCase):
+    def test_a_command_that_is_just_being_started_ends_with_this_program_too(self):
+        done = subprocess.run([sys.executable, "-c", ENDED_WHILE_STARTING, BENCH], capture_output=True, text=True, timeout=60,
+                              check=False)
+        self.assertEqual(done.returncode, 128 + 15, done.stderr)
+        self.assertFalse(os.path.exists(f"/proc/{int(done.stdout)}"))
+
+
 class LaunchersTest(unittest.TestCase):
     def test_a_launcher_that_nobody_knows_is_refused(self):
         done = subprocess.run([sys.executable, os.path.join(BENCH, "compare_launchers"), "true", "--only", "dlaunch,hydrra"],

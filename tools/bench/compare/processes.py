@@ -7,9 +7,27 @@ import sys
 GRACE = 10  # seconds from SIGTERM to SIGKILL
 
 
+class Ending:
+    """SIGTERM ends this program as SIGINT does: with an exception, so that run_whole() takes what it runs with it. It waits
+    while a command is being started, which nobody could end."""
+
+    def __init__(self):
+        self.held, self.number = False, None
+
+    def on_signal(self, number, _frame):
+        self.number = number
+        self.end_if_wanted()
+
+    def end_if_wanted(self):
+        if self.number and not self.held:
+            sys.exit(128 + self.number)
+
+
+ENDING = Ending()
+
+
 def end_on_signals():
-    """SIGTERM ends this program as SIGINT does: with an exception, so that run_whole() takes what it runs with it."""
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    signal.signal(signal.SIGTERM, ENDING.on_signal)
 
 
 def end(process):
@@ -29,11 +47,17 @@ def end(process):
 
 def run_whole(command, limit, environment):
     """(exit code, output, errors) of a command that ends in time, else subprocess.TimeoutExpired."""
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                          errors="replace", env={**os.environ, **environment}, start_new_session=True) as process:
-        try:
-            out, errors = process.communicate(timeout=limit)
-        except BaseException:
-            end(process)
-            raise
+    ENDING.held = True
+    try:
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              errors="replace", env={**os.environ, **environment}, start_new_session=True) as process:
+            try:
+                ENDING.held = False
+                ENDING.end_if_wanted()
+                out, errors = process.communicate(timeout=limit)
+            except BaseException:
+                end(process)
+                raise
+    finally:
+        ENDING.held = False
     return process.returncode, out, errors
