@@ -10,7 +10,7 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.normpath(os.path.join(HERE, "..", "..", "..", "tools", "bench"))]
 
-from report import comparison, gpu, load, results, runner, training  # noqa: E402
+from report import command_line, comparison, gpu, load, results, runner, training  # noqa: E402
 from report.blocks import figure, table_of  # noqa: E402
 
 
@@ -34,10 +34,10 @@ class RunnerTest(unittest.TestCase):
         self.results = results.begin(os.path.join(self.folder, "out"), "quick", "abc")
         self.lines = []
 
-    def run_step(self, script, watch=load.Watch, limit=60):
+    def run_step(self, script, watch=load.Watch, limit=60, timed=True):
         counter = os.path.join(self.folder, "runs")
         step = runner.Step("section", "step", ["sh", "-c", f"echo run >>{counter}; {script}"], 1,
-                           lambda folder, output: output.strip(), limit=limit)
+                           lambda folder, output: output.strip(), limit=limit, timed=timed)
         runner.Runner(self.results, self.lines.append, runner.Interruption(), watch=watch).run([step])
         return self.results.steps["section/step"]
 
@@ -52,6 +52,17 @@ class RunnerTest(unittest.TestCase):
         self.assertEqual(record["data"], "2")
         self.assertEqual(len(record["attempts"]), 3)
         self.assertTrue(record["load"]["disturbed"])
+
+    def test_what_measures_no_time_is_neither_run_again_nor_marked(self):
+        record = self.run_step(f"wc -l <{self.folder}/runs", loads(0.5), timed=False)
+        self.assertEqual((record["data"], len(record["attempts"])), ("1", 1))
+        self.assertEqual((record["load"]["others"], record["load"]["disturbed"]), (0.5, False))
+
+    def test_on_a_busy_machine_all_attempts_are_counted_on(self):
+        steps = [runner.Step("section", key, [], seconds, None, timed=timed)
+                 for key, seconds, timed in (("a", 10, True), ("b", 100, False))]
+        self.assertEqual(runner.expected_seconds(steps, busy=False), 110)
+        self.assertEqual(runner.expected_seconds(steps, busy=True), 130)
 
     def test_what_has_a_result_is_not_run_again_and_what_failed_is(self):
         self.assertEqual(self.run_step("exit 3", loads(0, 0))["state"], "failed")
@@ -84,6 +95,14 @@ class RunnerTest(unittest.TestCase):
 
 
 class LoadTest(unittest.TestCase):
+    def test_a_busy_machine_is_told_of_before_the_first_step(self):
+        lines = []
+        self.assertTrue(command_line.others_disturb(lines.append, loads(0.8), seconds=0))
+        self.assertEqual(len(lines), 1)
+        self.assertIn("other programs take 80% of the cores", lines[0])
+        self.assertFalse(command_line.others_disturb(lines.append, loads(0.01), seconds=0))
+        self.assertEqual(len(lines), 1)
+
     def test_our_own_children_are_no_other_load(self):
         watch = load.Watch()
         with tempfile.TemporaryDirectory() as folder:

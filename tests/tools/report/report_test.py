@@ -90,6 +90,18 @@ class ReportTest(unittest.TestCase):
             with open(os.path.join(self.out, "plots", "collectives-1.png"), "rb") as file:
                 self.assertEqual(file.read(8), b"\x89PNG\r\n\x1a\n")
 
+    def test_the_exit_code_is_that_of_what_was_asked_for(self):
+        self.assertEqual(self.run_report("--only", "printing").returncode, 0, "other sections were not asked for")
+        fake_programs.write(self.programs, dbench="#!/bin/sh\nexit 3\n")
+        done = self.run_report("--only", "infrastructure")
+        self.assertEqual(done.returncode, 1)
+        count = len(self.results()["planned"])
+        reason = f"the report is not complete: 1 of {count} steps have a result; the page says what is missing, and why\n"
+        self.assertIn(reason, done.stderr)
+        done = self.run_report("--draw")
+        self.assertEqual(done.returncode, 0, "all that was asked for is to draw")
+        self.assertIn(reason, done.stderr)
+
     def test_sections_that_were_not_asked_for_are_said_to_be_missing(self):
         done = self.run_report("--only", "printing")
         self.assertIn(" 1 step, about ", done.stderr)

@@ -10,7 +10,8 @@ from compare.contenders import imports_torch
 from . import batch_norm, collectives, comparison, context, drawing, gpu, infrastructure, launching, machine, printing
 from . import training
 from . import results as result_files
-from .runner import Interrupted, Interruption, Runner, format_minutes
+from .load import Watch
+from .runner import ATTEMPTS, Interrupted, Interruption, Runner, expected_seconds, format_minutes, unfinished
 
 SECTIONS = [infrastructure, printing, collectives, batch_norm, training, gpu, launching]
 PROGRAMS = ["dlaunch", "dtrain", "dbench", "dbench_training", "sequential_print", "first_barrier"]
@@ -77,23 +78,34 @@ def plan(results, sections, setting):
     return steps
 
 
+def others_disturb(tell, watch=Watch, seconds=1):
+    """Whether other programs use the cores now, and one line that says what they will cost."""
+    looked = watch()
+    time.sleep(seconds)
+    load = looked.report()
+    if load["disturbed"]:
+        tell(f"other programs take {load['others'] + load['steal']:.0%} of the cores: while they do, every step that measures "
+             f"times is run {ATTEMPTS} times and its figures are marked; stop them, or expect {ATTEMPTS} times as long")
+    return load["disturbed"]
+
+
 def measure(results, sections, setting):
-    """Runs what is missing; returns the exit code."""
+    """Runs what is missing."""
     interruption = Interruption()
     interruption.catch_signals()
     steps = plan(results, sections, setting)
     results.document.pop("ended", None)
     results.save()
-    count = "1 step" if len(steps) == 1 else f"{len(steps)} steps"
-    log(f"{count}, about {format_minutes(sum(step.seconds for step in steps))}; what is done is kept in "
+    todo = unfinished(steps, results)
+    busy = any(step.timed for step in todo) and others_disturb(log)
+    count = "1 step" if len(todo) == 1 else f"{len(todo)} steps"
+    log(f"{count}, about {format_minutes(expected_seconds(todo, busy))}; what is done is kept in "
         f"{results.folder}: the same command goes on there")
     try:
-        Runner(results, log, interruption, setting.shown).run(steps)
-        return 0
+        Runner(results, log, interruption, setting.shown, busy=busy).run(steps)
     except Interrupted as why:
         log(f"{why}: the report has what was measured until now")
         results.document["ended"] = str(why)
-        return 1
     finally:
         results.release_reserve()
 
@@ -106,18 +118,17 @@ def main(description, root, words):
             return 0
         if arguments.draw:
             results = result_files.load(arguments.folder)
-            code = 0
         else:
-            programs = built_programs(root, arguments.programs)
             torch_python = context.find_torch(arguments.torch_python, imports_torch)
             torchrun = context.find_torchrun(arguments.torchrun, torch_python)
+            programs = built_programs(root, arguments.programs)
             setting = context.Context(root, programs, torch_python, torchrun, os.path.abspath(arguments.data),
                                       arguments.quick, bool(machine.gpus()))
             results = result_files.begin(arguments.folder, "quick" if arguments.quick else "full", machine.commit(root))
             results.reserve()
             results.document["machine"] = results.document["machine"] or machine.describe(
                 root, programs, torch_python, torchrun)
-            code = measure(results, arguments.sections, setting)
+            measure(results, arguments.sections, setting)
         # Of what draws now: it may have been installed since the measuring.
         results.document["machine"]["tools"] = machine.python_packages()
         drawing.update_figures(results, SECTIONS)
@@ -127,4 +138,4 @@ def main(description, root, words):
         sys.exit(f"report: {problem}")
     except (OSError, ValueError) as error:
         sys.exit(f"report: {error}")
-    return code if complete else 1
+    return 0 if arguments.draw or complete else 1

@@ -15,6 +15,7 @@ from . import results as result_files
 from .load import Watch
 
 ATTEMPTS = 3  # of a step, until one is not disturbed
+GUESSED = 60  # seconds of steps that weigh as much as all that have been run, for how long the others will take
 LEAST_FREE = 1 << 20  # bytes of a disk that is not full
 
 
@@ -59,6 +60,7 @@ class Step:
     read: Callable  # (folder, stdout) -> the data to keep, which JSON can hold
     limit: float = 900
     about: str = ""  # for the progress line
+    timed: bool = True  # else other load does not disturb it
 
     @property
     def id(self):
@@ -69,26 +71,35 @@ class Step:
         return shlex.join(self.command).replace("'{out}'", "OUT").replace("{out}", "OUT")
 
 
-class Runner:
-    """`shown`: a command line as the report prints it."""
+def unfinished(steps, results):
+    """Those without a result."""
+    return [step for step in steps if results.steps.get(step.id, {}).get("state") != "done"]
 
-    def __init__(self, results, log, interruption, shown=lambda text: text, watch=Watch):
+
+def expected_seconds(steps, busy):
+    """Of all steps; on a busy machine those that are timed take all their attempts."""
+    return sum(step.seconds * (ATTEMPTS if busy and step.timed else 1) for step in steps)
+
+
+class Runner:
+    """`shown`: a command line as the report prints it; `busy`: whether other programs use the cores now."""
+
+    def __init__(self, results, log, interruption, shown=lambda text: text, watch=Watch, busy=False):
         self.results, self.log, self.interruption, self.shown, self.watch = results, log, interruption, shown, watch
-        self.disk_full = False
+        self.busy, self.disk_full = busy, False
 
     def run(self, steps):
         """Runs what has no result yet. Raises Interrupted, with the results as they are by then."""
-        todo = [step for step in steps if self.results.steps.get(step.id, {}).get("state") != "done"]
-        done_before, begun, planned = len(steps) - len(todo), time.monotonic(), 0.0
+        todo = unfinished(steps, self.results)
+        done_before, begun = len(steps) - len(todo), time.monotonic()
         if done_before:
             self.log(f"{done_before} of {len(steps)} steps were done before")
         for number, step in enumerate(todo):
-            left = sum(other.seconds for other in todo[number:])
-            pace = (time.monotonic() - begun) / planned if planned > 20 else 1
+            ran, left = (expected_seconds(some, self.busy) for some in (todo[:number], todo[number:]))
+            pace = (GUESSED + time.monotonic() - begun) / (GUESSED + ran)
             self.log(f"[{done_before + number + 1}/{len(steps)}] {step.section}: {step.about or step.key}"
                      f" (about {format_minutes(left * pace)} left)")
             self.run_step(step)
-            planned += step.seconds
             if self.disk_full:
                 raise Interrupted("the disk is full")
 
@@ -137,6 +148,7 @@ class Runner:
             record.update(state="failed", reason=one_line(failure))
             self.log(f"  failed: {record['reason']}")
         record.update(seconds=round(time.monotonic() - begun, 2), load=watch.report())
+        record["load"]["disturbed"] &= step.timed
         return record
 
 
