@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """The parts of tools/bench/compare and its tools that do not need to measure: with scripts in place of compilers."""
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 BENCH = os.path.normpath(os.path.join(HERE, "..", "..", "tools", "bench"))
 sys.path[:0] = [BENCH]
 
-from compare import contenders, plots  # noqa: E402
+from compare import contenders, launchers, plots, style  # noqa: E402
 
 # Of a compiler's words, the one behind -o is the program.
 COMPILES = 'while [ "$1" != -o ]; do shift; done; echo made >"$2"'
@@ -106,6 +107,63 @@ class LaunchersTest(unittest.TestCase):
                               capture_output=True, text=True, timeout=60, check=False)
         self.assertEqual(done.returncode, 2)
         self.assertIn("--only: 'hydrra' is none of dlaunch, openmpi, hydra, torchrun", done.stderr)
+
+
+    def test_what_a_launcher_never_does_is_left_out_with_the_reason_and_else_counted_on(self):
+        self.assertEqual(launchers.why_none("restart", "openmpi", 4), "does not restart jobs")
+        self.assertEqual(launchers.why_none("barrier", "torchrun", 1), "has no barrier of its own")
+        self.assertEqual(launchers.why_none("true", "torchrun", 64), "not run beyond 16 ranks")
+        for what, name, ranks in (("true", "torchrun", 16), ("kill", "hydra", 4), ("restart", "dlaunch", 4)):
+            self.assertIsNone(launchers.why_none(what, name, ranks))
+        arguments = mock.Mock(programs="bin", torchrun="torchrun", most_torchrun_ranks=16)
+        table, _, missing = launchers.launchers("restart", arguments)
+        self.assertEqual(list(table), ["dlaunch", "torchrun"])
+        self.assertEqual(missing, {"openmpi": "it does not restart jobs", "hydra": "it does not restart jobs"})
+
+
+class LabelsTest(unittest.TestCase):
+    def assert_places(self, wanted, expected, low=0, high=100):
+        found = style.apart(wanted, 10, low, high)
+        self.assertEqual([round(place, 9) for place in found], expected)
+
+    def test_what_is_apart_stays_where_it_is(self):
+        self.assert_places([], [])
+        self.assert_places([5, 15, 40, 99], [5, 15, 40, 99])
+
+    def test_what_meets_goes_as_far_up_as_down(self):
+        self.assert_places([50, 50], [45, 55])
+        self.assert_places([48, 50, 52], [40, 50, 60])
+        self.assert_places([20, 50, 51, 90], [20, 45.5, 55.5, 90])
+
+    def test_what_is_pushed_meets_others_in_turn(self):
+        self.assert_places([34, 50, 50, 50], [32.25 - 1.25, 41, 51, 61])  # the mean of 34, 40, 30, 20 is 31
+
+    def test_nothing_leaves_the_axes(self):
+        self.assert_places([98, 99, 99], [80, 90, 100])
+        self.assert_places([-3, 0, 1], [0, 10, 20])
+
+    def test_no_places_nearby_are_nearer_in_all(self):
+        generator = random.Random(7)
+        for _ in range(50):
+            wanted = sorted(generator.uniform(20, 80) for _ in range(generator.randint(2, 5)))
+            found = style.apart(wanted, 10, -100, 200)
+            self.assertTrue(all(second - first > 10 - 1e-9 for first, second in zip(found, found[1:])))
+            for _ in range(200):
+                other = [place + generator.uniform(-3, 3) for place in found]
+                if all(second - first >= 10 for first, second in zip(other, other[1:])):
+                    self.assertGreaterEqual(distance(other, wanted), distance(found, wanted) - 1e-9)
+
+    def test_ticks_and_ratios_are_in_words(self):
+        self.assertEqual([style.time_text(value) for value in (0.1, 0.9999, 10, 34.04, 1e3, 999.7, 1.488e6)],
+                         ["100 ns", "1 µs", "10 µs", "34 µs", "1 ms", "1 ms", "1.49 s"])
+        self.assertEqual([style.count_text(value) for value in (100, 1000, 30_000, 10_000_000)], ["100", "1k", "30k", "10M"])
+        self.assertEqual([plots.beside_the_best(ratio) for ratio in (0.42, 1.3, 1.04, 0.005)],
+                         ["2.4× faster than the best peer", "1.3× slower than the best peer", "as fast as the best peer",
+                          "200× faster than the best peer"])
+
+
+def distance(places, wanted):
+    return sum((place - other) ** 2 for place, other in zip(places, wanted))
 
 
 class MemoryLimitTest(unittest.TestCase):

@@ -10,7 +10,8 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.normpath(os.path.join(HERE, "..", "..", "..", "tools", "bench"))]
 
-from report import command_line, comparison, gpu, load, results, runner, training  # noqa: E402
+from report import blocks, command_line, comparison, gpu, launching, load, page, plots, results, runner, summary  # noqa: E402
+from report import training  # noqa: E402
 from report.blocks import figure, table_of  # noqa: E402
 
 
@@ -162,6 +163,7 @@ class GpuTest(unittest.TestCase):
         self.assertEqual(len(tables), 7)
         self.assertEqual(tables[0].rows[0][-1], "0.09")  # ours by PyTorch's: 9 by 100
         self.assertEqual(tables[0].command, "tools/report OUT_DIR --only gpu")
+        self.assertTrue(all(heading for block in tables for heading in block.head))
 
 
 class TrainingTest(unittest.TestCase):
@@ -173,8 +175,8 @@ class TrainingTest(unittest.TestCase):
         runs = [run("dlaunch", 1, 0.2), run("dlaunch", 2, 0.4), run("torch", 1, 0.6),
                 {"config": "c", "seed": 2, "contender": "torch", "failure": "not done"}]
         entries = training.figures({"training/accuracy-c": runs})
-        table = table_of(entries, "top-1", {"configuration": "configuration", "epochs": "epochs"}, "", "")
-        self.assertEqual(table.rows, [["c", "1", "0.3 (0.2–0.4)", "0.6", "0.50"]])
+        table = table_of(entries, "top-1", ["configuration", "epochs"], "", "")
+        self.assertEqual(table.rows, [["c", "1", "0.3 (0.2–0.4)", "0.6", "2.00"]])
 
 
 class ComparisonTest(unittest.TestCase):
@@ -198,12 +200,108 @@ class ComparisonTest(unittest.TestCase):
         self.assertIn("cpu, model: one -> other", comparison.compare(older, newer))
 
 
+def column(*values):
+    """Texts of figures that are one below the other: a value, or (value, low, high)."""
+    entries = [dict(zip(("value", "low", "high"), value if isinstance(value, tuple) else (value,) * 3)) for value in values]
+    return blocks.column_texts(entries)
+
+
 class TableTest(unittest.TestCase):
+    def entries(self, measure, better, **values):
+        return [figure("s", measure, {"ranks": 2}, name, "x", [value], better) for name, value in values.items()]
+
     def test_ours_is_set_beside_the_best_peer_and_not_beside_ours(self):
         entries = [figure("s", "time", {"ranks": 2}, name, "µs", [value])
                    for name, value in (("dlaunch", 2.0), ("dlaunch ring", 1.0), ("a", 8.0), ("b", 4.0))]
-        table = table_of(entries, "time", {"ranks": "ranks"}, "", "")
+        table = table_of(entries, "time", ["ranks"], "", "")
         self.assertEqual(table.rows[0][-1], "0.50")
+
+    def test_all_ratios_go_the_same_way_and_say_which(self):
+        entries = (self.entries("time", "lower", dlaunch=2.0, a=8.0, b=4.0)
+                   + self.entries("speed", "higher", dlaunch=8.0, a=2.0, b=4.0))
+        time_of, speed = (table_of(entries, measure, ["ranks"], measure, "") for measure in ("time", "speed"))
+        self.assertEqual((time_of.head[-1], time_of.rows[0][-1]), ("ours / best peer\nless is better", "0.50"))
+        self.assertEqual((speed.head[-1], speed.rows[0][-1]), ("best peer / ours\nless is better", "0.50"))
+        self.assertIn("less is better", time_of.caption)
+        self.assertIn("more is better", speed.caption)
+
+    def test_without_a_race_there_is_no_ratio(self):
+        table = table_of(self.entries("top-1", "higher", dlaunch=0.25, a=0.5), "top-1", ["ranks"], "", "", ours=None)
+        self.assertEqual(table.head, ["ranks", "dlaunch", "a"])
+
+    def test_ours_comes_first_and_rows_stay_in_the_order_of_measuring(self):
+        entries = [figure("s", "time", {"network": network}, name, "µs", [1.0])
+                   for network in ("z", "a") for name in ("peer", "dlaunch")]
+        table = table_of(entries, "time", ["network"], "", "")
+        self.assertEqual(table.head[:3], ["network", "dlaunch", "peer"])
+        self.assertEqual([row[0] for row in table.rows], ["z", "a"])
+
+    def test_a_column_has_the_same_decimals_in_all_rows(self):
+        self.assertEqual(column((8, 7.94, 8.03), 6.34, 7.1), ["8.00 (7.94–8.03)", "6.34", "7.10"])
+        self.assertEqual(column((76, 66, 96.25), 9.5), ["76.0 (66.0–96.2)", "9.5"])
+        self.assertEqual(column(99, 2105, 12336), ["99", "2,105", "12,336"])
+        self.assertEqual(column(10, (20, 19, 21)), ["10", "20 (19–21)"], "decimals that nothing needs")
+
+    def test_figures_that_are_far_apart_have_three_digits_each(self):
+        self.assertEqual(column((0.41, 0.37, 0.46), 1.64, (14.25, 13, 15), 4226), ["0.410 (0.370–0.460)", "1.64",
+                                                                                 "14.2 (13.0–15.0)", "4,226"])
+        self.assertEqual(column(0, 6e-8, 1.25e-7), ["0", "6.0e-08", "1.2e-07"])
+
+    def test_a_spread_that_does_not_show_is_left_out(self):
+        self.assertEqual(column((316.2, 316.1, 316.3), (320, 318, 322)), ["316", "320 (318–322)"])
+
+    def test_a_column_of_ratios_has_as_many_decimals_as_its_least_needs(self):
+        self.assertEqual(blocks.ratio_texts([0.345, None, 1.2]), ["0.34", "–", "1.20"])
+        self.assertEqual(blocks.ratio_texts([0.0048, 0.023, 1.051]), ["0.005", "0.023", "1.051"])
+
+    def test_cells_are_told_as_people_say_them(self):
+        self.assertEqual(blocks.case_text({"ranks": 1, "elements": 1000, "network": "n"}.items()), "1 rank, 1,000 elements, n")
+
+    def test_on_paper_a_spread_and_a_remark_go_below(self):
+        html = page.table(blocks.Table("c", ["what", "ours / peer\nless is better"], [["a (b)", "1.5 (1–2)"]]))
+        self.assertIn("<td class=\"text whole\">a (b)</td><td>1.5 <small>(1–2)</small></td>", html)
+        self.assertIn("<th>ours / peer <small>less is better</small></th>", html)
+
+
+class SummaryTest(unittest.TestCase):
+    def document(self, disturbed):
+        entries = [figure("launchers", "true", {"ranks": 1}, name, "ms", [value])
+                   for name, value in (("dlaunch", 5.0), ("Hydra", 4.0))]
+        entries += [figure("training", "speed", {"network": "n"}, name, "images/s", [value], "higher")
+                    for name, value in (("dlaunch", 8.0), ("PyTorch", 2.0))]
+        return {"figures": entries, "steps": {"launchers/true-1": {"section": "launchers", "load": {"disturbed": disturbed}}}}
+
+    def rows(self, disturbed):
+        found = list(summary.blocks(self.document(disturbed), lambda text: None))
+        return [block.html for block in found if hasattr(block, "html")], next(
+            block.rows for block in found if hasattr(block, "rows"))
+
+    def test_less_than_one_is_for_us_whatever_is_measured(self):
+        texts, rows = self.rows(disturbed=False)
+        self.assertEqual([row[:3] for row in rows], [["training: time of an image", "1", "0.25"],
+                                                     ["starting /bin/true", "1", "1.25"]])
+        self.assertEqual(len(texts), 1)
+
+    def test_ratios_of_a_section_that_others_disturbed_are_marked(self):
+        texts, rows = self.rows(disturbed=True)
+        self.assertEqual([row[0] for row in rows], ["training: time of an image", "starting /bin/true *"])
+        self.assertIn("* Other programs", texts[1])
+
+
+class LaunchersTest(unittest.TestCase):
+    def test_tables_and_plots_have_the_same_names_and_what_is_missing_has_its_reason(self):
+        runs = [{"program": what, "ranks": ranks, "launcher": name, "ms": [1.0]} for what, ranks, name in (
+            ("true", 64, "dlaunch"), ("true", 64, "openmpi"), ("true", 1, "torchrun"), ("true", 1, "dlaunch"),
+            ("restart", 4, "torchrun"), ("barrier", 4, "openmpi"))]
+        entries = launching.figures({"launchers/all": runs})
+        self.assertEqual({entry["contender"] for entry in entries}, {"dlaunch", "Open MPI", "torchrun"})
+        none = {(what, heading, name): figure for what in ("true", "barrier", "restart")
+                for heading, group in plots.launch_groups(entries, what, plots.ranks_text).items()
+                for name, figure in group.items() if isinstance(figure, str)}
+        self.assertEqual(none, {
+            ("true", "64 ranks", "torchrun"): "not run beyond 16 ranks", ("true", "1 rank", "Open MPI"): "no figure",
+            ("barrier", "4 ranks", "torchrun"): "has no barrier of its own", ("barrier", "4 ranks", "dlaunch"): "no figure",
+            ("restart", "4 ranks", "Open MPI"): "does not restart jobs", ("restart", "4 ranks", "dlaunch"): "no figure"})
 
 
 if __name__ == "__main__":

@@ -90,6 +90,17 @@ class ReportTest(unittest.TestCase):
             with open(os.path.join(self.out, "plots", "collectives-1.png"), "rb") as file:
                 self.assertEqual(file.read(8), b"\x89PNG\r\n\x1a\n")
 
+    def test_what_is_written_is_announced(self):
+        with open(os.path.join(self.folder, "path", "weasyprint"), "w", encoding="ascii") as file:
+            file.write("#!/bin/sh\n[ \"$1\" = --version ] || echo %PDF-1.7\n")
+        os.chmod(file.name, 0o755)
+        errors = self.run_report("--only", "collectives").stderr
+        for name in ("report.html", "report.pdf"):
+            self.assertIn(f"wrote {os.path.join(self.out, name)}\n", errors)
+            self.assertTrue(os.path.getsize(os.path.join(self.out, name)))
+        if importlib.util.find_spec("matplotlib"):
+            self.assertIn(f"wrote {len(os.listdir(os.path.join(self.out, 'plots')))} plots to {self.out}/plots\n", errors)
+
     def test_the_exit_code_is_that_of_what_was_asked_for(self):
         self.assertEqual(self.run_report("--only", "printing").returncode, 0, "other sections were not asked for")
         fake_programs.write(self.programs, dbench="#!/bin/sh\nexit 3\n")
@@ -101,6 +112,18 @@ class ReportTest(unittest.TestCase):
         done = self.run_report("--draw")
         self.assertEqual(done.returncode, 0, "all that was asked for is to draw")
         self.assertIn(reason, done.stderr)
+
+    def test_results_are_compared_under_the_names_of_today(self):
+        self.run_report("--only", "infrastructure")
+        document, older = self.results(), os.path.join(self.folder, "older.json")
+        for entry in document["figures"]:
+            entry["contender"] = "a name of old"
+        with open(older, "w", encoding="utf-8") as file:
+            json.dump(document, file)
+        done = subprocess.run(["/usr/bin/python3", os.path.join(ROOT, "tools", "report"), "--compare", older, self.out],
+                              capture_output=True, text=True, timeout=DEADLINE, check=False)
+        self.assertIn("better in B: 0 of ", done.stdout, done.stderr)
+        self.assertNotIn("only in", done.stdout)
 
     def test_sections_that_were_not_asked_for_are_said_to_be_missing(self):
         done = self.run_report("--only", "printing")

@@ -11,16 +11,26 @@ from . import contenders as who
 
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 KILLED_RANK = os.path.join(who.PEERS_FOLDER, "killed_rank")
-NAMES = ["dlaunch", "openmpi", "hydra", "torchrun"]
+SHOWN = {"dlaunch": "dlaunch", "openmpi": "Open MPI", "hydra": "Hydra", "torchrun": "torchrun"}
 SUBJECTS = {
     "true": "/bin/true: from start to end",
     "barrier": "connect, one barrier, end: from start to end",
     "kill": "the last rank is killed: until the launcher has ended the others and itself",
     "restart": "the last rank is killed: until all ranks of the next attempt have begun",
 }
+MOST_TORCHRUN_RANKS = 16  # unless others are asked for
+NEVER = {("barrier", "torchrun"): "has no barrier of its own", ("restart", "openmpi"): "does not restart jobs",
+         ("restart", "hydra"): "does not restart jobs"}
 # From 32 ranks on Open MPI 4.1 starts them with several threads, and then misses the end of some that end at once: its
 # mpirun waits for ever.
 OPEN_MPI = ["--oversubscribe", "--mca", "odls_base_num_threads", "0"]
+
+
+def why_none(what, name, ranks):
+    """Why a launcher has no figure, as far as it never has one; else None."""
+    if name == "torchrun" and ranks > MOST_TORCHRUN_RANKS:
+        return f"not run beyond {MOST_TORCHRUN_RANKS} ranks"
+    return NEVER.get((what, name))
 
 
 def compiled(compiler, out):
@@ -45,8 +55,8 @@ def launchers(what, arguments):
     missing = {}
     for name, launcher, options, compiler in [("openmpi", "mpirun.openmpi", OPEN_MPI, "mpicc.openmpi"),
                                               ("hydra", "mpiexec.hydra", [], "mpicc.mpich")]:
-        if what == "restart":
-            missing[name] = "it does not restart jobs"
+        if (what, name) in NEVER:
+            missing[name] = "it " + NEVER[what, name]
         elif not shutil.which(launcher):
             missing[name] = launcher + " is not installed"
         else:
@@ -56,8 +66,8 @@ def launchers(what, arguments):
                 if why:
                     missing[name] = why
                     del table[name]
-    if what == "barrier":
-        missing["torchrun"] = "it has no program of its own that makes one barrier"
+    if (what, "torchrun") in NEVER:
+        missing["torchrun"] = "it " + NEVER[what, "torchrun"]
     elif not arguments.torchrun:
         missing["torchrun"] = "it is not installed"
     else:

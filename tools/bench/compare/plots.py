@@ -1,34 +1,8 @@
-"""Plots of the figures, where matplotlib is installed (python3-matplotlib)."""
+"""Plots of the figures of compare_collectives."""
 import bisect
-import functools
-import math
 
 from . import tables
-
-# Okabe and Ito's colours, which colour-blind readers tell apart; markers differ too.
-STYLES = {
-    "dlaunch": ("#D55E00", "o"), "dlaunch ring": ("#E69F00", "v"), "Open MPI": ("#0072B2", "s"), "Open MPI tcp": ("#0072B2", "s"),
-    "MPICH": ("#009E73", "^"), "Gloo": ("#CC79A7", "D"), "ring": ("#D55E00", "o"), "butterfly": ("#0072B2", "s"),
-}
-LIMIT_COLOUR = "#666666"
-
-
-@functools.cache
-def tell_once(log):
-    log("no plots: install python3-matplotlib")
-
-
-def pyplot(log):
-    try:
-        import matplotlib
-        matplotlib.use("Agg")
-        from matplotlib import pyplot as module
-    except ImportError:
-        tell_once(log)
-        return None
-    module.rcParams.update({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False,
-                            "axes.grid": True, "grid.color": "#E6E6E6", "axes.axisbelow": True})
-    return module
+from .style import MUTED, STYLES, WIDTH, count_text, decades, label_lines, panels, pyplot, time_text, whole_numbers
 
 
 def memory_limit(runs):
@@ -52,23 +26,7 @@ def memory_limit(runs):
     return limit
 
 
-def label_lines(axes, labels):
-    """Names at the right ends of lines, moved apart where they would overlap (in log scale)."""
-    low, high = (math.log10(value) for value in axes.get_ylim())
-    least, labels = (high - low) * 0.065, sorted(labels, key=lambda label: label[1])
-    heights = []
-    for _, y, _, _ in labels:
-        heights.append(max(math.log10(y), heights[-1] + least if heights else -math.inf))
-    top = high
-    for index in reversed(range(len(heights))):  # what was pushed out at the top comes down again
-        top = heights[index] = min(heights[index], top)
-        top -= least
-    for (x, _, text, colour), height in zip(labels, heights):
-        axes.annotate(text, (x, 10 ** height), xytext=(6, 0), textcoords="offset points", color=colour, va="center",
-                      fontsize=9, annotation_clip=False)
-
-
-def lines_of(axes, series, names, bands=True):
+def lines_of(axes, series, names):
     """Draws {name: [(x, cells)]}; returns what label_lines() needs."""
     labels = []
     for name in names:
@@ -77,12 +35,10 @@ def lines_of(axes, series, names, bands=True):
         colour, marker = STYLES[name]
         points = sorted(series[name], key=lambda point: point[0])
         xs, ys = [x for x, _ in points], [tables.median_us(cells) for _, cells in points]
-        heavy = name in ("dlaunch", "ring", "butterfly")
-        axes.plot(xs, ys, color=colour, marker=marker, markersize=5, linewidth=2.2 if heavy else 1.4)
-        if bands:
-            spreads = [tables.spread(cells) for _, cells in points]
-            axes.fill_between(xs, [low for low, _ in spreads], [high for _, high in spreads], color=colour, alpha=0.12,
-                              linewidth=0)
+        axes.plot(xs, ys, color=colour, marker=marker, markersize=5, linewidth=2.2 if name == tables.OURS else 1.4)
+        spreads = [tables.spread(cells) for _, cells in points]
+        axes.fill_between(xs, [low for low, _ in spreads], [high for _, high in spreads], color=colour, alpha=0.12,
+                          linewidth=0)
         labels.append((xs[-1], ys[-1], name, colour))
     return labels
 
@@ -96,37 +52,39 @@ def by_count(table, ranks):
     return series
 
 
+def beside_the_best(ratio):
+    """Our time by that of the best peer, in words."""
+    factor = max(ratio, 1 / ratio)
+    shown = f"{factor:.1f}" if factor < 10 else f"{factor:,.0f}"
+    return "as fast as the best peer" if shown == "1.0" else (
+        f"{shown}× {'faster' if ratio < 1 else 'slower'} than the best peer")
+
+
 def all_reduce(runs, names, log):
-    """A figure with a panel for each number of ranks: time by elements, and the limit of memory. None, as of the others
-    here, without matplotlib or runs."""
+    """A figure with a panel for each number of ranks, but for one rank, which has nothing to reduce: time by elements,
+    and the limit of memory. None, as of the others here, without matplotlib or runs."""
     table = tables.figures(runs, "allreduce")
-    module = pyplot(log) if table else None
+    worlds = sorted({ranks for ranks, _ in table if ranks > 1})
+    module = pyplot(log) if worlds else None
     if module is None:
         return None
-    worlds, limit = sorted({ranks for ranks, _ in table}), memory_limit(runs)
-    columns = min(2, len(worlds))
-    rows = math.ceil(len(worlds) / columns)
-    figure, panels = module.subplots(rows, columns, figsize=(6.2 * columns, 4.1 * rows), squeeze=False)
-    for panel in panels.flat[len(worlds):]:
-        panel.set_visible(False)
-    for axes, ranks in zip(panels.flat, worlds):
-        series = by_count(table, ranks)
-        axes.set(xscale="log", yscale="log", title=f"{ranks} rank{'s' * (ranks > 1)}")
-        labels = lines_of(axes, series, names)
-        counts = sorted({count for of_ranks, count in table if of_ranks == ranks})
-        if limit and ranks > 1:
-            bound = [limit(ranks, count * 4) for count in counts]
-            axes.plot(counts, bound, color=LIMIT_COLOUR, linestyle=(0, (2, 2)), linewidth=1.2)
-            labels.append((counts[-1], bound[-1], "memory's limit", LIMIT_COLOUR))
-        label_lines(axes, labels)
+    limit = memory_limit(runs)
+    figure, axes_of = panels(module, len(worlds), 3.1)
+    figure.suptitle("All-reduce of float32: median time of the slowest rank (bands: 10–90 % of the repetitions)")
+    for axes, ranks in zip(axes_of, worlds):
         ratios = [tables.ratio_to_best(of_cell)[0] for (of_ranks, _), of_cell in table.items() if of_ranks == ranks]
         ratios = [ratio for ratio in ratios if ratio]
-        if ratios:
-            axes.set_title(f"{ranks} rank{'s' * (ranks > 1)}: {tables.geometric_mean(ratios):.2f} of the best peer's time", fontsize=11)
-        axes.set_xlabel("float32 elements")
-        axes.set_ylabel("all-reduce, µs")
-    figure.suptitle("All-reduce: median time of the slowest rank (bands: 10-90 % of the repetitions)", fontsize=12)
-    figure.tight_layout(w_pad=5.5, rect=(0, 0, 0.94, 1))
+        axes.set(xscale="log", yscale="log", xlabel="elements", title=f"{ranks} ranks" + (
+            f": {beside_the_best(tables.geometric_mean(ratios))}" if ratios else ""))
+        decades(axes.xaxis, count_text)
+        decades(axes.yaxis, time_text)
+        labels = lines_of(axes, by_count(table, ranks), names)
+        counts = sorted({count for of_ranks, count in table if of_ranks == ranks})
+        if limit:
+            bound = [limit(ranks, count * 4) for count in counts]
+            axes.plot(counts, bound, color=MUTED, linestyle=(0, (2, 2)), linewidth=1.2)
+            labels.append((counts[-1], bound[-1], "memory's limit", MUTED))
+        label_lines(axes, labels)
     return figure
 
 
@@ -139,51 +97,49 @@ def barrier(runs, names, log):
     for (ranks, _), of_cell in table.items():
         for name, cells in of_cell.items():
             series.setdefault(name, []).append((ranks, cells))
-    figure, axes = module.subplots(figsize=(7, 4.6))
-    axes.set(xscale="log", yscale="log", title="Barrier: median time of the slowest rank", xlabel="ranks",
-             ylabel="barrier, µs")
-    show_whole_numbers(axes, sorted({ranks for ranks, _ in table}))
+    figure, (axes,) = panels(module, 1, 4)
+    axes.set(xscale="log", yscale="log", title="Barrier: median time of the slowest rank (bands: 10–90 % of the repetitions)",
+             xlabel="ranks")
+    whole_numbers(axes, sorted({ranks for ranks, _ in table}))
+    decades(axes.yaxis, time_text)
     label_lines(axes, lines_of(axes, series, names))
-    figure.tight_layout(rect=(0, 0, 0.9, 1))
     return figure
 
 
-def show_whole_numbers(axes, values):
-    axes.set_xticks(values, [str(value) for value in values])
-    axes.minorticks_off()
-
-
 def course(runs, names, log):
-    """Three figures, "time", "memory" and "error" by workers; a panel for each number of elements."""
+    """Three figures, "time", "memory" and "error" by ranks; a panel for each number of elements."""
     table = tables.figures(runs, "allreduce")
     module = pyplot(log) if table else None
     if module is None:
         return {}
     figures = {}
-    shown = {"Gloo": "torch.distributed"}
-    measures = [("time", "mean of all workers, µs", lambda cells: tables.median_us(cells), True),
-                ("memory", "peak resident MiB of a worker", lambda cells: max(c["peak_mib"] for _, c in cells), True),
-                ("error", "greatest relative error", lambda cells: max(c["error"] for _, c in cells), False)]
-    counts = sorted({count for _, count in table})
-    for measure, title, value, logarithmic in measures:
-        figure, panels = module.subplots(1, len(counts), figsize=(5.2 * len(counts), 4), sharey=True, squeeze=False)
-        for axes, count in zip(panels[0], counts):
-            axes.set(xscale="log", yscale="log" if logarithmic else "linear", title=f"{count:,} elements",
-                     xlabel="workers")
+    measures = {"time": ("mean over all ranks", tables.median_us),
+                "memory": ("peak memory of a rank, MiB", lambda cells: max(cell["peak_mib"] for _, cell in cells)),
+                "error": ("greatest relative error, 1e−7", lambda cells: max(cell["error"] for _, cell in cells) * 1e7)}
+    counts, worlds = (sorted({key[place] for key in table}) for place in (1, 0))
+    for measure, (title, value) in measures.items():
+        figure, axes_of = module.subplots(1, len(counts), figsize=(WIDTH, 3.1), sharey=True, squeeze=False)
+        for axes, count in zip(axes_of[0], counts):
+            axes.set(xscale="log", yscale="linear" if measure == "error" else "log", xlabel="ranks", title=f"{count:,} elements")
+            ends = []
             for name in names:
                 points = sorted((ranks, value(of_cell[name])) for (ranks, of_count), of_cell in table.items()
                                 if of_count == count and name in of_cell)
                 if points:
-                    colour, marker = STYLES[name]
-                    axes.plot(*zip(*points), color=colour, marker=marker, label=shown.get(name, name))
-            show_whole_numbers(axes, sorted({ranks for ranks, _ in table}))
-            if measure == "memory":
-                ticks = [5, 10, 20, 50, 100, 200]
-                axes.set_yticks(ticks, [str(tick) for tick in ticks])
-        if measure == "error":
-            panels[0][0].set_ylim(bottom=0)  # once all panels, which share the axis, have their points
-        panels[0][0].set_ylabel(title)
-        panels[0][0].legend(frameon=False)
-        figure.tight_layout()
+                    shown = tables.SHOWN.get(name, name)
+                    colour, marker = STYLES[shown]
+                    axes.plot(*zip(*points), color=colour, marker=marker, markersize=5)
+                    ends.append((*points[-1], shown, colour))
+            whole_numbers(axes, worlds)
+        first = axes_of[0][0]
+        first.set_ylabel(title)
+        if measure == "time":
+            decades(first.yaxis, time_text)
+        elif measure == "memory":
+            ticks = [5, 10, 20, 50, 100, 200, 500]
+            first.set_yticks(ticks, [str(tick) for tick in ticks])
+        else:
+            first.set_ylim(bottom=0)  # once all panels, which share the axis, have their points
+        label_lines(axes, ends)  # of the last panel
         figures[measure] = figure
     return figures

@@ -3,6 +3,7 @@ import math
 import statistics
 
 OURS = "dlaunch"  # what is chosen by default; others of ours have longer names that begin so
+SHOWN = {"ring": "dlaunch ring", "butterfly": "dlaunch butterfly"}  # contenders of the course, by their algorithms
 
 
 def usable(runs):
@@ -95,11 +96,11 @@ def failures(runs, operation):
 
 
 def course_table(runs, names):
-    """Text: time, peak memory and error by workers and elements, for each contender."""
+    """Text: time, peak memory and error by ranks and elements, for each contender."""
     table = figures(runs, "allreduce")
-    lines = ["Mean of float32 vectors over all workers: median µs (slowest worker), peak resident MiB of a worker, "
-             "greatest relative error against double"]
-    lines.append(f"{'workers':>7} {'elements':>9} " + "   ".join(f"{name:>30}" for name in names))
+    lines = ["Mean of float32 vectors over all ranks: median µs (slowest rank), peak resident MiB of a rank, greatest relative "
+             "error against double"]
+    lines.append(f"{'ranks':>5} {'elements':>9} " + "   ".join(f"{SHOWN.get(name, name):>30}" for name in names))
     for (ranks, count), of_cell in table.items():
         parts = []
         for name in names:
@@ -109,6 +110,6 @@ def course_table(runs, names):
             cells = of_cell[name]
             peak, error = max(cell["peak_mib"] for _, cell in cells), max(cell["error"] for _, cell in cells)
             parts.append(f"{show_us(median_us(cells)):>10} {peak:>8.1f} {error:>10.1e}")
-        lines.append(f"{ranks:>7} {count:>9,} " + "   ".join(parts))
+        lines.append(f"{ranks:>5} {count:>9,} " + "   ".join(parts))
     lines += failures(runs, "allreduce")
     return "\n".join(lines) + "\n"

@@ -9,7 +9,7 @@ from .runner import Step
 
 NAME, TITLE, PEERS = "syncbn", "SyncBatchNorm", ["PyTorch"]
 ALWAYS = False
-OURS, PYTHON = "dlaunch", "Python on torch.distributed"
+OURS, PYTHON = "dlaunch", "Python on Gloo"
 LOCAL = {OURS: "dlaunch", "torch": "PyTorch BatchNorm1d"}
 
 
@@ -19,7 +19,7 @@ def plan(context):
                   context.tool("compare_training", "syncbn", "--ranks", str(ranks), "--rounds", rounds, "--seconds",
                                seconds, *context.torch()),
                   20 if context.quick else 60, lambda folder, _: read_lines(folder, "syncbn.jsonl"),
-                  about=f"forward and backward, {ranks} workers") for ranks in (2, 4)]
+                  about=f"forward and backward, {ranks} ranks") for ranks in (2, 4)]
     left_out = {}
     test = os.path.join(context.programs, "tests", "sync_batch_norm_test")
     if os.path.exists(test):
@@ -46,7 +46,7 @@ def figures(data):
                 cells.setdefault((case, run["contender"]), []).append(cell)
     found = []
     for (case, name), of_rounds in cells.items():
-        case = dict(zip(("ranks", "rows", "channels"), case))
+        case = dict(zip(("ranks", "rows", "features"), case))
         shown = OURS if name == OURS else PYTHON
         found.append(figure(NAME, "time", case, shown, "µs", [cell["us"] for cell in of_rounds],
                             low=min(cell["us_p10"] for cell in of_rounds),
@@ -57,23 +57,22 @@ def figures(data):
 
 
 def blocks(document, entries, log):
-    yield paragraph("Forward and backward of synchronised batch normalisation, rows on each worker × features: ours, "
+    yield paragraph("Forward and backward of synchronised batch normalisation, rows on each rank × features: ours, "
                     "with one all-reduce each way, and the same written in Python on torch.distributed over Gloo "
-                    "(nn.SyncBatchNorm refuses CPU tensors). With more workers than cores they wait for each other's "
-                    "turn.")
+                    "(nn.SyncBatchNorm refuses CPU tensors). With more ranks than cores they wait for each other's turn.")
     drawn = training_plots.batch_norm(entries, log)
     if drawn:
-        yield Plot("Time of the slowest worker; bands: 10–90 % of the repetitions. Dotted: BatchNorm of the same rows "
-                   "alone, without any communication.", drawn)
-    keys = {"ranks": "workers", "rows": "rows", "channels": "features"}
+        yield Plot("Time of the slowest rank; bands: 10–90 % of the repetitions. Dashed: of 32 rows. Dotted: BatchNorm of 64 "
+                   "rows alone, without any communication.", drawn)
+    keys = ["ranks", "features", "rows"]
     command = command_of(document, NAME)
     yield table_of(entries, "time", keys, "SyncBatchNorm, forward and backward", command)
-    yield table_of(entries, "memory", keys, "SyncBatchNorm, peak resident set of a worker", command)
-    yield table_of(entries, "local", keys, "BatchNorm of a worker's own rows while the others do the same", command)
+    yield table_of(entries, "memory", keys, "SyncBatchNorm, peak resident set of a rank", command)
+    yield table_of(entries, "local", keys, "BatchNorm of a rank's own rows while the others do the same", command)
     step = document["steps"].get(f"{NAME}/agreement", {})
     if step.get("state") == "done":
         data = step["data"]
-        rows = [["cases (1, 2, 4 workers × 128 … 1024 features × 32, 64 rows)", str(data["cases"])],
+        rows = [["cases (1, 2, 4 ranks × 128 … 1024 features × 32, 64 rows)", str(data["cases"])],
                 ["of which agree within 1e-5", str(data["cases"] - len(data["failed"]))]]
         yield Table("Outputs and input gradients against batch normalisation of the joined batch in double precision",
-                    ["", ""], rows, step["command"])
+                    ["what", "number"], rows, step["command"])

@@ -11,7 +11,6 @@ ALWAYS = False
 COURSE_RANKS, GRID_RANKS = [1, 2, 4, 8, 16, 32], [1, 2, 4, 8, 16]
 COURSE_NAMES = ["ring", "butterfly", "Gloo"]
 GRID_NAMES = ["dlaunch", "dlaunch ring", "Open MPI", "MPICH", "Gloo"]
-SHOWN = {"Gloo": "torch.distributed", "ring": "dlaunch ring", "butterfly": "dlaunch butterfly"}
 
 
 def plan(context):
@@ -23,7 +22,7 @@ def plan(context):
         command = context.tool("compare_collectives", "course", "--ranks", str(ranks), *common)
         steps.append(Step(NAME, f"course-{ranks}", command, (8 if context.quick else 20) + ranks / 2,
                           lambda folder, _: read_lines(folder, "course.jsonl"),
-                          about=f"ring against butterfly, workers: {ranks}"))
+                          about=f"ring against butterfly, ranks: {ranks}"))
     for ranks in GRID_RANKS:
         command = context.tool("compare_collectives", "allreduce", "--ring", "--ranks", str(ranks), "--counts", counts,
                                *common)
@@ -43,7 +42,7 @@ def figures(data):
         for (ranks, count), of_cell in tables.figures(runs_of(data, part), "allreduce").items():
             case = {"ranks": ranks, "elements": count}
             for name, cells in of_cell.items():
-                shown = SHOWN.get(name, name)
+                shown = tables.SHOWN.get(name, name)
                 low, high = tables.spread(cells)
                 found.append(figure(NAME, prefix + "time", case, shown, "µs", [cell["us"] for _, cell in cells],
                                     low=low, high=high))
@@ -57,12 +56,12 @@ def figures(data):
 def blocks(document, entries, log):
     data = {key: step["data"] for key, step in document["steps"].items()
             if step["section"] == NAME and step["state"] == "done"}
-    keys, command = {"ranks": "ranks", "elements": "elements"}, command_of(document, NAME)
+    keys, command = ["ranks", "elements"], command_of(document, NAME)
     yield paragraph("Ring against butterfly, both by messages, and torch.distributed over Gloo: the mean of float32 "
-                    "vectors over all workers. Times are of the slowest worker, from a barrier, on fresh values.")
+                    "vectors over all ranks. Times are of the slowest rank, from a barrier, on fresh values.")
     drawn = bench_plots.course(runs_of(data, "course"), COURSE_NAMES, log)
-    captions = {"time": "Time by workers. Beyond the number of cores workers wait for each other's turn.",
-                "memory": "Peak resident set of the largest worker, libraries included.",
+    captions = {"time": "Time by ranks. Beyond the number of cores they wait for each other's turn.",
+                "memory": "Peak resident set of the largest rank, libraries included.",
                 "error": "Greatest relative error of any element against double precision."}
     for measure, caption in captions.items():
         if measure in drawn:
@@ -70,10 +69,10 @@ def blocks(document, entries, log):
         yield table_of(entries, "mean: " + measure, keys, f"Ring and butterfly: {measure}",
                        command, ours="dlaunch ring")
     yield paragraph("All-reduce through shared memory beside the peers: what is chosen by default and the ring, both of "
-                    "ours, Open MPI, MPICH and torch.distributed, each with its best known setting, in turns.")
+                    "ours, Open MPI, MPICH and torch.distributed over Gloo, each with its best known setting, in turns.")
     all_reduce = bench_plots.all_reduce(runs_of(data, "peers"), GRID_NAMES, log)
     if all_reduce:
-        yield Plot("Time by elements. Memory's limit, on a machine of two cores: every rank's buffer read and written once "
-                   "by both cores.", all_reduce)
+        yield Plot("Time by elements; above each panel the geometric mean of its cells. Memory's limit, on a machine of two "
+                   "cores: every rank's buffer read and written once by both cores.", all_reduce)
     for measure in captions:
         yield table_of(entries, "sum: " + measure, keys, f"All-reduce: {measure}", command)

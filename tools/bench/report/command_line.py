@@ -114,7 +114,10 @@ def main(description, root, words):
     arguments = parse_arguments(description, root, words)
     try:
         if arguments.compare:
-            sys.stdout.write(comparison.compare(*(result_files.load(name).document for name in arguments.compare)))
+            both = [result_files.load(name) for name in arguments.compare]
+            for results in both:
+                drawing.update_figures(results, SECTIONS)  # an older one's may go by other names
+            sys.stdout.write(comparison.compare(*(results.document for results in both)))
             return 0
         if arguments.draw:
             results = result_files.load(arguments.folder)

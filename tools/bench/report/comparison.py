@@ -1,12 +1,11 @@
 """Two reports side by side: what got faster or slower, smaller or larger, beyond the noise."""
-from .blocks import short, with_spread
+from .blocks import case_text, column_texts
 
 LEAST = 0.03  # of the older value; less is not worth a line even if the spreads do not touch
 
 
 def key_of(entry):
-    case = {key: value for key, value in entry["case"].items() if key != "seeds"}  # older reports had their number there
-    return entry["section"], entry["measure"], tuple(sorted(case.items())), entry["contender"], entry["unit"]
+    return entry["section"], entry["measure"], tuple(sorted(entry["case"].items())), entry["contender"], entry["unit"]
 
 
 def judge(older, newer):
@@ -21,10 +20,9 @@ def judge(older, newer):
 
 
 def line(older, newer):
-    case = ", ".join(f"{value:,} {key}" if isinstance(value, int) else str(value) for key, value in older["case"].items())
     change = f"{newer['value'] / older['value']:.2f}×" if older["value"] else "from 0"
-    return (f"  {change:>8}  {older['section']}, {older['measure']}: {older['contender']}, {case}: "
-            f"{with_spread(older)} -> {with_spread(newer)} {older['unit']}")
+    return (f"  {change:>8}  {older['section']}, {older['measure']}: {older['contender']}, {case_text(older['case'].items())}: "
+            f"{column_texts([older])[0]} -> {column_texts([newer])[0]} {older['unit']}")
 
 
 def differing_machines(first, second):
@@ -63,7 +61,7 @@ def compare(first, second):
     for name, only in (("A", len(older) - len(both)), ("B", len(newer) - len(both))):
         if only:
             lines.append(f"only in {name}: {only} figures")
-    lines.append(f"Beyond the noise: medians differ by more than {short(LEAST * 100)} % and the spreads do not touch.")
+    lines.append(f"Beyond the noise: medians differ by more than {LEAST * 100:g} % and the spreads do not touch.")
     return "\n".join(lines) + "\n"
 
 

@@ -2,7 +2,7 @@
 import os
 
 from . import page, plots, summary
-from .blocks import Plot, Table, paragraph
+from .blocks import Code, Plot, Table, paragraph
 from .runner import format_minutes
 
 STEPS_TITLE = "How it was run"
@@ -15,18 +15,26 @@ def update_figures(results, sections):
 
 
 def draw(results, sections, log):
-    """Writes both files; returns whether all that was planned is there. Raises OSError if the page cannot be
+    """Writes page, PDF and plots, and says so; returns whether all that was planned is there. Raises OSError if the page cannot be
     written."""
     document = results.document
-    missing = document_missing(document, sections)
-    results.write("report.html", render(document, sections, log, missing, for_page=True).encode())
-    log(f"wrote {os.path.join(results.folder, 'report.html')}")
+    log(f"drawing in {results.folder}")
+    parts, missing = parts_of(document, sections, log), document_missing(document, sections)
+
+    def written(*names):
+        log(f"wrote {', '.join(os.path.join(results.folder, name) for name in names)}")
+
+    results.write("report.html", render(document, parts, missing, for_page=True).encode())
+    written("report.html")
     try:
-        results.write("report.pdf", page.pdf(lambda: render(document, sections, log, missing, for_page=False)))
+        results.write("report.pdf", page.pdf(lambda: render(document, parts, missing, for_page=False)))
+        written("report.pdf")
     except (OSError, page.NoPdf) as why:
         log(f"no PDF: {why}")
     try:
-        write_plots(results, sections, log)
+        files = write_plots(results, parts)
+        if files:
+            log(f"wrote {len(files)} plots to {os.path.join(results.folder, 'plots')}")
     except OSError as why:
         log(f"no plots as files: {why}")
     planned = len(document["planned"])
@@ -36,32 +44,34 @@ def draw(results, sections, log):
     return done == planned and "ended" not in document
 
 
-def write_plots(results, sections, log):
-    """Every plot as a file of its own, to be shown elsewhere: plots/SECTION-NUMBER.png."""
-    for name, _, _, blocks in parts_of(results.document, sections, log):
-        figures = [block.figure for block in blocks if isinstance(block, Plot)]
-        for number, figure in enumerate(figures, 1):
-            results.write(os.path.join("plots", f"{name}-{number}.png"), plots.png(figure))
+def write_plots(results, parts):
+    """Every plot as a file of its own, to be shown elsewhere: plots/SECTION-NUMBER.png. Returns their names."""
+    files = []
+    for name, _, _, blocks in parts:
+        for number, block in enumerate((block for block in blocks if isinstance(block, Plot)), 1):
+            files.append(os.path.join("plots", f"{name}-{number}.png"))
+            results.write(files[-1], plots.png(block.figure))
+    return files
 
 
 def parts_of(document, sections, log):
     """[(name, title, what is missing, blocks)]"""
-    parts = [(summary.NAME, summary.TITLE, [], summary.blocks(document["figures"], log))]
+    parts = [(summary.NAME, summary.TITLE, [], list(summary.blocks(document, log)))]
     for section, (_, lines) in zip(sections, section_missing(document, sections)):
         entries = [entry for entry in document["figures"] if entry["section"] == section.NAME]
         measured = any(step["section"] == section.NAME and step["state"] == "done" for step in document["steps"].values())
         parts.append((section.NAME, section.TITLE, lines + notes_of(document, section),
-                      section.blocks(document, entries, log) if measured or section.ALWAYS else []))
-    parts.append(("steps", STEPS_TITLE, [], step_blocks(document)))
+                      list(section.blocks(document, entries, log)) if measured or section.ALWAYS else []))
+    parts.append(("steps", STEPS_TITLE, [], list(step_blocks(document))))
     return parts
 
 
-def render(document, sections, log, missing, for_page):
+def render(document, parts, missing, for_page):
     machine = document["machine"]
     subtitle = (f"{machine['cpu']['model']}, {machine['cpu']['cores']} cores, {machine['memory_gib']} GiB · "
                 f"{machine['distribution']} · commit {document['commit']} · {document['begun']} to "
                 f"{document['updated']} · {document['mode']} run")
-    return page.render("dlaunch beside its peers", subtitle, missing, parts_of(document, sections, log), for_page)
+    return page.render("dlaunch beside its peers", subtitle, missing, parts, for_page)
 
 
 def document_missing(document, sections):
@@ -125,7 +135,7 @@ def step_blocks(document):
         load = step.get("load")
         others = f"{load['others'] + load['steal']:.1%}" if load else "–"
         state = step["state"] + (", disturbed" if load and load["disturbed"] else "")
-        rows.append([key, state, step["command"], format_minutes(step.get("seconds", 0)), others,
+        rows.append([key, state, Code(step["command"]), format_minutes(step.get("seconds", 0)), others,
                      str(len(step["attempts"]))])
     yield Table("Every step; OUT is a folder to write to", ["step", "state", "command", "time", "other load", "attempts"],
                 rows, "", text_columns=3)

@@ -6,8 +6,7 @@ from .runner import Step
 
 NAME, TITLE, PEERS = "gpu", "On a GPU", ["PyTorch"]
 ALWAYS = False
-SHOWN = {"torch": "PyTorch", "torch compiled": "PyTorch compiled"}
-BOUND = "memory bandwidth"  # the time that the bytes which must move take
+SHOWN = {"torch": "PyTorch", "torch DDP": "PyTorch DDP", "torch compiled": "PyTorch compiled"}
 
 
 def plan(context):
@@ -62,7 +61,7 @@ def norm_figures(data):
             yield figure(NAME, "syncbn memory", case, name, "MiB", [cell["peak_mib"] for cell in cells])
             bounds = [cell["bound_us"] for cell in cells if "bound_us" in cell]
             if bounds:
-                yield figure(NAME, "syncbn bound", case, BOUND, "µs", bounds)
+                yield figure(NAME, "syncbn bound", case, gpu_plots.BOUND, "µs", bounds)
 
 
 def train_figures(data):
@@ -82,12 +81,12 @@ def blocks(document, entries, log):
     if drawn:
         yield Plot("SyncBatchNorm by shape (batch, height × width for images, features). Grey: what moving its bytes takes at "
                    "the copy bandwidth that was measured.", drawn)
-    keys = {"ranks": "ranks", "shape": "shape"}
+    keys = ["ranks", "shape"]
     yield table_of(entries, "syncbn", keys, "SyncBatchNorm, forward and backward", command)
     yield table_of(entries, "syncbn bound", keys, "What moving its bytes takes", command)
     yield table_of(entries, "syncbn memory", keys, "SyncBatchNorm, peak memory of a rank", command)
-    keys = {"network": "network", "ranks": "ranks"}
+    keys = ["network", "ranks"]
     for measure, caption in (("speed", "Training speed"), ("step", "Time of a step"), ("memory", "Peak memory of tensors")):
         yield table_of(entries, measure, keys, caption, command)
     for unit in ("GB/s", "GFLOP/s"):
-        yield table_of(entries, f"device, {unit}", {"what": ""}, "The device at its best", command)
+        yield table_of(entries, f"device, {unit}", ["what"], "The device at its best", command)

@@ -25,7 +25,7 @@ def plan(context):
     steps = []
     for ranks in sorted({1, context.cores}):
         command = [context.program("dbench"), "machine", "--nproc", str(ranks), *common]
-        steps.append(Step(NAME, f"machine-{ranks}", command, 2, read, about=f"what {ranks} cores do at best"))
+        steps.append(Step(NAME, f"machine-{ranks}", command, 2, read, about=f"what {cores_text(ranks)} can do at best"))
     sizes = ",".join(map(str, [8, *SIZES]))
     command = [context.program("dbench"), "p2p", "--nproc", "2", "--references", "--counts", sizes,
                *common]
@@ -74,16 +74,16 @@ def blocks(document, entries, _plots):
             ["GPU", "; ".join(", ".join(gpu.values()) for gpu in machine["gpus"]) or "none"],
             ["system", f"{machine['distribution']}, Linux {machine['kernel']}"],
             ["load average when begun", " ".join(f"{value:.2f}" for value in machine["load_average"])]]
-    yield Table("The machine", ["", ""], rows, "lscpu; nvidia-smi", text_columns=2)
+    yield Table("The machine", ["what", "here"], rows, "lscpu; nvidia-smi", text_columns=2)
     rows = [["git commit", document["commit"]], ["dlaunch", build["dlaunch"]], ["compiler", build["compiler"]],
             ["build", f"{build['build_type']} {build['flags']}"],
             *sorted(machine["libraries"].items()), *machine["peers"].items(), *machine["tools"].items()]
-    yield Table("Versions", ["", ""], [list(row) for row in rows], "dpkg-query -W", text_columns=2)
+    yield Table("Versions", ["what", "version"], [list(row) for row in rows], "dpkg-query -W", text_columns=2)
     command = command_of(document, NAME)
-    yield table_of(entries, "at best", {"what": ""}, "What cores do at best, all at the same time; copied bytes count twice",
+    yield table_of(entries, "at best", ["what"], "What cores do at best, all at the same time; copied bytes count twice",
                    command)
     if "amx_bf16" in cpu["instructions"]:
         yield paragraph("The bf16 rate is that of AVX512-BF16. This processor has AMX too, which was not measured.")
     for measure, caption in (("copying", "Copying a buffer, each core; a copied byte counts once"),
                              ("round trip", "There and back between two processes")):
-        yield table_of(entries, measure, {"bytes": "bytes"}, caption, command)
+        yield table_of(entries, measure, ["bytes"], caption, command)

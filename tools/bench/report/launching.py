@@ -31,8 +31,8 @@ def figures(data):
     for key, runs in data.items():
         for run in runs:
             if key.startswith(NAME + "/"):
-                found.append(figure(NAME, run["program"], {"ranks": run["ranks"]}, run["launcher"], "ms", run["ms"],
-                                    low=quantile(run["ms"], 0.1), high=quantile(run["ms"], 0.9)))
+                found.append(figure(NAME, run["program"], {"ranks": run["ranks"]}, launchers.SHOWN[run["launcher"]], "ms",
+                                    run["ms"], low=quantile(run["ms"], 0.1), high=quantile(run["ms"], 0.9)))
     return found
 
 
@@ -40,8 +40,8 @@ def blocks(document, entries, log):
     yield paragraph("Whole jobs. dlaunch, Open MPI's mpirun, MPICH's Hydra and torchrun take turns.")
     drawn = plots.launchers(entries, log)
     if drawn:
-        yield Plot("Whole jobs by number of ranks, and what follows the death of a rank; bars are medians, whiskers 10 % "
-                   "to 90 % of the rounds.", drawn)
+        yield Plot("Whole jobs by number of ranks, and what follows the death of a rank; left is better. Dots are medians, "
+                   "lines 10–90 % of the rounds.", drawn)
     for what, about in launchers.SUBJECTS.items():
-        yield table_of(entries, what, {"ranks": "ranks"}, about[0].upper() + about[1:],
+        yield table_of(entries, what, ["ranks"], about[0].upper() + about[1:],
                        command_of(document, NAME))

@@ -8,5 +8,5 @@ document.querySelectorAll("table").forEach((table) => {
     const selected = () => { getSelection().selectAllChildren(table); document.execCommand("copy"); done(); };
     if (navigator.clipboard) navigator.clipboard.writeText(text).then(done, selected); else selected();
   });
-  (table.caption || table.createCaption()).append(button);
+  table.closest("figure").querySelector("figcaption").append(button);
 });

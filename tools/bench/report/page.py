@@ -8,6 +8,8 @@ import subprocess
 from . import plots
 from .blocks import Code, Plot, Table, Text
 
+SHORT = 12  # rows of a table that stay on one page
+LONG = 24  # letters of a cell that may be broken
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -16,16 +18,28 @@ def text_of(name):
         return file.read()
 
 
-def table(block):
-    def cells(tag, row):
-        return "".join(f'<{tag}{" class=text" if index < block.text_columns else ""}>{html.escape(str(value))}</{tag}>'
-                       for index, value in enumerate(row))
+def cell(tag, value, is_text):
+    """A number's spread, and what follows a line break in a heading, are set smaller; commands break between words."""
+    if isinstance(value, Code):
+        inner = "<code>" + " ".join(f"<span>{html.escape(word)}</span>" for word in value.text.split()) + "</code>"
+    elif tag == "td" and is_text:
+        inner = html.escape(value)
+    else:
+        main, sign, small = value.partition("\n" if tag == "th" else " (")
+        inner = html.escape(main) + (f" <small>{html.escape(sign.strip() + small)}</small>" if sign else "")
+    kind = "" if not is_text else ' class="text"' if len(str(value)) > LONG else ' class="text whole"'
+    return f"<{tag}{kind}>{inner}</{tag}>"
 
-    head = f"<thead><tr>{cells('th', block.head)}</tr></thead>" if any(block.head) else ""
-    rows = "".join(f"<tr>{cells('td', row)}</tr>" for row in block.rows)
+
+def table(block):
+    def row(tag, values):
+        return "<tr>" + "".join(cell(tag, value, index < block.text_columns) for index, value in enumerate(values)) + "</tr>"
+
     command = f" <code>{html.escape(block.command)}</code>" if block.command else ""
-    return (f'<div class="scroll"><table><caption>{html.escape(block.caption)}{command}</caption>{head}'
-            f"<tbody>{rows}</tbody></table></div>\n")
+    length = "short" if len(block.rows) <= SHORT else "long"
+    return (f'<figure class="table {length}"><figcaption>{html.escape(block.caption)}{command}</figcaption>'
+            f'<div class="scroll"><table><thead>{row("th", block.head)}</thead>'
+            f"<tbody>{''.join(row('td', values) for values in block.rows)}</tbody></table></div></figure>\n")
 
 
 def picture(block, for_page):
@@ -33,7 +47,7 @@ def picture(block, for_page):
     if not for_page:
         drawn = f'<img class="plot" src="data:image/svg+xml;base64,{base64.b64encode(drawn.encode()).decode()}">'
     width = block.figure.get_figwidth()
-    return (f'<figure style="max-width: {width * 5.6:.0f}rem">{drawn}'
+    return (f'<figure class="drawn" style="max-width: {width * 5.6:.0f}rem">{drawn}'
             f"<figcaption>{html.escape(block.caption)}</figcaption></figure>\n")
 
 
@@ -58,7 +72,7 @@ def missing_html(lines):
 def render(title, subtitle, missing, sections, for_page):
     """`sections`: [(name, title, what is missing in it, its blocks)]"""
     parts = [f"<h1>{html.escape(title)}</h1>\n<p class=muted>{html.escape(subtitle)}</p>\n", "<nav>"]
-    parts += [f'<a href="#{name}">{html.escape(heading)}</a>' for name, heading, _, _ in sections]
+    parts += [f'<a href="#{name}">{html.escape(heading)}</a> ' for name, heading, _, _ in sections]
     parts += ["</nav>\n", missing_html(missing)]
     for name, heading, lines, blocks in sections:
         parts.append(f'<section id="{name}"><h2>{html.escape(heading)}</h2>\n{missing_html(lines)}')

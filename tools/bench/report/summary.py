@@ -2,14 +2,14 @@
 import math
 
 from . import plots
-from .blocks import Plot, Table, paragraph, ratio, ratio_text
+from .blocks import Plot, Table, case_text, paragraph, ratio, ratio_texts
 
 NAME, TITLE = "summary", "At a glance"
 # (section, measure, contender of ours, what it is called)
 SUBJECTS = [
     ("collectives", "sum: time", "dlaunch", "all-reduce: time"),
     ("collectives", "sum: memory", "dlaunch", "all-reduce: memory"),
-    ("collectives", "mean: time", "dlaunch ring", "our ring by torch.distributed: time"),
+    ("collectives", "mean: time", "dlaunch ring", "ring all-reduce by messages: time"),
     ("syncbn", "time", "dlaunch", "SyncBatchNorm: time"),
     ("syncbn", "memory", "dlaunch", "SyncBatchNorm: memory"),
     ("training", "speed", "dlaunch", "training: time of an image"),
@@ -26,8 +26,8 @@ SUBJECTS = [
 
 
 def ratios(entries):
-    """[(what, [(ours by the best peer, the case)])], less than 1 where ours is better. A world of one is no comparison
-    of collectives."""
+    """[(section, what, [(ours by the best peer, the case)])], less than 1 where ours is better. A world of one is no
+    comparison of collectives."""
     found = []
     for section, measure, ours, about in SUBJECTS:
         cells = {}
@@ -41,9 +41,9 @@ def ratios(entries):
         for case, of_case in cells.items():
             value = ratio(of_case, ours)
             if value:
-                values.append((value if of_case[ours]["better"] == "lower" else 1 / value, case))
+                values.append((value, case))
         if values:
-            found.append((about, sorted(values, key=lambda pair: pair[0])))
+            found.append((section, about, sorted(values, key=lambda pair: pair[0])))
     return found
 
 
@@ -51,19 +51,24 @@ def geometric_mean(values):
     return math.exp(sum(map(math.log, values)) / len(values))
 
 
-def blocks(entries, log):
-    found = ratios(entries)
+def blocks(document, log):
+    found = ratios(document["figures"])
     if not found:
         return
     yield paragraph("Ours by the best of the peers in the same cell, both medians: 0.5 is half the time or memory, 2 twice. "
                     "Cells of one rank are left out of the collectives here, not below.")
-    drawn = plots.ratios([(about, [value for value, _ in values]) for about, values in found], log)
+    disturbed = {step["section"] for step in document["steps"].values() if step.get("load", {}).get("disturbed")}
+    subjects = [(about + " *" * (section in disturbed), values) for section, about, values in found]
+    if any(section in disturbed for section, _, _ in found):
+        yield paragraph("* Other programs took part of the cores during steps of this section, which it names: they may have "
+                        "changed the ratios.")
+    drawn = plots.ratios([(about, [value for value, _ in values]) for about, values in subjects], log)
     if drawn:
         yield Plot("Each dot is a cell, the bar their geometric mean. Left of the line ours is better.", drawn)
+    shown = iter(ratio_texts([value for _, values in subjects for value in (
+        geometric_mean([value for value, _ in values]), values[0][0], values[-1][0])]))
     rows = []
-    for about, values in found:
-        worst = ", ".join(f"{value:,} {key}" if isinstance(value, int) else str(value) for key, value in values[-1][1])
-        rows.append([about, str(len(values)), ratio_text(geometric_mean([value for value, _ in values])),
-                     ratio_text(values[0][0]), ratio_text(values[-1][0]), worst])
-    yield Table("Ours by the best peer", ["", "cells", "geometric mean", "least", "greatest", "the greatest's cell"], rows,
-                "tools/report OUT_DIR")
+    for about, values in subjects:
+        rows.append([about, str(len(values)), next(shown), next(shown), next(shown), case_text(values[-1][1])])
+    yield Table("Ours by the best peer; less is better", ["what", "cells", "geometric mean", "least", "greatest",
+                                                          "cell of the greatest"], rows, "tools/report OUT_DIR")

@@ -11,8 +11,9 @@ from .runner import Step
 NAME, TITLE, PEERS = "training", "Training", ["PyTorch"]
 ALWAYS = False
 # Forward and backward, two for each multiply-add; the first layer needs no gradient of the images.
-GFLOP_PER_IMAGE = {"small_cnn": 0.0513, "resnet18": 3.33}
-SHOWN = {"torch": "PyTorch", "torch channels_last": "PyTorch channels_last"}
+GFLOP_PER_IMAGE = {"small CNN": 0.0513, "ResNet-18": 3.33}
+NETWORKS = {"small_cnn": "small CNN", "resnet18": "ResNet-18"}
+SHOWN = {"dlaunch winograd": "dlaunch, Winograd", "torch": "PyTorch", "torch channels_last": "PyTorch channels_last"}
 # network, batch, accumulation steps, precision, steps that count, seconds of a round
 FULL = [("small_cnn", 32, 1, "fp32", 60, 30), ("small_cnn", 32, 2, "fp32", 30, 30), ("small_cnn", 32, 1, "bf16", 60, 25),
         ("small_cnn", 32, 2, "bf16", 30, 25), ("resnet18", 64, 1, "fp32", 3, 75), ("resnet18", 32, 2, "fp32", 3, 75),
@@ -62,8 +63,10 @@ def results_of(data, keys, accuracies):
 
 def figures(data):
     found, keys = [], ("network", "precision", "batch", "accumulation")
-    for (values, name), results in results_of(data, keys, False).items():
-        case, shown = dict(zip(keys, values)), SHOWN.get(name, name)
+    for ((network, precision, batch, accumulation), name), results in results_of(data, keys, False).items():
+        case = {"network": NETWORKS.get(network, network), "type": precision, "images per rank": batch,
+                "accumulation steps": accumulation}
+        shown = SHOWN.get(name, name)
         found.append(figure(NAME, "speed", case, shown, "images/s", [result["images_per_second"] for result in results],
                             "higher"))
         found.append(figure(NAME, "step", case, shown, "ms", [result["ms"] for result in results],
@@ -102,10 +105,10 @@ def blocks(document, entries, log):
                     "better counts. Images that stay in memory; a step is forward, backward, reduction and update.")
     drawn = training_plots.speed(entries, limits(document), log)
     if drawn:
-        yield Plot("Images per second of both ranks together; whiskers: least and greatest of the rounds. Dashed: what all "
-                   "multiplications of an image, done directly, take at the cores' measured peak (Winograd needs fewer).",
-                   drawn)
-    keys = {"network": "network", "precision": "type", "batch": "batch", "accumulation": "acc. steps"}
+        yield Plot("Images per second of both ranks together; right is better. Whiskers: least and greatest of the rounds. "
+                   "Dashed: what the cores' measured peak allows if all multiplications of an image are done directly; "
+                   "Winograd's algorithm needs fewer.", drawn)
+    keys = ["network", "type", "images per rank", "accumulation steps"]
     command = command_of(document, NAME)
     yield table_of(entries, "speed", keys, "Speed", command)
     yield table_of(entries, "step", keys, "Time of a step", command)
@@ -115,10 +118,10 @@ def blocks(document, entries, log):
                     "is by scatter: every rank evaluates its share of the test images.")
     drawn = training_plots.accuracy(results_of(data, ("config",), True), SHOWN, log)
     if drawn:
-        yield Plot("Top-1 by epochs: median of the seeds, bands from the least to the greatest.", drawn)
-    keys = {"configuration": "configuration", "epochs": "epochs"}
+        yield Plot("Top-1 by epochs; up is better: median of the seeds, bands from the least to the greatest.", drawn)
+    keys = ["configuration", "epochs"]
     seeds = max((entry["rounds"] for entry in entries if entry["measure"] == "top-1"), default=0)
-    yield table_of(entries, "top-1", keys, f"Top-1 after the last epoch, of up to {seeds} seeds", command)
+    yield table_of(entries, "top-1", keys, f"Top-1 after the last epoch, of up to {seeds} seeds", command, ours=None)
     yield table_of(entries, "epoch", keys, "Time of an epoch without validation, of all epochs", command)
     yield table_of(entries, "epoch mean", keys, "The same: mean between the 10th and the 90th percentile", command)
     yield table_of(entries, "training memory", keys, "Peak resident set of a rank", command)

@@ -1,42 +1,41 @@
-"""Pictures of the sections on training and on SyncBatchNorm."""
+"""Plots of the sections on training and on SyncBatchNorm."""
 import statistics
 
-from compare import plots as bench_plots
+from compare.style import MUTED, STYLES, WIDTH, decades, label_lines, pyplot, time_text, whole_numbers
 
-from .plots import bars
-
-COLOURS = {"dlaunch": "#D55E00", "dlaunch winograd": "#E69F00", "PyTorch": "#CC79A7", "PyTorch channels_last": "#0072B2"}
+from .blocks import OURS
+from .plots import bar, height, rows
 
 
 def batch_norm(entries, log):
-    """A panel for each number of workers: time by features, a pair of lines for each contender."""
+    """A panel for each number of ranks: time by features, a pair of lines for each contender."""
     here = [entry for entry in entries if entry["measure"] == "time"]
-    module = bench_plots.pyplot(log) if here else None
+    module = pyplot(log) if here else None
     if module is None:
         return None
     worlds = sorted({entry["case"]["ranks"] for entry in here})
-    figure, panels = module.subplots(1, len(worlds), figsize=(6.2 * len(worlds), 4.3), sharey=True, squeeze=False)
+    figure, panels = module.subplots(1, len(worlds), figsize=(WIDTH, 3.4), sharey=True, squeeze=False)
+    labels_of = {}
     for axes, ranks in zip(panels[0], worlds):
-        axes.set(xscale="log", yscale="log", title=f"{ranks} workers", xlabel="features")
-        labels = []
-        for (name, rows), points in series_of(entries, "time", ranks).items():
-            ours = name == "dlaunch"
-            colour = COLOURS["dlaunch"] if ours else COLOURS["PyTorch channels_last"]
-            xs, ys = [point[0] for point in points], [point[1] for point in points]
-            axes.plot(xs, ys, color=colour, marker="o" if ours else "s", markersize=5,
-                      linestyle="-" if rows == 64 else "--", linewidth=2.2 if ours else 1.4)
-            axes.fill_between(xs, [point[2] for point in points], [point[3] for point in points], color=colour, alpha=0.1,
-                              linewidth=0)
-            labels.append((xs[-1], ys[-1], f"{'dlaunch' if ours else 'Python'}, {rows} rows", colour))
-        for (name, rows), points in series_of(entries, "local", ranks).items():
-            if name == "dlaunch" and rows == 64:
-                xs, ys = [point[0] for point in points], [point[1] for point in points]
-                axes.plot(xs, ys, color=bench_plots.LIMIT_COLOUR, linestyle=(0, (1, 2)))
-                labels.append((xs[-1], ys[-1], "BatchNorm alone", bench_plots.LIMIT_COLOUR))
-        bench_plots.show_whole_numbers(axes, sorted({entry["case"]["channels"] for entry in here}))
-        bench_plots.label_lines(axes, labels)
-    panels[0][0].set_ylabel("forward and backward, µs")
-    figure.tight_layout(w_pad=7, rect=(0, 0, 0.9, 1))
+        axes.set(xscale="log", yscale="log", title=f"{ranks} ranks", xlabel="features")
+        labels = labels_of[axes] = []
+        for (name, count), points in series_of(entries, "time", ranks).items():
+            colour, marker = STYLES[name]
+            xs, ys, lows, highs = zip(*points)
+            axes.plot(xs, ys, color=colour, marker=marker, markersize=5, linestyle="-" if count == 64 else "--",
+                      linewidth=2.2 if name == OURS else 1.4)
+            axes.fill_between(xs, lows, highs, color=colour, alpha=0.1, linewidth=0)
+            labels.append((xs[-1], ys[-1], f"{name}, {count} rows", colour))
+        for (name, count), points in series_of(entries, "local", ranks).items():
+            if name == OURS and count == 64:
+                xs, ys, _, _ = zip(*points)
+                axes.plot(xs, ys, color=MUTED, linestyle=(0, (1, 2)))
+                labels.append((xs[-1], ys[-1], "BatchNorm alone", MUTED))
+        whole_numbers(axes, sorted({entry["case"]["features"] for entry in here}))
+        decades(axes.yaxis, time_text)
+    for axes, labels in labels_of.items():
+        label_lines(axes, labels, size=8.5)
+    panels[0][0].set_ylabel("forward and backward")
     return figure
 
 
@@ -47,66 +46,65 @@ def series_of(entries, measure, ranks):
         case = entry["case"]
         if entry["measure"] == measure and case["ranks"] == ranks:
             found.setdefault((entry["contender"], case["rows"]), []).append(
-                (case["channels"], entry["value"], entry["low"], entry["high"]))
+                (case["features"], entry["value"], entry["low"], entry["high"]))
     return {key: sorted(points) for key, points in found.items()}
 
 
+def way_of(case):
+    """How a network is trained: type and images."""
+    times = f"{case['accumulation steps']} × " if case["accumulation steps"] > 1 else ""
+    return f"{case['type']}, {times}{case['images per rank']} images per rank"
+
+
 def speed(entries, limits, log):
-    """A panel for each network, a group of bars for each way of training it, and what the cores' peak allows."""
+    """A panel for each network, a group of rows for each way of training it, and what the cores' peak allows."""
     here = [entry for entry in entries if entry["measure"] == "speed"]
-    module = bench_plots.pyplot(log) if here else None
+    module = pyplot(log) if here else None
     if module is None:
         return None
-    networks = list(dict.fromkeys(entry["case"]["network"] for entry in here))
-    groups = {network: {} for network in networks}
-    for entry in here:
-        case = entry["case"]
-        steps = f"{case['accumulation']} micro-batch" + "es" * (case["accumulation"] > 1)
-        groups[case["network"]].setdefault(f"{case['precision']}\n{steps}", {})[entry["contender"]] = (
-            entry["value"], entry["low"], entry["high"])
-    names = [name for name in COLOURS if any(entry["contender"] == name for entry in here)]
-    figure, panels = module.subplots(1, len(networks), figsize=(12.4, 4.4), squeeze=False, gridspec_kw={
-        "width_ratios": [max(len(groups[network]), 1) for network in networks]})
-    for axes, network in zip(panels[0], networks):
-        bars(axes, groups[network], names, COLOURS, "images/s", logarithmic=False)
-        axes.set_title(network, fontsize=11)
-        for place, group in enumerate(groups[network]):
-            limit = limits.get((network, group.partition("\n")[0]))
+    networks = {}
+    for entry in sorted(here, key=lambda entry: list(STYLES).index(entry["contender"])):
+        ways = networks.setdefault(entry["case"]["network"], {way_of(other["case"]): {} for other in here if
+                                                              other["case"]["network"] == entry["case"]["network"]})
+        ways[way_of(entry["case"])][entry["contender"]] = entry["value"], entry["low"], entry["high"]
+    figure, panels = module.subplots(1, len(networks), figsize=(WIDTH, height(*networks.values())), squeeze=False)
+    for axes, (network, ways) in zip(panels[0], networks.items()):
+        headings = rows(axes, ways, bar, lambda value: f"{value:,.0f}")
+        axes.set(title=f"{network} on 2 ranks", xlabel="images per second")
+        axes.locator_params(axis="x", nbins=4)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+        for way, place in headings.items():
+            limit = limits.get((network, way.partition(",")[0]))
             if limit:
-                axes.hlines(limit, place - 0.45, place + 0.45, color=bench_plots.LIMIT_COLOUR, linestyle=(0, (4, 2)))
-                axes.annotate("cores' peak", (place + 0.45, limit), xytext=(0, 3), textcoords="offset points",
-                              ha="right", fontsize=8, color=bench_plots.LIMIT_COLOUR)
-    handles = {text: handle for axes in panels[0] for handle, text in zip(*axes.get_legend_handles_labels())}
-    figure.legend(handles.values(), handles.keys(), loc="lower center", ncols=len(handles), frameon=False)
-    figure.tight_layout(rect=(0, 0.07, 1, 1))
+                axes.vlines(limit, place + 0.5, place + len(ways[way]) + 0.5, color=MUTED, linestyle=(0, (4, 2)))
+                axes.annotate("cores' peak (direct)", (limit, place), ha="center", va="center", fontsize=8, color=MUTED)
     return figure
 
 
 def accuracy(results, shown, log):
     """A panel for each configuration: top-1 by epochs. `results`: ((configuration,), contender) -> results."""
-    module = bench_plots.pyplot(log) if results else None
+    module = pyplot(log) if results else None
     if module is None:
         return None
     configurations = list(dict.fromkeys(config for (config,), _ in results))
-    figure, panels = module.subplots(1, len(configurations), figsize=(6.2 * len(configurations), 4.2), squeeze=False)
+    figure, panels = module.subplots(1, len(configurations), figsize=(WIDTH, 3.2), sharey=True, squeeze=False)
     for axes, config in zip(panels[0], configurations):
-        for (of_config,), name in results:
-            if of_config != config:
-                continue
-            curves = list(zip(*(result["top1"] for result in results[((config,), name)])))
-            label = shown.get(name, name)
+        here = {shown.get(name, name): [result["top1"] for result in of_run] for (of_config,), name, of_run in (
+            (*key, of_run) for key, of_run in results.items()) if of_config == config}
+        most = 1
+        for place, (name, top1) in enumerate(sorted(here.items(), key=lambda pair: pair[0] != OURS)):
+            curves, (colour, marker) = list(zip(*top1)), STYLES[name]
+            most = max(most, len(curves))
             # Side by side where there is one epoch only.
-            epochs = [1 + 0.05 * list(COLOURS).index(label)] if len(curves) == 1 else range(1, len(curves) + 1)
-            axes.plot(epochs, [statistics.median(values) for values in curves], color=COLOURS[label], marker="o",
-                      label=f"{label}, {len(curves[0])} seeds")
+            epochs = [1 + 0.05 * place] if len(curves) == 1 else range(1, len(curves) + 1)
+            axes.plot(epochs, [statistics.median(values) for values in curves], color=colour, marker=marker,
+                      label=f"{name}, {len(top1)} seeds", zorder=3 - place)
             axes.fill_between(epochs, [min(values) for values in curves], [max(values) for values in curves],
-                              color=COLOURS[label], alpha=0.15, linewidth=0)
+                              color=colour, alpha=0.15, linewidth=0)
             if len(curves) == 1:  # a band has no width there
-                axes.vlines(epochs, min(curves[0]), max(curves[0]), color=COLOURS[label])
-        most = max(len(result["top1"]) for key, of_run in results.items() if key[0] == (config,) for result in of_run)
-        axes.set(title=config, xlabel="epoch", ylabel="top-1", xlim=(0.7, most + 0.3),
-                 ylim=(0, 1.06 * axes.get_ylim()[1]))
+                axes.vlines(epochs, min(curves[0]), max(curves[0]), color=colour)
+        axes.set(title=config, xlabel="epoch", xlim=(0.7, most + 0.3))
         axes.set_xticks(range(1, most + 1))
         axes.legend(frameon=False, loc="lower right")
-    figure.tight_layout()
+    panels[0][0].set(ylabel="top-1", ylim=(0, 1.06 * panels[0][0].get_ylim()[1]))
     return figure
