@@ -62,11 +62,12 @@ def speed(entries, limits, log):
     module = pyplot(log) if here else None
     if module is None:
         return None
-    networks = {}
-    for entry in sorted(here, key=lambda entry: list(STYLES).index(entry["contender"])):
-        ways = networks.setdefault(entry["case"]["network"], {way_of(other["case"]): {} for other in here if
-                                                              other["case"]["network"] == entry["case"]["network"]})
-        ways[way_of(entry["case"])][entry["contender"]] = entry["value"], entry["low"], entry["high"]
+    networks = {}  # {network: {way: {contender: figure}}}
+    for entry in here:
+        of_way = networks.setdefault(entry["case"]["network"], {}).setdefault(way_of(entry["case"]), {})
+        of_way[entry["contender"]] = entry["value"], entry["low"], entry["high"]
+    networks = {network: {way: {name: of_way[name] for name in STYLES if name in of_way} for way, of_way in ways.items()}
+                for network, ways in networks.items()}
     figure, panels = module.subplots(1, len(networks), figsize=(WIDTH, height(*networks.values())), squeeze=False)
     for axes, (network, ways) in zip(panels[0], networks.items()):
         headings = rows(axes, ways, bar, lambda value: f"{value:,.0f}")
@@ -89,8 +90,8 @@ def accuracy(results, shown, log):
     configurations = list(dict.fromkeys(config for (config,), _ in results))
     figure, panels = module.subplots(1, len(configurations), figsize=(WIDTH, 3.2), sharey=True, squeeze=False)
     for axes, config in zip(panels[0], configurations):
-        here = {shown.get(name, name): [result["top1"] for result in of_run] for (of_config,), name, of_run in (
-            (*key, of_run) for key, of_run in results.items()) if of_config == config}
+        here = {shown.get(name, name): [result["top1"] for result in of_name]
+                for ((of_config,), name), of_name in results.items() if of_config == config}
         most = 1
         for place, (name, top1) in enumerate(sorted(here.items(), key=lambda pair: pair[0] != OURS)):
             curves, (colour, marker) = list(zip(*top1)), STYLES[name]
