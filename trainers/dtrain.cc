@@ -116,9 +116,12 @@ void print_plan(const TrainConfig& config) {
             << format_layer_table(*model, image_batch(1, data.image));
 }
 
+/// On one rank of a job: the others would print the same.
 int dry_run(const Arguments& arguments) {
-  const Outcome outcome =
-      attempt([&] { print_plan(load_train_config(arguments.config, arguments.overrides)); });
+  const Outcome outcome = attempt([&] {
+    if (read_job_environment().value_or_throw().rank == 0)
+      print_plan(load_train_config(arguments.config, arguments.overrides));
+  });
   if (outcome.code != kExitOk) print_error(outcome.line);
   return outcome.code;
 }
@@ -259,6 +262,15 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
     return app.exit(help);
+  } catch (const CLI::RequiredError&) {
+    print_error("which configuration? (dtrain CONFIG.json); try dtrain --help");
+    return kExitUsage;
+  } catch (const CLI::ExtrasError&) {
+    print_error(
+        fmt::format("unexpected argument '{}'; values of the configuration are changed with --set "
+                    "key.path=value; try dtrain --help",
+                    app.remaining().front()));
+    return kExitUsage;
   } catch (const CLI::ParseError& error) {
     print_error(fmt::format("{}; try dtrain --help", error.what()));
     return kExitUsage;

@@ -91,6 +91,34 @@ std::string last_name(const std::string& path) {
   return path.substr(path.rfind('.') + 1);
 }
 
+/// "lr" of "learning_rate".
+std::string initials(const std::string& name) {
+  std::string letters;
+  for (std::size_t i = 0; i < name.size(); ++i)
+    if (i == 0 || name[i - 1] == '_') letters += name[i];
+  return letters;
+}
+
+/// What an unknown name may have to do with a known one, likeliest first.
+enum class Likeness {
+  kBeginningHere,
+  kEndHere,
+  kInitialsHere,
+  kSame,
+  kBeginning,
+  kInitials,
+  kNone
+};
+
+Likeness likeness(const std::string& known, const std::string& name, bool here) {
+  if (known == name) return Likeness::kSame;
+  if (known.starts_with(name + "_")) return here ? Likeness::kBeginningHere : Likeness::kBeginning;
+  if (here && known.ends_with("_" + name)) return Likeness::kEndHere;
+  if (name.size() > 1 && initials(known) == name)
+    return here ? Likeness::kInitialsHere : Likeness::kInitials;
+  return Likeness::kNone;
+}
+
 }  // namespace
 
 void ConfigSource::replace(std::string path, std::string origin) {
@@ -111,18 +139,27 @@ struct JsonObject::Shared {
   std::vector<std::string> known;    // paths that were asked for
   std::vector<std::string> unknown;  // paths that are there and were not
 
-  /// The known path that `path` was probably meant to be: in its own section first, then the same
-  /// name in another one.
+  /// The known path that `path` was probably meant to be: a name of its own section, misspelt or
+  /// shortened, else the same name, or a longer one, nearest to the root. Empty: none.
   std::string meant_by(const std::string& path) const {
-    const std::string section = path.substr(0, path.size() - last_name(path).size());
+    const std::string name = last_name(path);
+    const std::string section = path.substr(0, path.size() - name.size());
     std::vector<std::string> siblings;
-    for (const std::string& name : known)
-      if (name == section + last_name(name)) siblings.push_back(last_name(name));
-    if (const std::string near = nearest_name(last_name(path), siblings); !near.empty())
-      return section + near;
-    for (const std::string& name : known)
-      if (last_name(name) == last_name(path)) return name;
-    return "";
+    for (const std::string& other : known)
+      if (other == section + last_name(other)) siblings.push_back(last_name(other));
+    if (const std::string near = nearest_name(name, siblings); !near.empty()) return section + near;
+
+    std::string meant;
+    auto best = std::pair(Likeness::kNone, std::size_t{0});  // and how deep it lies
+    for (const std::string& other : known) {
+      const bool here = other == section + last_name(other);
+      const std::pair found(likeness(last_name(other), name, here),
+                            static_cast<std::size_t>(std::ranges::count(other, '.')));
+      if (found >= best) continue;
+      best = found;
+      meant = other;
+    }
+    return meant;
   }
 };
 

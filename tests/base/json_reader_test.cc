@@ -89,6 +89,40 @@ TEST(JsonReader, NamesTheSectionAMisplacedKeyBelongsTo) {
             "c.json: train.optimizer: unknown key; did you mean optimizer?");
 }
 
+TEST(JsonReader, NamesWhatAShortenedKeyIsShortFor) {
+  const auto meant_by = [](const std::string& path) {
+    nlohmann::json given;
+    given[nlohmann::json::json_pointer("/" + path)] = 1;
+    return refusal([&] {
+      read_json_object(given, "c.json", [](JsonObject& root) {
+        root.object("data", [](JsonObject& data) {
+          data.object("synthetic", [](JsonObject& images) { images.integer("seed", 1, {}); });
+        });
+        root.object("optimizer", [](JsonObject& optimizer) {
+          optimizer.number("bias_weight_decay", 0, {});
+          optimizer.number("learning_rate", 1, {});
+        });
+        root.object("train", [](JsonObject& train) {
+          train.integer("global_batch_size", 1, {});
+          train.integer("batch_size_per_rank", 1, {});
+          train.integer("seed", 1, {});
+        });
+      });
+    });
+  };
+  EXPECT_EQ(meant_by("optimizer/lr"),
+            "c.json: optimizer.lr: unknown key; did you mean optimizer.learning_rate?");
+  for (const auto& [path, meant] :
+       {std::pair{"lr", "optimizer.learning_rate"},
+        std::pair{"train/lr", "optimizer.learning_rate"},
+        std::pair{"optimizer/weight_decay", "optimizer.bias_weight_decay"},
+        std::pair{"train/batch_size", "train.batch_size_per_rank"},
+        std::pair{"batch_size", "train.batch_size_per_rank"}, std::pair{"seed", "train.seed"},
+        std::pair{"data/seed", "train.seed"}})
+    EXPECT_TRUE(meant_by(path).ends_with("did you mean " + std::string(meant) + "?")) << path;
+  EXPECT_EQ(meant_by("optimizer/rate"), "c.json: optimizer.rate: unknown key");
+}
+
 TEST(JsonReader, SuggestsNothingForAKeyLikeNoOther) {
   EXPECT_EQ(refusal([] { read_example(R"({"train": {"xyzzy": 1}})"); }),
             "c.json: train.xyzzy: unknown key");

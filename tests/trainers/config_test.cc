@@ -144,16 +144,18 @@ TEST(TrainConfig, RefusesKeysThatWouldChangeNothing) {
   EXPECT_THAT(refusal(R"({"schedule": {"milestones": [0.25, 0.5]}})"),
               HasSubstr("schedule.milestones: has no effect unless schedule.name is "
                         "\"multi_step\", found \"constant\""));
-  for (const char* key : {"\"gamma\": 0.1", "\"point_epochs\": [1]", "\"point_factors\": [1]"})
+  for (const auto& [key, name] : {std::pair{"\"gamma\": 0.1", "multi_step"},
+                                  std::pair{"\"point_epochs\": [1]", "piecewise_linear"},
+                                  std::pair{"\"point_factors\": [1]", "piecewise_linear"}})
     EXPECT_THAT(refusal(R"({"schedule": {"name": "cosine", )" + std::string(key) + "}}"),
-                HasSubstr("found \"cosine\"; make them agree, or replace the section: --set "
-                          "'schedule={\"name\": \"cosine\"}'"));
+                HasSubstr("found \"cosine\"; add --set schedule.name=" + std::string(name) +
+                          ", or replace the section: --set 'schedule={\"name\": \"cosine\"}'"));
   EXPECT_THAT(refusal(R"({"schedule": {"name": "multi_step", "final_factor": 0.1}})"),
               HasSubstr("schedule.final_factor: has no effect"));
   EXPECT_THAT(refusal(R"({"optimizer": {"beta1": 0.9}})"),
               HasSubstr("optimizer.beta1: has no effect unless optimizer.name is \"adam\" or "
-                        "\"adamw\", found \"sgd\"; make them agree, or replace the section: --set "
-                        "'optimizer={\"name\": \"sgd\"}'"));
+                        "\"adamw\", found \"sgd\"; add --set optimizer.name=adam, or replace the "
+                        "section: --set 'optimizer={\"name\": \"sgd\"}'"));
   EXPECT_THAT(refusal(R"({"optimizer": {"iterations": 3}})"),
               HasSubstr("optimizer.iterations: has no effect unless optimizer.name is \"muon\""));
   EXPECT_THAT(refusal(R"({"data": {"flip_mode": "alternating"}})"),

@@ -94,6 +94,9 @@ TEST_F(Dtrain, DryRunPrintsTheResolvedConfigurationAndTheLayers) {
   EXPECT_THAT(process.out, AllOf(HasSubstr("\"seed\": 77"), HasSubstr("\"weight_decay\": 0"),
                                  HasSubstr("conv1"), HasSubstr("[1, 28, 28, 32]")));
   EXPECT_FALSE(std::filesystem::exists(directory_ + "/out"));
+  const CompletedProcess job = dtrain(2, {"--dry-run", "--set", "train.seed=77"});
+  EXPECT_EQ(job.exit_code, kExitOk) << job.error;
+  EXPECT_EQ(job.out, process.out) << "once, not once per rank";
 }
 
 TEST_F(Dtrain, RefusesBadInputWithOneLineAndItsExitCode) {
@@ -311,8 +314,15 @@ TEST_F(Dtrain, RefusesRanksWithDifferentConfigurations) {
 }
 
 TEST_F(Dtrain, RefusesItsCommandLine) {
-  EXPECT_EQ(dtrain(0, {"--no-such-option"}).exit_code, kExitUsage);
-  EXPECT_EQ(testing::run_command({.arguments = {built_program("dtrain")}}).exit_code, kExitUsage);
+  const CompletedProcess extra = dtrain(0, {"--epochs", "3"});
+  EXPECT_EQ(extra.exit_code, kExitUsage);
+  EXPECT_EQ(extra.error,
+            "dtrain: unexpected argument '--epochs'; values of the configuration are changed with "
+            "--set key.path=value; try dtrain --help\n");
+  const CompletedProcess nothing = testing::run_command({.arguments = {built_program("dtrain")}});
+  EXPECT_EQ(nothing.exit_code, kExitUsage);
+  EXPECT_EQ(nothing.error,
+            "dtrain: which configuration? (dtrain CONFIG.json); try dtrain --help\n");
   EXPECT_EQ(dtrain(0, {}, "missing.json").exit_code, kExitUsage);
   write("broken.json", "{\n  \"train\": {\"epochs\": }\n}");
   const CompletedProcess broken = dtrain(0, {}, "broken.json");

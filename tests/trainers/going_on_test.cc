@@ -298,7 +298,7 @@ TEST_F(GoingOn, TheBestNetworkOfAnotherRunIsNotTakenForItsOwn) {
     train("rb", {"--resume", begun_from, "--set", "optimizer.learning_rate=0.02"});
     // One epoch, after which the network is the best so far, but for what another run has left.
     const std::string out = train("rb", {"--resume", from, "--set", "optimizer.learning_rate=0.5"});
-    EXPECT_THAT(out, AllOf(HasSubstr(note), HasSubstr("after epoch 2")));
+    EXPECT_THAT(out, AllOf(HasSubstr(note), HasSubstr("in epoch 2")));
     std::vector<nlohmann::json> lines = metrics("../rb/metrics.jsonl");
     EXPECT_EQ(lines.back()["best_top1"], lines.back()["top1"]);
     const std::string best = directory_ + "/rb/best.safetensors";

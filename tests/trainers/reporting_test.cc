@@ -164,6 +164,7 @@ TEST(Summary, NamesTheFiguresThatMatter) {
   summary.ranks = 2;
   summary.epochs = 20;
   summary.steps = 7820;
+  summary.steps_per_epoch = 391;
   summary.images = 1e6;
   summary.first_step_seconds = 1.249;
   summary.train_seconds = 500;
@@ -178,14 +179,32 @@ TEST(Summary, NamesTheFiguresThatMatter) {
   EXPECT_EQ(format_summary(summary),
             "20 epochs, 7820 steps, 1000000 images in 9:00 on 2 ranks\n"
             "  accuracy       top-1 0.3880, top-5 0.7000, loss 2.340 on 10000 images; best top-1 "
-            "0.3900 after epoch 18\n"
+            "0.3900 in epoch 18\n"
             "  training       loss 2.500, 2000 images/s, first step done 1.25 s after the start");
+  summary.files = "runs/x: metrics.jsonl";
+  EXPECT_THAT(format_summary(summary), EndsWith("\n  files          runs/x: metrics.jsonl"));
+  summary.files.clear();
   EXPECT_EQ(summary_to_json(summary)["top1"], 0.388);
   EXPECT_EQ(summary_to_json(summary)["first_step_seconds"], 1.249);
   summary.first_step_seconds.reset();
   EXPECT_THAT(format_summary(summary), EndsWith("2000 images/s")) << "there was no step";
   EXPECT_TRUE(summary_to_json(summary)["first_step_seconds"].is_null());
   EXPECT_GT(peak_resident_bytes(), std::size_t{1} << 20);
+}
+
+TEST(Summary, OfARunThatEndedWithinAnEpochTellsHowMuchOfItThereWas) {
+  Summary summary;
+  summary.steps_per_epoch = 391;
+  const auto length = [&](std::size_t epochs, std::size_t steps) {
+    summary.epochs = epochs;
+    summary.steps = steps;
+    const std::string text = format_summary(summary);
+    return text.substr(0, text.find(", 0 images"));
+  };
+  EXPECT_EQ(length(1, 391), "1 epoch, 391 steps");
+  EXPECT_EQ(length(1, 8), "8 steps (0.0205 epochs)");
+  EXPECT_EQ(length(3, 1000), "1000 steps (2.56 epochs)");
+  EXPECT_EQ(length(0, 0), "0 epochs, 0 steps");
 }
 
 }  // namespace

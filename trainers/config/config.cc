@@ -204,9 +204,9 @@ void refuse_others_keys(const JsonObject& object, const std::string& section,
                         std::initializer_list<const char*> keys) {
   if (std::find(names.begin(), names.end(), name) != names.end()) return;
   refuse_idle(object, keys,
-              fmt::format("unless {0}.name is \"{1}\", found \"{2}\"; make them agree, or replace "
-                          "the section: --set '{0}={{\"name\": \"{2}\"}}'",
-                          section, fmt::join(names, "\" or \""), name));
+              fmt::format("unless {0}.name is \"{1}\", found \"{2}\"; add --set {0}.name={3}, or "
+                          "replace the section: --set '{0}={{\"name\": \"{2}\"}}'",
+                          section, fmt::join(names, "\" or \""), name, names.front()));
 }
 
 void read_optimizer(JsonObject& object, TrainConfig& config) {

@@ -104,6 +104,11 @@ struct ParallelConfig {
   DevicePathKind device_path = DevicePathKind::kAuto;  // of collectives on GPU memory
 };
 
+// Networks alone, and a folder of checkpoints, in the output folder.
+inline constexpr const char* kBestFile = "best.safetensors";
+inline constexpr const char* kModelFile = "model.safetensors";
+inline constexpr const char* kCheckpointFolder = "checkpoints";
+
 enum class ProgressStyle { kAuto, kBar, kLines, kNone };
 
 struct TrainConfig {
@@ -149,6 +154,8 @@ struct TrainConfig {
 
   /// Of a file in the output folder, or of one that is named absolutely.
   std::string output_path(const std::string& name) const;
+  /// What training leaves, for people: "runs/x: metrics.jsonl, checkpoints; /tmp/trace.json".
+  std::string describe_files() const;
   /// Whether there is anything that training writes into the output folder.
   bool writes_output() const;
   /// Samples of a step, over all ranks and micro-batches. ConfigError if a rank would get none.

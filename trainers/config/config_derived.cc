@@ -9,14 +9,41 @@
 #include "trainers/config/config.h"
 
 namespace dlaunch {
+namespace {
+
+bool is_absolute(const std::string& name) {
+  return std::filesystem::path(name).is_absolute();
+}
+
+}  // namespace
 
 std::string TrainConfig::output_path(const std::string& name) const {
   return (std::filesystem::path(output_directory) / name).string();
 }
 
+std::string TrainConfig::describe_files() const {
+  std::vector<std::string> inside;
+  std::vector<std::string> elsewhere;
+  const auto add = [&](const std::string& name) {
+    if (!name.empty()) (is_absolute(name) ? elsewhere : inside).push_back(name);
+  };
+  add(metrics_file);
+  add(tensorboard);
+  if (checkpoint.enabled()) {
+    add(kCheckpointFolder);
+    add(kModelFile);
+  }
+  if (checkpoint.keep_best) add(kBestFile);
+  if (!trace.file.empty()) elsewhere.push_back(trace.file);  // in the working directory
+  if (!inside.empty())
+    elsewhere.insert(elsewhere.begin(),
+                     fmt::format("{}: {}", output_directory, fmt::join(inside, ", ")));
+  return fmt::format("{}", fmt::join(elsewhere, "; "));
+}
+
 bool TrainConfig::writes_output() const {
   const auto lies_there = [](const std::string& name) {
-    return !name.empty() && !std::filesystem::path(name).is_absolute();
+    return !name.empty() && !is_absolute(name);
   };
   return checkpoint.enabled() || checkpoint.keep_best || lies_there(metrics_file) ||
          lies_there(tensorboard);

@@ -59,7 +59,8 @@ void Reporter::start(std::size_t ranks, const nn::StepPlan& plan, std::size_t tr
                      std::size_t parameters, const std::string& compute_type) {
   steps_per_epoch_ = plan.steps();
   summary_.ranks = ranks;
-  summary_.metrics_path = metrics_.path();
+  summary_.steps_per_epoch = steps_per_epoch_;
+  summary_.files = config_.describe_files();
   metrics_.begin(resumes_);
   if (!resumes_) events_.restart_at(1);  // as the metrics: what an earlier run wrote is void
   metrics_.write({{"event", "start"},

@@ -7,6 +7,19 @@
 #include "trainers/output/progress.h"
 
 namespace dlaunch {
+namespace {
+
+/// A run that has ended within an epoch has a fraction of it.
+std::string format_length(const Summary& summary) {
+  const std::string steps = fmt::format("{} step{}", summary.steps, summary.steps == 1 ? "" : "s");
+  if (summary.steps == summary.epochs * summary.steps_per_epoch)
+    return fmt::format("{} epoch{}, {}", summary.epochs, summary.epochs == 1 ? "" : "s", steps);
+  return fmt::format(
+      "{} ({:.3g} epochs)", steps,
+      static_cast<double>(summary.steps) / static_cast<double>(summary.steps_per_epoch));
+}
+
+}  // namespace
 
 void reduce_summary(Communicator& world, Summary& summary) {
   std::array<double, 6> figures{summary.train_seconds,
@@ -26,20 +39,19 @@ void reduce_summary(Communicator& world, Summary& summary) {
 
 std::string format_summary(const Summary& summary) {
   const ValidationSums& validation = summary.validation;
-  std::string text = fmt::format(
-      "{} epoch{}, {} step{}, {:.0f} images in {} on {} rank{}\n", summary.epochs,
-      summary.epochs == 1 ? "" : "s", summary.steps, summary.steps == 1 ? "" : "s", summary.images,
-      format_duration(summary.total_seconds), summary.ranks, summary.ranks == 1 ? "" : "s");
+  std::string text = fmt::format("{}, {:.0f} images in {} on {} rank{}\n", format_length(summary),
+                                 summary.images, format_duration(summary.total_seconds),
+                                 summary.ranks, summary.ranks == 1 ? "" : "s");
   text += fmt::format(
       "  accuracy       top-1 {:.4f}, top-5 {:.4f}, loss {:.3f} on {:.0f} images; "
-      "best top-1 {:.4f} after epoch {}\n",
+      "best top-1 {:.4f} in epoch {}\n",
       validation.mean_top1(), validation.mean_top5(), validation.mean_loss(), validation.samples,
       summary.best_top1, summary.best_epoch);
   text += fmt::format("  training       loss {:.3f}, {:.0f} images/s", summary.last_train_loss,
                       summary.images_per_second());
   if (summary.first_step_seconds)
     text += fmt::format(", first step done {:.2f} s after the start", *summary.first_step_seconds);
-  if (!summary.metrics_path.empty()) text += "\n  metrics        " + summary.metrics_path;
+  if (!summary.files.empty()) text += "\n  files          " + summary.files;
   if (summary.use.steps > 0) text += "\n" + format_use(summary.use);
   return text;
 }

@@ -15,6 +15,7 @@ namespace dlaunch {
 struct Summary {
   std::size_t ranks = 1;
   std::size_t epochs = 0;  // begun
+  std::size_t steps_per_epoch = 0;
   std::size_t steps = 0;
   /// Of the steps of this process, those that were a CUDA graph's: their collectives were called
   /// once, when it was recorded.
@@ -34,7 +35,7 @@ struct Summary {
   double best_top1 = 0;
   std::size_t best_epoch = 0;  // from 1
   ResourceUse use;
-  std::string metrics_path;
+  std::string files;  // that the run leaves, as the summary names them; empty: none
 
   /// Whether the last validation is of what the last step left.
   bool is_validated() const { return validated_steps == steps; }

@@ -108,7 +108,7 @@ Checkpointing::Checkpointing(const TrainConfig& config, Communicator& world,
       state_(std::move(state)),
       leader_state_(std::move(leader_state)),
       generator_(generator),
-      folder_(config.output_path("checkpoints")) {
+      folder_(config.output_path(kCheckpointFolder)) {
   if (world.rank() != 0) return;
   run_id_ = new_run_id(config, world.size());
   // First, so that nobody else changes what is found.

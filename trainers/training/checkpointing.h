@@ -40,10 +40,6 @@ struct RunPosition {
   std::size_t step = 0;          // of that epoch
 };
 
-// Networks alone, in the output folder.
-inline constexpr const char* kBestFile = "best.safetensors";
-inline constexpr const char* kModelFile = "model.safetensors";
-
 /// Else it is a network alone, or something else.
 bool is_checkpoint(const nn::SafetensorsFile& file);
 
