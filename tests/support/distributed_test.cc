@@ -194,25 +194,30 @@ void repeat_failures(const std::vector<RankEvent>& events, int workers) {
   }
 }
 
+constexpr std::string_view kLauncherPrefix = "dlaunch:";
+
 // What dlaunch itself said: its lines in the output.
 std::string launcher_lines(const std::string& output) {
   std::istringstream lines(output);
   std::string found;
   for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with("dlaunch:")) found += "\n  " + line;
+    if (line.starts_with(kLauncherPrefix)) found += "\n  " + line;
   }
   return found;
 }
 
-void show_output(const std::string& output) {
-  if (output.empty()) return;
+// `told`: what dlaunch said is in a failure already.
+void show_output(const std::string& output, bool told) {
   constexpr std::size_t kMost = 65536;
   std::istringstream lines(output.size() <= kMost ? output : output.substr(output.size() - kMost));
-  std::cout << "What the ranks wrote" << (output.size() <= kMost ? ":\n" : ", the last 64 KiB:\n");
+  std::string shown;
   for (std::string line; std::getline(lines, line);) {
-    if (!line.starts_with("Running main() from ")) std::cout << "  | " << line << '\n';
+    const bool is_new = !told || !line.starts_with(kLauncherPrefix);
+    if (is_new && !line.starts_with("Running main() from ")) shown += "  | " + line + "\n";
   }
-  std::cout << std::flush;
+  if (shown.empty()) return;
+  std::cout << "What the ranks wrote" << (output.size() <= kMost ? ":\n" : ", the last 64 KiB:\n")
+            << shown << std::flush;
 }
 
 bool all_skipped(const std::vector<RankEvent>& events, int workers) {
@@ -228,13 +233,14 @@ bool all_skipped(const std::vector<RankEvent>& events, int workers) {
 void report_job(const LauncherProcess& launcher, const std::vector<RankEvent>& events, bool in_time,
                 int workers, const TestInfo& test, std::chrono::nanoseconds deadline) {
   const std::string unfinished = unfinished_ranks(events, workers);
+  const bool failed = in_time && launcher.exit_code() != 0;
   repeat_failures(events, workers);
   if (!in_time) {
     const auto seconds = std::chrono::duration<double>(deadline).count();
     std::ostringstream message;
     message << "the deadline of " << seconds << " s passed; not finished: " << unfinished;
     add_failure(test, message.str());
-  } else if (launcher.exit_code() != 0) {
+  } else if (failed) {
     add_failure(test, "the job failed with exit code " + std::to_string(launcher.exit_code()) +
                           (unfinished.empty() ? "" : "; not finished: " + unfinished) +
                           launcher_lines(launcher.output()));
@@ -242,12 +248,12 @@ void report_job(const LauncherProcess& launcher, const std::vector<RankEvent>& e
     add_failure(test, "ranks exited with code 0 before the end of the body: " + unfinished);
   }
   if (::testing::Test::HasFailure()) {
-    show_output(launcher.output());
+    show_output(launcher.output(), failed);
     std::cout << "Repeat with the same random inputs: " << kSeedVariable << "=" << run_seed()
               << std::endl;
     return;
   }
-  if (!variable("DLAUNCH_LOG").empty()) show_output(launcher.output());
+  if (!variable("DLAUNCH_LOG").empty()) show_output(launcher.output(), false);
   if (all_skipped(events, workers)) {
     const auto& first = *std::find_if(events.begin(), events.end(), [](const RankEvent& event) {
       return event.kind == RankEvent::Kind::kSkip;

@@ -99,7 +99,9 @@ TEST(ReportedFailures, TellOfACrash) {
 
 TEST(ReportedFailures, TellTheExitCodeOfARankThatExits) {
   EXPECT_THAT(run("Failing.ExitCode"),
-              Fails(AllOf(HasSubstr("exit code 7"), HasSubstr("rank 1 (in the body)"))));
+              Fails(AllOf(HasSubstr("exit code 7"), HasSubstr("rank 1 (in the body)"),
+                          HasSubstr("\n  dlaunch: "), Not(HasSubstr("What the ranks wrote")))))
+      << "the ranks wrote nothing, and dlaunch's lines are told once";
 }
 
 TEST(ReportedFailures, TellOfARankThatLeavesTheBodyWithExitCodeZero) {
