@@ -2,6 +2,8 @@
 
 #include <array>
 #include <cerrno>
+#include <csignal>
+#include <memory>
 #include <string_view>
 #include <utility>
 #include <variant>
@@ -9,7 +11,7 @@
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/epoll.h>
-#include <sys/wait.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "launcher/ranks/program_search.h"
@@ -95,6 +97,7 @@ void StackCollector::look_at_next() {
 }
 
 bool StackCollector::start_debugger(pid_t pid) {
+  seen_ = read_process_stat(pid);
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) return false;
   pipe_ = Descriptor(ends[0]);
@@ -116,12 +119,15 @@ bool StackCollector::start_debugger(pid_t pid) {
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setsigmask(&attributes, &signal_mask_);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
+  pid_t child = -1;
   const int error =
-      posix_spawn(&child_, debugger_.c_str(), &files, &attributes, arguments.data(), environ);
+      posix_spawn(&child, debugger_.c_str(), &files, &attributes, arguments.data(), environ);
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&files);
-  if (error != 0) child_ = -1;
-  return error == 0;
+  if (error != 0) return false;
+  running_ = Descriptor(static_cast<int>(syscall(SYS_pidfd_open, child, 0)));
+  if (!running_.is_open()) kill(child, SIGKILL);
+  return running_.is_open();
 }
 
 void StackCollector::read_output() {
@@ -129,6 +135,8 @@ void StackCollector::read_output() {
   const ssize_t count = read(pipe_.get(), buffer.data(), buffer.size());
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (count > 0) output_.append(buffer.data(), static_cast<std::size_t>(count));
+  // It ends by itself. Whoever reaps this process's children reaps it.
+  if (count <= 0) running_.close();
   if (count <= 0 || output_.size() > kMostOutput) finish_one();
 }
 
@@ -151,15 +159,28 @@ void StackCollector::finish_one() {
   timer_ = loop_.call_at(EventLoop::Clock::now(), [this] { look_at_next(); });
 }
 
-// If it has not ended by itself. Whoever reaps this process's children reaps it.
 void StackCollector::stop_debugger() {
   if (timer_) loop_.cancel(*std::exchange(timer_, std::nullopt));
   if (pipe_.is_open()) {
     loop_.remove(pipe_.get());
     pipe_.close();
   }
-  if (child_ > 0 && waitpid(child_, nullptr, WNOHANG) == 0) kill(child_, SIGKILL);
-  child_ = -1;
+  if (running_.is_open()) kill_debugger();
+}
+
+// A debugger tells all threads to stop. Those that it had not collected yet stop their process when
+// it is gone, or as soon as they no longer sleep in the kernel, and nothing lets that go on but
+// SIGCONT, which also takes back what they have not heard of yet.
+void StackCollector::kill_debugger() {
+  const auto end = std::make_shared<Descriptor>(std::exchange(running_, Descriptor()));
+  syscall(SYS_pidfd_send_signal, end->get(), SIGKILL, nullptr, 0);
+  if (!seen_ || seen_->state == 'T' || seen_->state == 't') return;  // stopped by somebody else
+  loop_.add(end->get(), EPOLLIN,
+            [&loop = loop_, end, pid = processes_[next_].pid, started = seen_->started] {
+              loop.remove(end->get());
+              const auto now = read_process_stat(pid);
+              if (now && now->started == started) kill(pid, SIGCONT);
+            });
 }
 
 }  // namespace dlaunch

@@ -3,7 +3,8 @@
 // said how (runtime/base/stack_signal.h), is asked to print its stack itself, to its stderr.
 //
 // Belongs to the event loop's thread. The debugger is a child of this process and stops what it
-// looks at for a moment. Destroying the collector kills it.
+// looks at for a moment. One that takes too long is killed, and so it is when the collector is
+// destroyed; what it had stopped goes on.
 #pragma once
 
 #include <signal.h>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "launcher/base/event_loop.h"
+#include "launcher/base/process_stat.h"
 #include "runtime/base/descriptor.h"
 
 namespace dlaunch {
@@ -41,6 +43,7 @@ class StackCollector {
   void read_output();
   void finish_one();
   void stop_debugger();
+  void kill_debugger();
 
   EventLoop& loop_;
   const sigset_t signal_mask_;
@@ -51,7 +54,8 @@ class StackCollector {
   std::vector<std::string> lines_;
   std::string output_;  // of the debugger that runs
   Descriptor pipe_;
-  pid_t child_ = -1;
+  Descriptor running_;               // its pidfd
+  std::optional<ProcessStat> seen_;  // the process that it looks at, just before
   std::optional<EventLoop::TimerId> timer_;
 };
 

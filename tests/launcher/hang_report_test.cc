@@ -171,18 +171,61 @@ TEST_F(HangReport, IsPrintedAtSigquitAndEndsNothing) {
   end(job);
 }
 
-// A debugger that takes its time.
-TEST_F(HangReport, IsNotBegunAgainWhileItIsWritten) {
-  const TemporaryFolder temporary;
-  const std::string go_on = temporary.path() + "/go-on";
-  const std::string debugger = temporary.path() + "/eu-stack";
-  std::ofstream(debugger) << "#!/bin/sh\nwhile [ ! -e " << go_on
-                          << " ]; do sleep 0.05; done; echo '#0 somewhere'\n";
-  std::filesystem::permissions(debugger, std::filesystem::perms::owner_all);
-  Command command = ranks_that({"out=up", "pause"}, 1);
-  const char* path = std::getenv("PATH");  // NOLINT(concurrency-mt-unsafe): one thread
-  command.environment = {{"PATH", temporary.path() + ":" + (path == nullptr ? "" : path)}};
-  Subprocess job(command);
+// The test's own debugger: a shell script that is called with -p PID.
+class WithDebugger : public HangReport {
+ protected:
+  // A job of one test rank that does this.
+  Command looked_at_by(const std::string& script, const Strings& actions) const {
+    const std::string debugger = temporary_.path() + "/eu-stack";
+    std::ofstream(debugger) << "#!/bin/sh\n" << script << '\n';
+    std::filesystem::permissions(debugger, std::filesystem::perms::owner_all);
+    Command command = ranks_that(actions, 1);
+    const char* path = std::getenv("PATH");  // NOLINT(concurrency-mt-unsafe): one thread
+    command.environment = {{"PATH", temporary_.path() + ":" + (path == nullptr ? "" : path)}};
+    return command;
+  }
+
+  const TemporaryFolder temporary_;
+};
+
+// One that has told the rank to stop, and then says more than anybody wants to know.
+constexpr const char* kStopsAndIsKilled = "kill -STOP $2; head -c 1100000 /dev/zero; sleep 100";
+
+TEST_F(WithDebugger, LetsARankGoOnWhoseDebuggerWasKilled) {
+  Subprocess job(looked_at_by(kStopsAndIsKilled, {"await=" + std::to_string(SIGUSR1)}));
+  ASSERT_TRUE(job.wait_for_output("0 waits\n", soon()));
+  job.send_signal(SIGQUIT);
+  ASSERT_TRUE(job.wait_for_error("could not look at it", soon())) << job.error();
+  job.send_signal(SIGUSR1);
+  const auto result = job.finish(soon());
+  EXPECT_EQ(result.exit_code, 0) << result.error;
+  EXPECT_THAT(result.out, HasSubstr("0 got "));
+}
+
+TEST_F(WithDebugger, LeavesARankStoppedThatWasSoBefore) {
+  Subprocess job(
+      looked_at_by(kStopsAndIsKilled, {"out=up", "raise=" + std::to_string(SIGSTOP), "out=on"}));
+  ASSERT_TRUE(job.wait_for_output("up\n", soon()));
+  const Command status{
+      .arguments = {built_program("dlaunch"), "status", "--no-stacks", std::to_string(job.pid())}};
+  const Deadline deadline = soon();
+  while (run_command(status).out.find("stopped by a signal") == std::string::npos) {
+    ASSERT_FALSE(deadline.expired());
+  }
+  job.send_signal(SIGQUIT);
+  ASSERT_TRUE(job.wait_for_error("could not look at it", soon())) << job.error();
+  ASSERT_TRUE(all_gone(temporary_.path(), soon()));  // the debugger
+  EXPECT_THAT(run_command(status).out, HasSubstr("stopped by a signal"));
+  EXPECT_EQ(job.output(), "up\n");
+  end(job);
+}
+
+// One that takes its time.
+TEST_F(WithDebugger, IsNotBegunAgainWhileItIsWritten) {
+  const std::string go_on = temporary_.path() + "/go-on";
+  Subprocess job(
+      looked_at_by("while [ ! -e " + go_on + " ]; do sleep 0.05; done; echo '#0 somewhere'",
+                   {"out=up", "pause"}));
   ASSERT_TRUE(job.wait_for_output("up\n", soon()));
   const auto launchers = children_of(job.pid());
   ASSERT_EQ(launchers.size(), 1U);
