@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "launcher/base/event_loop.h"
-#include "launcher/base/process_stat.h"
 #include "runtime/base/descriptor.h"
+#include "runtime/base/process_stat.h"
 
 namespace dlaunch {
 

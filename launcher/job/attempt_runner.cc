@@ -13,7 +13,6 @@
 #include "launcher/ranks/cpu_quota.h"
 #include "launcher/ranks/rank_plans.h"
 #include "launcher/ranks/standard_input.h"
-#include "launcher/supervision/descendants.h"
 #include "runtime/base/token.h"
 
 namespace dlaunch {
@@ -87,7 +86,7 @@ Status AttemptRunner::run(JobIdentity job, const std::function<void()>& when_sta
   if (started.ok()) supervisor.run();
   monitor_.end_attempt();
   supervisor_ = nullptr;
-  all_ended_ = kill_all_descendants(kLeftoverLimit);
+  all_ended_ = descendants_.kill_all(kLeftoverLimit);
   for (int rank = 0; rank < job.ranks; ++rank) relay_.drain(job.first_rank + rank);
   if (started.ok()) close_attempt(supervisor, board);
   return started;

@@ -19,6 +19,7 @@
 #include "launcher/output/output_relay.h"
 #include "launcher/ranks/rank_environment.h"
 #include "launcher/ranks/spawn_crew.h"
+#include "launcher/supervision/descendants.h"
 #include "launcher/supervision/signal_source.h"
 #include "launcher/supervision/supervisor.h"
 
@@ -79,6 +80,7 @@ class AttemptRunner {
   const JobOptions& options_;
   std::optional<EventLoop::Clock::time_point> deadline_;
   MemoryAccount memory_;
+  Descendants descendants_;
   EventLoop loop_;
   OutputRelay relay_;
   JobOutcome outcome_;

@@ -1,14 +1,18 @@
-// Ending everything that this process has started, however far it has gone: children, their
-// children, and those that left for sessions of their own. The caller is a child subreaper
-// (PR_SET_CHILD_SUBREAPER), so that whatever loses its parent becomes its child.
+// The descendants of this process: everything that it has started, however far it has gone:
+// children, their children, and those that left for sessions of their own. This process is a child
+// subreaper (PR_SET_CHILD_SUBREAPER), so that whatever loses its parent becomes its child.
 #pragma once
 
+#include <dirent.h>
 #include <sys/types.h>
 
 #include <chrono>
 #include <cstdint>
-#include <span>
+#include <memory>
+#include <optional>
 #include <vector>
+
+#include "runtime/base/process_stat.h"
 
 namespace dlaunch {
 
@@ -20,15 +24,37 @@ struct ProcessId {
   bool operator==(const ProcessId&) const = default;
 };
 
+struct Descendant {
+  pid_t pid = 0;
+  ProcessStat stat;
+
+  ProcessId id() const { return {pid, stat.started}; }
+};
+
+/// One thread.
+class Descendants {
+ public:
+  /// All but these and what they have started.
+  explicit Descendants(std::vector<ProcessId> but = {});
+
+  /// Those that are there now, zombies too; nothing if that cannot be found out.
+  std::optional<std::vector<Descendant>> find();
+
+  /// Kills (SIGKILL) and reaps them, again and again until none is left, for some may fork
+  /// meanwhile. SIGCHLD must be blocked. Needs no descriptors. False if some still live after
+  /// `limit` (processes of another user, or ones stuck in the kernel).
+  bool kill_all(std::chrono::milliseconds limit);
+
+ private:
+  bool kill_children();
+  bool is_spared(pid_t pid) const;
+
+  const std::vector<ProcessId> but_;
+  const std::unique_ptr<DIR, int (*)(DIR*)> processes_;  // open while there are descriptors
+};
+
 /// The descendants that this process has already, though it has started nothing yet: a shell that
 /// exec'ed this program has left it its children.
 std::vector<ProcessId> inherited_descendants();
-
-/// Kills (SIGKILL) and reaps all descendants of this process except the `inherited` ones and what
-/// they have started, again and again until none is left, for some may fork meanwhile. SIGCHLD must
-/// be blocked. False if some still live after `limit` (processes of another user, or ones stuck in
-/// the kernel).
-bool kill_all_descendants(std::chrono::milliseconds limit,
-                          std::span<const ProcessId> inherited = {});
 
 }  // namespace dlaunch

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include <fcntl.h>
@@ -62,7 +63,7 @@ int run_launcher(const std::function<int(int)>& launcher, int guard_pipe) {
   try {
     return launcher(guard_pipe);
   } catch (const std::exception& error) {
-    kill_all_descendants(kLeftoverLimit);
+    Descendants().kill_all(kLeftoverLimit);
     tell(std::string("dlaunch: ") + error.what() + "\n");
     return kLauncherFailure;
   }
@@ -73,7 +74,7 @@ int run_launcher(const std::function<int(int)>& launcher, int guard_pipe) {
 int guard(const SignalSetup& signals, const std::function<int(int guard_pipe)>& launcher) {
   // A shell's background processes, or the reader of its output (exec > >(tee log)): not ours to
   // end.
-  const std::vector<ProcessId> inherited = inherited_descendants();
+  std::vector<ProcessId> inherited = inherited_descendants();
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   std::array<int, 2> alive{};
   if (pipe2(alive.data(), O_CLOEXEC) != 0) throw_errno("pipe");
@@ -87,7 +88,7 @@ int guard(const SignalSetup& signals, const std::function<int(int guard_pipe)>& 
   }
   close(alive[0]);
   const int status = wait_for_launcher(child, signals.handled);
-  kill_all_descendants(kLeftoverLimit, inherited);
+  Descendants(std::move(inherited)).kill_all(kLeftoverLimit);
   if (WIFEXITED(status)) return WEXITSTATUS(status);
   tell("dlaunch: its launcher process (pid " + std::to_string(child) + ") was killed by " +
        signal_name(WTERMSIG(status)) + "; all ranks were ended\n");
