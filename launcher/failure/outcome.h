@@ -63,6 +63,7 @@ struct AttemptOutcome {
   int signal = 0;                           // with kSignal
   std::chrono::nanoseconds limit{};         // with kTimeout: what --timeout said
   bool grace_passed = false;                // some had to be killed
+  bool orphans_killed = false;              // so had some that ranks had left behind
   std::vector<RankOutcome> ranks;
 
   // With several nodes:

@@ -98,6 +98,10 @@ std::vector<std::string> make_report(const AttemptOutcome& outcome, bool repeat_
       lines.push_back("dlaunch: the ranks of this node: " + how_ranks_ended(outcome, std::nullopt));
       break;
   }
+  if (outcome.orphans_killed) {
+    lines.emplace_back(
+        "dlaunch: what ranks had left behind was killed: the grace period was not enough");
+  }
   return lines;
 }
 

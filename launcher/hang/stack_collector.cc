@@ -118,7 +118,7 @@ bool StackCollector::start_debugger(pid_t pid) {
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setsigmask(&attributes, &signal_mask_);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSID);
   pid_t child = -1;
   const int error =
       posix_spawn(&child, debugger_.c_str(), &files, &attributes, arguments.data(), environ);

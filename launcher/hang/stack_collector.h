@@ -3,7 +3,8 @@
 // said how (runtime/base/stack_signal.h), is asked to print its stack itself, to its stderr.
 //
 // Belongs to the event loop's thread. The debugger is a child of this process and stops what it
-// looks at for a moment. One that takes too long is killed, and so it is when the collector is
+// looks at for a moment; its session is its own, so that it is not taken for a process of the job's
+// that a rank has left behind. One that takes too long is killed, and so it is when the collector is
 // destroyed; what it had stopped goes on.
 #pragma once
 

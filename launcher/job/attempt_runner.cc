@@ -76,7 +76,7 @@ Status AttemptRunner::run(JobIdentity job, const std::function<void()>& when_sta
   const ActivityBoard board(options_.ranks);
   job.activity = board.path();
   Supervisor supervisor(
-      loop_, relay_,
+      loop_, relay_, descendants_,
       {.attempt = job.attempt, .job_deadline = deadline_, .grace = options_.supervision.grace});
   supervisor_ = &supervisor;
   SpawnCrew crew;

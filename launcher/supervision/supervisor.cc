@@ -41,8 +41,9 @@ std::chrono::microseconds microseconds_of(const timeval& time) {
 
 }  // namespace
 
-Supervisor::Supervisor(EventLoop& loop, OutputRelay& relay, const Options& options)
-    : loop_(loop), relay_(relay), options_(options) {
+Supervisor::Supervisor(EventLoop& loop, OutputRelay& relay, Descendants& descendants,
+                       const Options& options)
+    : loop_(loop), relay_(relay), descendants_(descendants), options_(options) {
   outcome_.number = options.attempt;
   outcome_.started = std::chrono::system_clock::now();
   if (!options.job_deadline) return;
@@ -73,7 +74,7 @@ void Supervisor::add(Rank process) {
 }
 
 void Supervisor::run() {
-  while ((running_ > 0 || judgement_) && !abandoned_) loop_.run_once();
+  while ((running_ > 0 || judgement_ || waits_for_orphans()) && !abandoned_) loop_.run_once();
   outcome_.duration = EventLoop::Clock::now() - start_;
 }
 
@@ -89,6 +90,8 @@ bool Supervisor::reap(pid_t pid) {
   const pid_t ended = wait4(pid, &status, WNOHANG, &usage);
   if (ended < 0 && errno == EINTR) return true;
   if (ended <= 0) return false;
+  children_changed_ = true;
+  orphans_.erase(ended);
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     if (outcome_.ranks[i].running && ranks_[i].pid == ended) rank_ended(i, status, usage);
   }
@@ -161,17 +164,18 @@ void Supervisor::handle_signal(int signal, bool seen_by_terminal_group) {
 
 void Supervisor::end_attempt(AttemptOutcome::Cause cause, int signal, bool seen_by_terminal_group) {
   if (ending_) return;
-  ending_ = true;
   cancel_judgement();
   outcome_.cause = cause;
   if (seen_by_terminal_group) note_ends_by(signal);
-  if (running_ == 0) return;
   send_to_ranks(signal, seen_by_terminal_group);
   // A stopped process cannot act on the signal.
   send_to_ranks(SIGCONT, false);
+  ending_ = true;  // from now on orphans are looked for, and told when they are found
+  signal_ = signal;
   call_at(EventLoop::Clock::now() + options_.grace, [this] {
-    outcome_.grace_passed = true;
+    outcome_.grace_passed = running_ > 0;
     kill_ranks();
+    outcome_.orphans_killed = !orphans_.empty();
   });
 }
 
@@ -185,6 +189,7 @@ void Supervisor::note_ends_by(int signal) {
 }
 
 void Supervisor::kill_ranks() {
+  killed_ = true;
   send_to_ranks(SIGKILL, false);
   call_at(EventLoop::Clock::now() + kKillLimit, [this] { abandoned_ = true; });
 }
@@ -203,24 +208,69 @@ void Supervisor::send_to(std::size_t index, int signal) {
   const bool has_group = kill(-pid, signal) == 0;
   // One that shares the terminal's group, or has joined another, is not in one of its own.
   if (!has_group || getpgid(pid) != pid) kill(pid, signal);
+  const pid_t shared = ranks_[index].terminal_group;
+  if (shared == 0) return;
+  for (const Descendant& each : descendants_.find().value_or(std::vector<Descendant>())) {
+    if (each.stat.group == shared && each.pid != pid) kill(each.pid, signal);
+  }
 }
 
-// It may have left since (timeout, setsid, a shell with job control).
-bool Supervisor::is_in_terminal_group(std::size_t index) const {
-  const Rank& rank = ranks_[index];
-  return rank.terminal_group != 0 && getpgid(rank.pid) == rank.terminal_group;
+bool Supervisor::waits_for_orphans() {
+  if (!ending_ || killed_) return false;
+  find_orphans();
+  return !orphans_.empty();
+}
+
+// Children that are no ranks have come to this process as orphans. One that was in its rank's
+// process group has had its signal; another (of timeout, of a shell with job control) only who
+// started it would have passed it on to.
+void Supervisor::find_orphans() {
+  if (!ending_ || !std::exchange(children_changed_, false)) return;
+  for (const Descendant& each : descendants_.find().value_or(std::vector<Descendant>())) {
+    const ProcessStat& stat = each.stat;
+    if (stat.parent != getpid() || stat.session != getsid(0) || stat.state == 'Z') continue;
+    if (is_running_rank(each.pid)) continue;
+    if (!orphans_.insert(each.pid).second || was_told(stat.group)) continue;
+    kill(each.pid, signal_);
+    kill(each.pid, SIGCONT);
+  }
+}
+
+bool Supervisor::is_running_rank(pid_t pid) const {
+  return std::ranges::any_of(
+      outcome_.ranks, [&](const RankOutcome& rank) { return rank.running && rank.pid == pid; });
+}
+
+bool Supervisor::was_told(pid_t group) const {
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    const bool of_this_rank = group == ranks_[i].pid || group == ranks_[i].terminal_group;
+    if (of_this_rank && outcome_.ranks[i].signalled) return true;
+  }
+  return false;
+}
+
+// A rank may have left it (timeout, setsid, a shell with job control).
+bool Supervisor::is_in_terminal_group(pid_t pid) const {
+  const pid_t group = getpgid(pid);
+  return std::ranges::any_of(ranks_, [&](const Rank& rank) {
+    return rank.terminal_group != 0 && rank.terminal_group == group;
+  });
 }
 
 void Supervisor::call_at(EventLoop::Clock::time_point when, EventLoop::Callback callback) {
   timers_.push_back(loop_.call_at(when, std::move(callback)));
 }
 
-// Only ranks that have not been reaped: the number of a reaped one may belong to a stranger.
+// Only to those that have not been reaped: the number of one that has may belong to a stranger.
 void Supervisor::send_to_ranks(int signal, bool seen_by_terminal_group) {
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     if (!outcome_.ranks[i].running) continue;
-    if (seen_by_terminal_group && is_in_terminal_group(i)) continue;
+    if (seen_by_terminal_group && is_in_terminal_group(ranks_[i].pid)) continue;
     send_to(i, signal);
+  }
+  find_orphans();
+  for (const pid_t orphan : orphans_) {
+    if (!seen_by_terminal_group || !is_in_terminal_group(orphan)) kill(orphan, signal);
   }
 }
 

@@ -4,7 +4,10 @@
 //   running --(failure, timeout, signal)--> SIGTERM (or the user's signal) to all
 //           --(grace period, second SIGINT of the user)--> SIGKILL to all
 //
-// Signals go to a rank's whole process group, and to a rank that has left it.
+// Signals go to a rank's whole process group, and to a rank that has left it. What a rank leaves
+// behind as it is ended (a shell that dies of the signal, and not the program that it has started)
+// has the grace period too, and those signals. Not what has left for a session of its own, as
+// daemons do: that is not waited for.
 #pragma once
 
 #include <sys/resource.h>
@@ -13,12 +16,14 @@
 #include <csignal>
 #include <cstddef>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "launcher/base/event_loop.h"
 #include "launcher/failure/outcome.h"
 #include "launcher/output/output_relay.h"
 #include "launcher/ranks/spawn.h"
+#include "launcher/supervision/descendants.h"
 
 namespace dlaunch {
 
@@ -30,7 +35,7 @@ class Supervisor {
     std::chrono::nanoseconds grace = std::chrono::seconds(5);
   };
 
-  Supervisor(EventLoop& loop, OutputRelay& relay, const Options& options);
+  Supervisor(EventLoop& loop, OutputRelay& relay, Descendants& descendants, const Options& options);
   ~Supervisor();
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
@@ -38,7 +43,8 @@ class Supervisor {
   /// Takes charge of the process of a rank, before run(). Ranks may come in any order.
   void add(Rank process);
 
-  /// Returns when all ranks have ended, or some would not even after SIGKILL.
+  /// Returns when all ranks have ended, and what they left behind if they were told to end; or some
+  /// would not even after SIGKILL.
   void run();
 
   /// A signal meant for the job. `seen_by_terminal_group`: the terminal has sent it to its
@@ -68,18 +74,27 @@ class Supervisor {
   void kill_ranks();
   void resize_terminals();
   void send_to(std::size_t index, int signal);
-  bool is_in_terminal_group(std::size_t index) const;
+  bool waits_for_orphans();
+  void find_orphans();
+  bool is_running_rank(pid_t pid) const;
+  bool was_told(pid_t group) const;
+  bool is_in_terminal_group(pid_t pid) const;
   void send_to_ranks(int signal, bool seen_by_terminal_group);
   void call_at(EventLoop::Clock::time_point when, EventLoop::Callback callback);
 
   EventLoop& loop_;
   OutputRelay& relay_;
+  Descendants& descendants_;
   const Options options_;
   const EventLoop::Clock::time_point start_ = EventLoop::Clock::now();
   std::vector<Rank> ranks_;  // ascending, as those in outcome_
   AttemptOutcome outcome_;
   std::size_t running_ = 0;
+  std::set<pid_t> orphans_;  // children now, that ranks have left behind
+  bool children_changed_ = false;
   bool ending_ = false;
+  int signal_ = 0;  // that told the ranks to end
+  bool killed_ = false;
   bool interrupted_ = false;  // there was a SIGINT
   bool abandoned_ = false;
   std::optional<EventLoop::TimerId> judgement_;  // see judge_failure

@@ -17,6 +17,8 @@ namespace {
 // "pid (name) state ppid ..."; numbers of the fields as in proc(5).
 constexpr int kState = 3;
 constexpr int kParent = 4;
+constexpr int kGroup = 5;
+constexpr int kSession = 6;
 constexpr int kStartTime = 22;
 
 // From the beginning of a field to the end of the line; empty if there is none. The name may
@@ -46,6 +48,8 @@ std::optional<ProcessStat> read_process_stat_from(int stat_file) {
   const std::string_view state = from_field(text, kState);
   ProcessStat stat;
   if (state.empty() || !read_number(from_field(text, kParent), stat.parent) ||
+      !read_number(from_field(text, kGroup), stat.group) ||
+      !read_number(from_field(text, kSession), stat.session) ||
       !read_number(from_field(text, kStartTime), stat.started)) {
     return std::nullopt;
   }

@@ -12,6 +12,8 @@ namespace dlaunch {
 struct ProcessStat {
   char state = '?';  // R: running, S: sleeping, Z: a zombie, and others, as proc(5) lists them
   pid_t parent = 0;
+  pid_t group = 0;
+  pid_t session = 0;
   std::uint64_t started = 0;  // clock ticks since the machine did
 };
 

@@ -57,6 +57,8 @@ TEST(ProcessStat, IsThatOfThisProcess) {
   ASSERT_TRUE(stat.has_value());
   EXPECT_EQ(stat->state, 'R');
   EXPECT_EQ(stat->parent, getppid());
+  EXPECT_EQ(stat->group, getpgid(0));
+  EXPECT_EQ(stat->session, getsid(0));
   timespec since_boot{};
   clock_gettime(CLOCK_BOOTTIME, &since_boot);
   const auto ticks = static_cast<std::uint64_t>(since_boot.tv_sec * sysconf(_SC_CLK_TCK));

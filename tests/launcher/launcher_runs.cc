@@ -1,5 +1,6 @@
 #include "tests/launcher/launcher_runs.h"
 
+#include <algorithm>
 #include <charconv>
 #include <fstream>
 #include <memory>
@@ -62,6 +63,15 @@ Command ranks_that(const Strings& actions, const Strings& options) {
 
 Command ranks_that(const Strings& actions, int ranks) {
   return ranks_that(actions, Strings{"--nproc", std::to_string(ranks)});
+}
+
+Command ranks_in_a_script(const std::string& script, const Strings& actions,
+                          const Strings& options) {
+  Command command = ranks_that(actions, options);
+  const auto program = std::ranges::find(command.arguments, built_program("test_rank"));
+  const Strings shell{"/bin/sh", "-c", script, "sh"};
+  command.arguments.insert(program, shell.begin(), shell.end());
+  return command;
 }
 
 std::string fresh_mark() {

@@ -31,6 +31,12 @@ Command ranks_of(const std::string& program, const Strings& actions, const Strin
 /// dlaunch --nproc RANKS -- test_rank ACTIONS
 Command ranks_that(const Strings& actions, int ranks);
 
+/// dlaunch OPTIONS -- /bin/sh -c SCRIPT, in which "$@" is test_rank ACTIONS.
+Command ranks_in_a_script(const std::string& script, const Strings& actions,
+                          const Strings& options);
+/// A script that does no more than that, and dies of signals without passing them on.
+inline constexpr const char* kOnlyTheProgram = "\"$@\"; :";
+
 /// A word for a test rank's command line by which it and its descendants can be found.
 std::string fresh_mark();
 /// The processes that have `mark` in their command line and are no zombies.

@@ -52,6 +52,109 @@ TEST(GracePeriod, EndsRanksThatHaveLeftTheirProcessGroup) {
               ::testing::AllOf(HasSubstr("0 ended by SIGTERM"), HasSubstr("1 ended by SIGKILL")));
 }
 
+// A shell that dies of the signal, and leaves its program behind.
+class BehindAShell : public ::testing::Test {
+ protected:
+  static CompletedProcess finish(Subprocess& job) {
+    auto result = job.finish(soon());
+    EXPECT_FALSE(result.timed_out);
+    return result;
+  }
+  static Strings one_rank(const char* grace) { return {"--nproc", "1", "--grace", grace}; }
+  // In which it is certain that the grace period was not waited for.
+  const Strings long_grace_ = one_rank("1000");
+  const std::string terminate_ = number(SIGTERM);
+};
+
+TEST_F(BehindAShell, AProgramHasTheGracePeriod) {
+  Subprocess job(ranks_in_a_script(
+      kOnlyTheProgram, {"await=" + terminate_, "await=" + number(SIGUSR1)}, long_grace_));
+  ASSERT_TRUE(job.wait_for_output("0 waits\n", soon()));
+  job.send_signal(SIGTERM);
+  ASSERT_TRUE(job.wait_for_output("0 got " + terminate_ + "\n0 waits\n", soon()));
+  job.send_signal(SIGUSR1);
+  const auto result = finish(job);
+  EXPECT_EQ(result.exit_code, 128 + SIGTERM);
+  EXPECT_THAT(result.out, HasSubstr("0 got " + number(SIGUSR1)));
+  EXPECT_EQ(result.error, "dlaunch: ended by SIGTERM; ranks: 0 ended by SIGTERM\n");
+}
+
+// As `timeout` does, or a shell with job control.
+TEST_F(BehindAShell, AProgramIsToldAlsoInAGroupOfItsOwn) {
+  Subprocess job(ranks_in_a_script(kOnlyTheProgram,
+                                   {"own-group", "await=" + terminate_, "err=saved"}, long_grace_));
+  ASSERT_TRUE(job.wait_for_output("0 waits\n", soon()));
+  job.send_signal(SIGTERM);
+  const auto result = finish(job);
+  EXPECT_THAT(result.out, HasSubstr("0 got " + terminate_));
+  EXPECT_THAT(result.error, HasSubstr("[rank 0] saved\n"));
+}
+
+TEST_F(BehindAShell, AProgramIsToldWhoseShellWasKilled) {
+  Subprocess job(ranks_in_a_script(kOnlyTheProgram, {"await=" + terminate_}, long_grace_));
+  ASSERT_TRUE(job.wait_for_output("0 waits\n", soon()));
+  const auto launchers = children_of(job.pid());
+  ASSERT_EQ(launchers.size(), 1U);
+  for (const pid_t shell : children_of(launchers[0])) kill(shell, SIGKILL);
+  const auto result = finish(job);
+  EXPECT_EQ(result.exit_code, 128 + SIGKILL);
+  EXPECT_THAT(result.out, HasSubstr("0 got " + terminate_));
+}
+
+TEST_F(BehindAShell, AProgramIsKilledAfterTheGracePeriod) {
+  Subprocess job(ranks_in_a_script(kOnlyTheProgram, {"ignore=" + terminate_, "out=deaf", "pause"},
+                                   one_rank("1")));
+  ASSERT_TRUE(job.wait_for_output("deaf\n", soon()));
+  job.send_signal(SIGTERM);
+  const auto result = finish(job);
+  EXPECT_EQ(result.exit_code, 128 + SIGTERM);
+  EXPECT_EQ(result.error,
+            "dlaunch: ended by SIGTERM; ranks: 0 ended by SIGTERM\n"
+            "dlaunch: what ranks had left behind was killed: the grace period was not enough\n");
+}
+
+TEST_F(BehindAShell, AProgramIsKilledAtOnceWithoutAGracePeriod) {
+  Subprocess job(ranks_in_a_script(kOnlyTheProgram, {"ignore=" + terminate_, "out=deaf", "pause"},
+                                   one_rank("0")));
+  ASSERT_TRUE(job.wait_for_output("deaf\n", soon()));
+  job.send_signal(SIGTERM);
+  EXPECT_THAT(finish(job).exit_code, ::testing::AnyOf(128 + SIGTERM, 128 + SIGKILL));
+}
+
+TEST_F(BehindAShell, AProgramIsKilledAtTheSecondSigint) {
+  const std::string mark = fresh_mark();
+  Subprocess job(ranks_in_a_script(
+      kOnlyTheProgram,
+      {mark, "ignore=" + terminate_, "ignore=" + number(SIGINT), "out=deaf", "pause"},
+      long_grace_));
+  ASSERT_TRUE(job.wait_for_output("deaf\n", soon()));
+  job.send_signal(SIGTERM);
+  const Deadline deadline = soon();
+  while (!processes_with(mark).empty()) {  // for half a second it is the same one
+    job.send_signal(SIGINT);
+    ASSERT_FALSE(deadline.expired());
+  }
+  EXPECT_THAT(finish(job).error, Not(HasSubstr("grace")));
+}
+
+TEST_F(BehindAShell, NothingIsWaitedForWhenAllRanksHaveFinished) {
+  const auto result =
+      run_command(ranks_in_a_script("\"$@\" &", {"ignore=" + terminate_, "pause"}, long_grace_));
+  EXPECT_FALSE(result.timed_out);
+  EXPECT_EQ(result.exit_code, 0);
+}
+
+TEST_F(BehindAShell, DaemonsAreNotWaitedFor) {
+  const std::string mark = fresh_mark();
+  Subprocess job(ranks_that(
+      {mark, "ignore=" + terminate_, "family", "default=" + terminate_, "out=up", "pause"},
+      long_grace_));
+  ASSERT_TRUE(job.wait_for_output("up\n", soon()));
+  job.send_signal(SIGTERM);
+  EXPECT_EQ(finish(job).exit_code, 128 + SIGTERM);
+  EXPECT_TRUE(processes_with(mark).empty());
+}
+
 // Two ranks end while the launcher is stopped, so that it sees both ends at once.
 class TwoFailures : public ::testing::Test {
  protected:

@@ -188,6 +188,18 @@ INSTANTIATE_TEST_SUITE_P(By, RankZeroThatLeavesTheTerminal,
                            return std::string(test.param) == "own-group" ? "AGroup" : "ASession";
                          });
 
+// Whose group is dlaunch's own, so that only processes of it can be told.
+TEST_F(Terminal, KeepsNoSignalFromTheProgramBehindTheShellOfRankZero) {
+  const std::string terminate = std::to_string(SIGTERM);
+  TerminalJob job(ranks_in_a_script("trap : TERM; \"$@\"", {"await=" + terminate},
+                                    {"--nproc", "2", "--grace", "50"}));
+  for (const char* text : {"0 waits", "1 waits"}) ASSERT_TRUE(job.wait_for(text));
+  job.send_signal(SIGTERM);
+  job.finish();
+  EXPECT_THAT(job.screen(), HasSubstr("0 got " + terminate));
+  EXPECT_THAT(job.screen(), HasSubstr("1 got " + terminate));
+}
+
 // What is typed reaches rank 0 and the guard at once, and here the launcher sees the end of rank 0
 // before the guard's word. (Neither is typed, so that it is certain which comes first.)
 TEST_F(Terminal, IsWhatEndedTheJobThoughRankZeroDiedOfCtrlCFirst) {
