@@ -69,13 +69,27 @@ void Supervisor::add(Rank process) {
                                 .spawned = process.spawned - start_,
                                 .executed = process.executed - start_});
   ++running_;
-  loop_.add(process.end.get(), EPOLLIN, [this, pid = process.pid] { reap(pid); });
+  loop_.add(process.end.get(), EPOLLIN,
+            [this, rank = process.rank, pid = process.pid, end = process.end.get()] {
+              take_end(rank, pid, end);
+            });
   ranks_.insert(ranks_.begin() + index, std::move(process));
 }
 
 void Supervisor::run() {
   while ((running_ > 0 || judgement_ || waits_for_orphans()) && !abandoned_) loop_.run_once();
   outcome_.duration = EventLoop::Clock::now() - start_;
+}
+
+// The end of a process that is traced is its tracer's first: SIGCHLD tells when that lets go. What
+// is ready until then would keep this process busy.
+void Supervisor::take_end(int rank, pid_t pid, int end) {
+  if (reap(pid)) return;
+  loop_.remove(end);
+  const std::string tracer = tracer_of(pid);
+  if (tracer.empty()) return;  // it just has let go
+  relay_.write_line("dlaunch: rank " + std::to_string(rank) + " (pid " + std::to_string(pid) +
+                    ") has ended; this counts when " + tracer + ", which traces it, lets go");
 }
 
 void Supervisor::reap_children() {

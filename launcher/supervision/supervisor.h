@@ -64,6 +64,7 @@ class Supervisor {
   const AttemptOutcome& outcome() const { return outcome_; }
 
  private:
+  void take_end(int rank, pid_t pid, int end);
   bool reap(pid_t pid);
   void rank_ended(std::size_t index, int wait_status, const rusage& usage);
   void judge_failure(std::size_t index);

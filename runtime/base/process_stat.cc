@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <ctime>
+#include <fstream>
 #include <string>
 
 #include <fcntl.h>
@@ -93,6 +94,19 @@ std::string_view process_state(pid_t pid) {
     default:
       return "sleeping";
   }
+}
+
+std::string tracer_of(pid_t pid) {
+  const std::string heading = "TracerPid:\t";
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  std::string line;
+  while (std::getline(status, line) && !line.starts_with(heading)) {
+  }
+  const std::string tracer = status ? line.substr(heading.size()) : "0";
+  if (tracer == "0") return "";
+  std::string name;
+  std::ifstream("/proc/" + tracer + "/comm") >> name;
+  return name + " (pid " + tracer + ")";
 }
 
 }  // namespace dlaunch

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace dlaunch {
@@ -30,5 +31,8 @@ double seconds_since_process_start();
 /// "running", "sleeping", "waiting for a device", "stopped by a signal", "being traced", "a
 /// zombie", or "gone".
 std::string_view process_state(pid_t pid);
+
+/// Who traces it: "gdb (pid 4711)"; empty if nobody does.
+std::string tracer_of(pid_t pid);
 
 }  // namespace dlaunch

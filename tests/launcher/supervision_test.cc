@@ -6,6 +6,10 @@
 #include <random>
 #include <thread>
 
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -153,6 +157,22 @@ TEST_F(BehindAShell, DaemonsAreNotWaitedFor) {
   job.send_signal(SIGTERM);
   EXPECT_EQ(finish(job).exit_code, 128 + SIGTERM);
   EXPECT_TRUE(processes_with(mark).empty());
+}
+
+// As a user's debugger does that waits at its prompt.
+TEST(TracedRank, WhoseEndItsTracerHoldsKeepsNobodyBusy) {
+  Subprocess job(ranks_that({"traceable", "pid", "pause"}, 1));
+  ASSERT_TRUE(job.wait_for_output("0 pid ", soon()));
+  ASSERT_TRUE(job.wait_for_output("\n", soon()));
+  const pid_t rank = std::stoi(job.output().substr(std::string("0 pid ").size()));
+  if (ptrace(PTRACE_SEIZE, rank, nullptr, nullptr) != 0) GTEST_SKIP() << "it may not be traced";
+  kill(rank, SIGKILL);
+  EXPECT_TRUE(job.wait_for_error("dlaunch: rank 0 (pid " + std::to_string(rank) +
+                                     ") has ended; this counts when launcher_test (pid " +
+                                     std::to_string(getpid()) + "), which traces it, lets go\n",
+                                 soon()));
+  EXPECT_EQ(waitpid(rank, nullptr, __WALL), rank);
+  EXPECT_EQ(job.finish(soon()).exit_code, 128 + SIGKILL);
 }
 
 // Two ranks end while the launcher is stopped, so that it sees both ends at once.

@@ -15,6 +15,7 @@
 //   await=SIGNAL  waits for that signal, then writes "RANK got SIGNAL" to stdout
 //   family        starts a child in a session of its own, which starts another one; both stay
 //   leave-group   joins the process group of dlaunch
+//   traceable     lets any process of this user trace it
 //   own-group, own-session   leads a process group or a session of its own
 //   raise=SIGNAL, exit=CODE
 //   fail-before=N exits with 3 in the attempts before number N
@@ -39,6 +40,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -212,6 +214,7 @@ void act(const std::string& action, const std::string& value) {
   if (action == "default") std::signal(number, SIG_DFL);
   if (action == "await") await(number);
   if (action == "family") start_family();
+  if (action == "traceable") prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
   if (action == "own-group" && setpgid(0, 0) != 0) std::_Exit(99);
   if (action == "own-session" && setsid() < 0) std::_Exit(99);
   if (action == "leave-group" && setpgid(0, getpgid(getppid())) != 0) std::_Exit(99);
