@@ -4,8 +4,8 @@
 //
 // Belongs to the event loop's thread. The debugger is a child of this process and stops what it
 // looks at for a moment; its session is its own, so that it is not taken for a process of the job's
-// that a rank has left behind. One that takes too long is killed, and so it is when the collector is
-// destroyed; what it had stopped goes on.
+// that a rank has left behind. One that takes too long is killed, and so it is when the collector
+// is destroyed; what it had stopped goes on.
 #pragma once
 
 #include <signal.h>

@@ -18,6 +18,7 @@
 
 #include "launcher/failure/failure.h"
 #include "launcher/nodes/node_records.h"
+#include "launcher/supervision/exit_watch.h"
 
 namespace dlaunch {
 
@@ -38,9 +39,9 @@ class NodeCoordinator {
     std::chrono::nanoseconds join_timeout = std::chrono::minutes(5);
     /// After the last newcomer, if there could be more.
     std::chrono::nanoseconds settle = std::chrono::seconds(2);
-    /// Beyond the longest grace period, for all nodes to end their ranks: longer than they try to
-    /// kill those, and then what else is left, ten seconds each.
-    std::chrono::nanoseconds end_slack = std::chrono::seconds(25);
+    /// Beyond the longest grace period, for all nodes to end their ranks: longer than they wait for
+    /// those to go once they are killed, and then for what else is left.
+    std::chrono::nanoseconds end_slack = 2 * ExitWatch::kLongest + std::chrono::seconds(15);
   };
   struct Write {
     std::string key;

@@ -11,6 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "launcher/supervision/exit_watch.h"
+
 namespace dlaunch {
 namespace {
 
@@ -81,10 +83,11 @@ std::optional<std::vector<Descendant>> Descendants::find() {
   return found;
 }
 
-bool Descendants::kill_all(std::chrono::milliseconds limit) {
-  const auto give_up = std::chrono::steady_clock::now() + limit;
+bool Descendants::kill_all(std::chrono::milliseconds patience) {
+  ExitWatch exits(patience, ExitWatch::Clock::now());
   while (reap_ended()) {
-    if (std::chrono::steady_clock::now() > give_up) return false;
+    const auto now = ExitWatch::Clock::now();
+    if (exits.expired(now)) return false;
     // With their ends, the children of these become ours.
     const bool killed = kill_children();
     if (killed && some_child_ends()) continue;
@@ -93,6 +96,7 @@ bool Descendants::kill_all(std::chrono::milliseconds limit) {
     if (left && left->empty() && !but_.empty()) return true;  // only they keep us from having none
     for (const Descendant& process : left.value_or(std::vector<Descendant>())) {
       kill(process.pid, SIGKILL);
+      exits.see(process.pid, process.stat, now);
     }
     if (!killed) some_child_ends();
   }

@@ -41,9 +41,10 @@ class Descendants {
   std::optional<std::vector<Descendant>> find();
 
   /// Kills (SIGKILL) and reaps them, again and again until none is left, for some may fork
-  /// meanwhile. SIGCHLD must be blocked. Needs no descriptors. False if some still live after
-  /// `limit` (processes of another user, or ones stuck in the kernel).
-  bool kill_all(std::chrono::milliseconds limit);
+  /// meanwhile. SIGCHLD must be blocked. Needs no descriptors. False if some still live
+  /// (processes of another user, or ones stuck in the kernel) that have done nothing for their end
+  /// for as long as `patience`, see ExitWatch.
+  bool kill_all(std::chrono::milliseconds patience);
 
  private:
   bool kill_children();

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "launcher/base/number_list.h"
 #include "launcher/ranks/rank_terminal.h"
 #include "runtime/base/exit_codes.h"
 
@@ -21,8 +22,9 @@ constexpr std::chrono::milliseconds kCauseDelay{20};
 // The same for a signal that the terminal has sent to the guard as well: far longer than the guard
 // takes to pass it on.
 constexpr std::chrono::seconds kTerminalDelay{1};
-// A killed process ends at once unless it is stuck in the kernel.
-constexpr std::chrono::seconds kKillLimit{10};
+// For ranks that have been killed: see ExitWatch.
+constexpr std::chrono::seconds kKillPatience{10};
+constexpr std::chrono::seconds kExitTurn{1};
 
 bool is_echo(const RankOutcome& rank) {
   return WIFEXITED(rank.wait_status) && WEXITSTATUS(rank.wait_status) == kExitCommunication;
@@ -203,9 +205,32 @@ void Supervisor::note_ends_by(int signal) {
 }
 
 void Supervisor::kill_ranks() {
-  killed_ = true;
   send_to_ranks(SIGKILL, false);
-  call_at(EventLoop::Clock::now() + kKillLimit, [this] { abandoned_ = true; });
+  if (std::exchange(killed_, true)) return;
+  const auto now = EventLoop::Clock::now();
+  // Those that show no sign of an end are given up just before.
+  call_at(now + kKillPatience + kExitTurn, [this] { tell_who_is_waited_for(); });
+  watch_exits(ExitWatch(kKillPatience, now));
+}
+
+void Supervisor::watch_exits(ExitWatch exits) {
+  const auto now = EventLoop::Clock::now();
+  for (const RankOutcome& rank : outcome_.ranks) {
+    const auto stat = rank.running ? read_process_stat(rank.pid) : std::nullopt;
+    if (stat) exits.see(rank.pid, *stat, now);
+  }
+  abandoned_ = abandoned_ || exits.expired(now);
+  call_at(now + kExitTurn, [this, exits = std::move(exits)] { watch_exits(exits); });
+}
+
+void Supervisor::tell_who_is_waited_for() {
+  std::vector<int> ranks;
+  for (const RankOutcome& rank : outcome_.ranks) {
+    if (rank.running) ranks.push_back(rank.rank);
+  }
+  if (ranks.empty()) return;
+  relay_.write_line("dlaunch: killed, and still giving back what they have: rank" +
+                    std::string(ranks.size() == 1 ? " " : "s ") + say_number_list(ranks));
 }
 
 // A terminal tells only the group in its foreground, and those of ranks have none.

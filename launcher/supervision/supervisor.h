@@ -24,6 +24,7 @@
 #include "launcher/output/output_relay.h"
 #include "launcher/ranks/spawn.h"
 #include "launcher/supervision/descendants.h"
+#include "launcher/supervision/exit_watch.h"
 
 namespace dlaunch {
 
@@ -73,6 +74,8 @@ class Supervisor {
   void end_attempt(AttemptOutcome::Cause cause, int signal, bool seen_by_terminal_group);
   void note_ends_by(int signal);
   void kill_ranks();
+  void watch_exits(ExitWatch exits);
+  void tell_who_is_waited_for();
   void resize_terminals();
   void send_to(std::size_t index, int signal);
   bool waits_for_orphans();

@@ -20,7 +20,12 @@ constexpr int kState = 3;
 constexpr int kParent = 4;
 constexpr int kGroup = 5;
 constexpr int kSession = 6;
+constexpr int kFlags = 9;
+constexpr int kUserTime = 14;
+constexpr int kSystemTime = 15;
 constexpr int kStartTime = 22;
+
+constexpr unsigned kExiting = 0x4;  // PF_EXITING of the kernel's sched.h
 
 // From the beginning of a field to the end of the line; empty if there is none. The name may
 // contain anything, also newlines, so the last ')' ends it.
@@ -48,13 +53,21 @@ std::optional<ProcessStat> read_process_stat_from(int stat_file) {
   const std::string_view text(content.data(), static_cast<std::size_t>(length));
   const std::string_view state = from_field(text, kState);
   ProcessStat stat;
+  unsigned flags = 0;
+  std::uint64_t user = 0;
+  std::uint64_t system = 0;
   if (state.empty() || !read_number(from_field(text, kParent), stat.parent) ||
       !read_number(from_field(text, kGroup), stat.group) ||
       !read_number(from_field(text, kSession), stat.session) ||
+      !read_number(from_field(text, kFlags), flags) ||
+      !read_number(from_field(text, kUserTime), user) ||
+      !read_number(from_field(text, kSystemTime), system) ||
       !read_number(from_field(text, kStartTime), stat.started)) {
     return std::nullopt;
   }
   stat.state = state.front();
+  stat.exiting = (flags & kExiting) != 0;
+  stat.processor_ticks = user + system;
   return stat;
 }
 

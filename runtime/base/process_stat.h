@@ -15,7 +15,9 @@ struct ProcessStat {
   pid_t parent = 0;
   pid_t group = 0;
   pid_t session = 0;
-  std::uint64_t started = 0;  // clock ticks since the machine did
+  bool exiting = false;               // it is on its way out, or out
+  std::uint64_t processor_ticks = 0;  // that all its threads together have had
+  std::uint64_t started = 0;          // clock ticks since the machine did
 };
 
 /// Nothing if there is no such process, or no longer: one that is reaped while it is looked at is

@@ -5,9 +5,11 @@
 #include <csignal>
 #include <ctime>
 #include <string>
+#include <thread>
 
 #include <fcntl.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -59,6 +61,7 @@ TEST(ProcessStat, IsThatOfThisProcess) {
   EXPECT_EQ(stat->parent, getppid());
   EXPECT_EQ(stat->group, getpgid(0));
   EXPECT_EQ(stat->session, getsid(0));
+  EXPECT_FALSE(stat->exiting);
   timespec since_boot{};
   clock_gettime(CLOCK_BOOTTIME, &since_boot);
   const auto ticks = static_cast<std::uint64_t>(since_boot.tv_sec * sysconf(_SC_CLK_TCK));
@@ -96,6 +99,21 @@ TEST(ProcessStat, TellsHowLongThisProcessHasBeenThere) {
   EXPECT_LE(young, std::chrono::duration<double>(Clock::now() - before).count() + tick);
 }
 
+TEST(ProcessStat, CountsTheProcessorTimeOfAllThreads) {
+  const auto ticks = [] { return read_process_stat(getpid())->processor_ticks; };
+  const std::uint64_t before = ticks();
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  std::thread([&] {
+    while (ticks() < before + 3 && std::chrono::steady_clock::now() < deadline) {
+    }
+  }).join();
+  EXPECT_GE(ticks(), before + 3);
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const double seconds = static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) + 2;
+  EXPECT_LE(ticks(), seconds * static_cast<double>(sysconf(_SC_CLK_TCK)));
+}
+
 TEST(ProcessStat, IsNotMisledByAName) {
   const Child child(") R 1 (\n2");  // a parent and more, at a glance
   const auto name = "/proc/" + std::to_string(child.pid()) + "/comm";
@@ -114,7 +132,9 @@ TEST(ProcessStat, IsNotMisledByAName) {
 TEST(ProcessStat, TellsAZombieFromAProcessThatIsGone) {
   Child child;
   child.kill();
-  ASSERT_TRUE(read_process_stat(child.pid()).has_value());
+  const auto stat = read_process_stat(child.pid());
+  ASSERT_TRUE(stat.has_value());
+  EXPECT_TRUE(stat->exiting);
   EXPECT_EQ(process_state(child.pid()), "a zombie");
   child.reap();
   EXPECT_FALSE(read_process_stat(child.pid()).has_value());
