@@ -2,6 +2,7 @@
 
 #include "launcher/options/option_group.h"
 #include "launcher/options/values.h"
+#include "runtime/base/job_environment.h"
 
 namespace dlaunch {
 namespace {
@@ -14,9 +15,17 @@ int parse_restarts(const std::string& text) {
   return *restarts;
 }
 
+// Well before the ranks' waits end by themselves, with time to take stacks. Whether the variable is
+// right, ranks say that read it.
+std::chrono::nanoseconds default_stall_after() {
+  const auto timeout = read_timeout();
+  return (timeout.ok() ? *timeout : kDefaultTimeout) * 2 / 5;
+}
+
 }  // namespace
 
 void add_supervision_options(CLI::App& app, SupervisionOptions& options) {
+  options.stall_after = default_stall_after();
   const OptionGroup group(app, "Supervision");
   group.add(
       "--timeout", "SECONDS", "End the job after this time (exit code 124)",
@@ -35,7 +44,7 @@ void add_supervision_options(CLI::App& app, SupervisionOptions& options) {
       "--ready-after", "SECONDS", "When a job counts as ready to be restarted (10)",
       [&](const std::string& text) { options.ready_after = parse_seconds(text, Zero::kAllowed); });
   group.add(
-      "--stall-after", "SECONDS", "Say who waits for whom after no progress (300)",
+      "--stall-after", "SECONDS", "Say who waits for whom after no progress (120)",
       [&](const std::string& text) { options.stall_after = parse_seconds(text, Zero::kAllowed); });
   group.add("--report", "FILE", "Write what became of every rank there, as JSON",
             [&](const std::string& text) { options.report = parse_text(text, "file"); });

@@ -17,7 +17,7 @@ struct SupervisionOptions {
   int max_restarts = 0;
   std::chrono::nanoseconds restart_delay = std::chrono::seconds(1);  // doubles each time
   std::chrono::nanoseconds ready_after = std::chrono::seconds(10);   // see RestartPolicy
-  std::chrono::nanoseconds stall_after = std::chrono::seconds(300);  // 0: never
+  std::chrono::nanoseconds stall_after = std::chrono::seconds(120);  // 0: never
   std::string report;  // file of the JSON report; empty: none
 };
 

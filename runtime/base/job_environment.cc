@@ -49,20 +49,6 @@ Result<std::string> read_token() {
   return token;
 }
 
-Result<std::chrono::nanoseconds> read_timeout() {
-  const auto text = variable("DLAUNCH_TIMEOUT");
-  if (!text) return std::chrono::nanoseconds(kDefaultTimeout);
-  double seconds = 0;
-  const char* end = text->data() + text->size();
-  const auto [stop, error] = std::from_chars(text->data(), end, seconds);
-  constexpr double kLongest = 30.0 * 24 * 3600;
-  if (error != std::errc() || stop != end || !(seconds > 0) || seconds > kLongest) {
-    return invalid("DLAUNCH_TIMEOUT",
-                   "'" + *text + "' is not a number of seconds above 0 and at most 30 days");
-  }
-  return std::chrono::nanoseconds(std::llround(seconds * 1e9));
-}
-
 Result<TransportChoice> read_transport() {
   const std::string text = variable("DLAUNCH_TRANSPORT").value_or("");
   if (const auto choice = parse_transport_choice(text)) return *choice;
@@ -94,6 +80,20 @@ Status check_alone() {
 }
 
 }  // namespace
+
+Result<std::chrono::nanoseconds> read_timeout() {
+  const auto text = variable("DLAUNCH_TIMEOUT");
+  if (!text) return std::chrono::nanoseconds(kDefaultTimeout);
+  double seconds = 0;
+  const char* end = text->data() + text->size();
+  const auto [stop, error] = std::from_chars(text->data(), end, seconds);
+  constexpr double kLongest = 30.0 * 24 * 3600;
+  if (error != std::errc() || stop != end || !(seconds > 0) || seconds > kLongest) {
+    return invalid("DLAUNCH_TIMEOUT",
+                   "'" + *text + "' is not a number of seconds above 0 and at most 30 days");
+  }
+  return std::chrono::nanoseconds(std::llround(seconds * 1e9));
+}
 
 Result<JobEnvironment> read_job_environment() {
   JobEnvironment job;

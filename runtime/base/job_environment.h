@@ -51,4 +51,7 @@ struct JobEnvironment {
 /// ranks (torchrun, mpirun, srun) is kInvalidArgument and names the variable.
 Result<JobEnvironment> read_job_environment();
 
+/// DLAUNCH_TIMEOUT alone.
+Result<std::chrono::nanoseconds> read_timeout();
+
 }  // namespace dlaunch

@@ -137,6 +137,18 @@ TEST_F(HangReport, DoesNotComeWhileRanksMoveOrOnlyCompute) {
   EXPECT_THAT(computed.error, Not(HasSubstr("progress")));
 }
 
+TEST_F(HangReport, ComesBeforeTheRanksGiveUpWaiting) {
+  Command command = ranks_of("comm_rank", {"connect", "only=0", "barrier", "only=1", "pause"},
+                             {"--nproc", "2", "--grace", "0.2"});
+  command.environment = {{"PATH", "/nowhere"}, {"DLAUNCH_TIMEOUT", "10"}};
+  const auto result = run_command(command);
+  EXPECT_EQ(result.exit_code, 4) << result.error;
+  const auto report = result.error.find("dlaunch: no rank has made progress for ");
+  ASSERT_NE(report, std::string::npos) << result.error;
+  EXPECT_LT(report, result.error.find("timed out after 10")) << result.error;
+  EXPECT_THAT(result.error, HasSubstr("rank 0: in barrier"));
+}
+
 TEST_F(HangReport, ShowsStacks) {
   Subprocess job(
       communicating_ranks({"connect", "only=1", "out=up", "pause", "only=0", "barrier"}, 2, "0.5"));
