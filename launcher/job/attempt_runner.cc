@@ -3,6 +3,7 @@
 #include <array>
 #include <chrono>
 #include <csignal>
+#include <exception>
 #include <utility>
 
 #include <sys/epoll.h>
@@ -79,17 +80,29 @@ Status AttemptRunner::run(JobIdentity job, const std::function<void()>& when_sta
       loop_, relay_, descendants_,
       {.attempt = job.attempt, .job_deadline = deadline_, .grace = options_.supervision.grace});
   supervisor_ = &supervisor;
-  SpawnCrew crew;
-  Status started = start_ranks(job, crew, supervisor);
-  monitor_.begin_attempt(job, supervisor, board);
-  if (started.ok() && when_started) when_started();
-  if (started.ok()) supervisor.run();
+  const Status started = run_ranks(job, supervisor, board, when_started);
   monitor_.end_attempt();
   supervisor_ = nullptr;
   all_ended_ = descendants_.kill_all(kLeftoverLimit);
   for (int rank = 0; rank < job.ranks; ++rank) relay_.drain(job.first_rank + rank);
   if (started.ok()) close_attempt(supervisor, board);
   return started;
+}
+
+// To their end. An exception is an error as any other: whatever runs is to be ended.
+Status AttemptRunner::run_ranks(const JobIdentity& job, Supervisor& supervisor,
+                                const ActivityBoard& board,
+                                const std::function<void()>& when_started) {
+  try {
+    SpawnCrew crew;
+    DLAUNCH_RETURN_IF_ERROR(start_ranks(job, crew, supervisor));
+    monitor_.begin_attempt(job, supervisor, board);
+    if (when_started) when_started();
+    supervisor.run();
+    return {};
+  } catch (const std::exception& error) {
+    return Status(StatusCode::kIo, error.what());
+  }
 }
 
 Status AttemptRunner::start_ranks(const JobIdentity& job, SpawnCrew& crew, Supervisor& supervisor) {

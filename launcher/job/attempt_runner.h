@@ -42,7 +42,8 @@ class AttemptRunner {
   JobIdentity identity(int restarts) const;
 
   /// Runs an attempt to its end, which is then the last in outcome(). `when_started` is called once
-  /// all ranks are. An error: not all ranks could be started; those that were have been ended.
+  /// all ranks are. An error: not all ranks could be started, or
+  /// watched; those that were have been ended.
   Status run(JobIdentity job, const std::function<void()>& when_started = nullptr);
   /// The other nodes of the job end their ranks: so does the attempt that is running.
   void end_elsewhere();
@@ -67,6 +68,8 @@ class AttemptRunner {
   bool all_ended() const { return all_ended_; }
 
  private:
+  Status run_ranks(const JobIdentity& job, Supervisor& supervisor, const ActivityBoard& board,
+                   const std::function<void()>& when_started);
   Status start_ranks(const JobIdentity& job, SpawnCrew& crew, Supervisor& supervisor);
   Status keep_logs(const JobIdentity& job, const std::vector<RankStart>& starts);
   void close_attempt(const Supervisor& supervisor, const ActivityBoard& board);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <exception>
 #include <optional>
 #include <string>
 
@@ -57,6 +58,28 @@ Status check_before_joining(const LaunchContext& context) {
   return check_exec(context.program, context.options.command);
 }
 
+// `nodes` is the caller's: it leaves the others only when the user has been told.
+JobEnd run_on_several(AttemptRunner& runner, const LaunchContext& context,
+                      std::optional<SeveralNodes>& nodes) {
+  const Status can_start = check_before_joining(context);
+  if (!can_start.ok()) return JobEnd::not_launched(can_start);
+  const auto master_port = find_free_port();
+  if (!master_port.ok()) return JobEnd::not_launched(master_port.status());
+  nodes.emplace(runner, context, *master_port);
+  return nodes->run();
+}
+
+// What the system has not enough of ends the job, but not what is told of it.
+JobEnd run_job(AttemptRunner& runner, const LaunchContext& context,
+               std::optional<SeveralNodes>& nodes) {
+  try {
+    if (!context.nodes.several()) return run_on_one(runner, context);
+    return run_on_several(runner, context, nodes);
+  } catch (const std::exception& error) {
+    return {.exit_code = kLauncherFailure, .error = error.what()};
+  }
+}
+
 // Tells the user what is wrong, and everything to the report.
 int finish(AttemptRunner& runner, std::optional<ReportFile>& report, JobEnd end) {
   OutputRelay& relay = runner.relay();
@@ -87,19 +110,13 @@ int launch_job(const LaunchContext& context) {
   raise_descriptor_limit(context.options);
   AttemptRunner runner(context);
   std::optional<ReportFile> report;
-  std::optional<SeveralNodes> nodes;  // leaves the others only when the user has been told
+  std::optional<SeveralNodes> nodes;
   if (const std::string& path = context.options.supervision.report; !path.empty()) {
     auto opened = ReportFile::open(path);
     if (!opened.ok()) return finish(runner, report, JobEnd::not_launched(opened.status()));
     report = *std::move(opened);
   }
-  if (!context.nodes.several()) return finish(runner, report, run_on_one(runner, context));
-  const Status can_start = check_before_joining(context);
-  if (!can_start.ok()) return finish(runner, report, JobEnd::not_launched(can_start));
-  const auto master_port = find_free_port();
-  if (!master_port.ok()) return finish(runner, report, JobEnd::not_launched(master_port.status()));
-  nodes.emplace(runner, context, *master_port);
-  return finish(runner, report, nodes->run());
+  return finish(runner, report, run_job(runner, context, nodes));
 }
 
 }  // namespace dlaunch

@@ -6,7 +6,7 @@
 namespace dlaunch {
 
 /// Returns what dlaunch exits with. No process of the job is left then. Throws std::system_error if
-/// the system is out of something.
+/// the system has not even enough to begin with.
 int launch_job(const LaunchContext& context);
 
 }  // namespace dlaunch

@@ -14,7 +14,7 @@ namespace {
 
 // The store cannot be started at --port, or 0 for none: most likely somebody else has the port.
 Status with_advice(const Status& why, std::uint16_t port) {
-  if (port == 0) return why;
+  if (port == 0 || why.code() != StatusCode::kUnavailable) return why;
   return Status(why.code(), why.to_string() + "; take another --port, or none for any free one");
 }
 

@@ -3,8 +3,12 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <exception>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "runtime/base/start_thread.h"
 
 namespace dlaunch {
 namespace {
@@ -34,18 +38,29 @@ bool take_prefix(std::string_view& text, std::string_view prefix) {
 }  // namespace
 
 CoordinatorThread::CoordinatorThread(std::unique_ptr<TcpStore> store,
-                                     NodeCoordinator::Options options)
+                                     NodeCoordinator::Options options,
+                                     std::function<void(const std::string&)> on_failure)
     : store_(std::move(store)),
       coordinator_(std::move(options), Clock::now()),
       next_check_(Clock::now()),
-      thread_([this] { run(); }) {}
+      on_failure_(std::move(on_failure)),
+      thread_(start_thread([this] { run(); })) {}
 
 CoordinatorThread::~CoordinatorThread() {
   leaving_ = true;
   thread_.join();
 }
 
+// Without it nobody would decide any more: the node that has the store is to end.
 void CoordinatorThread::run() {
+  try {
+    coordinate();
+  } catch (const std::exception& error) {
+    on_failure_(error.what());
+  }
+}
+
+void CoordinatorThread::coordinate() {
   std::uint64_t revision = 0;
   std::optional<Time> farewell;
   while (true) {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -17,7 +18,9 @@ namespace dlaunch {
 
 class CoordinatorThread {
  public:
-  CoordinatorThread(std::unique_ptr<TcpStore> store, NodeCoordinator::Options options);
+  /// `on_failure` is told, by the thread, why it cannot decide any more. Throws std::system_error.
+  CoordinatorThread(std::unique_ptr<TcpStore> store, NodeCoordinator::Options options,
+                    std::function<void(const std::string& why)> on_failure);
   /// Lets the job end first: if it has not yet been decided how it ends, it ends for the reason
   /// that this node has gone; and the other nodes are given a few seconds to take note and leave.
   ~CoordinatorThread();
@@ -32,6 +35,7 @@ class CoordinatorThread {
   };
 
   void run();
+  void coordinate();
   void take(const StoreChanges::Change& change, Time now);
   void check_beats(Time now);
   void put_out();
@@ -43,6 +47,7 @@ class CoordinatorThread {
   std::deque<std::string> unneeded_;             // prefixes of keys
   Time next_check_;
   std::atomic<bool> leaving_ = false;
+  const std::function<void(const std::string&)> on_failure_;
   std::thread thread_;
 };
 

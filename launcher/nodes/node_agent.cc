@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <exception>
 #include <system_error>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "launcher/nodes/addresses.h"
 #include "launcher/nodes/coordinator_thread.h"
 #include "runtime/base/exit_codes.h"
+#include "runtime/base/start_thread.h"
 
 namespace dlaunch {
 namespace {
@@ -50,7 +52,7 @@ NodeAgent::NodeAgent(Options options)
   if (!event_descriptor_.is_open()) {
     throw std::system_error(errno, std::generic_category(), "eventfd");
   }
-  worker_ = std::thread([this] { work(); });
+  worker_ = start_thread([this] { guarded([this] { work(); }); });
 }
 
 NodeAgent::~NodeAgent() {
@@ -109,9 +111,11 @@ void NodeAgent::ask(const LookRecord& look, const RoundRecord& round,
   NodeAnswers none{.question = look.question, .seen = {}};
   none.seen.resize(round.nodes.size());
   try {
-    asker_ = std::thread([this, look, keys, limit, answers = none]() mutable {
-      if (!keys.empty()) gather(look, keys, Deadline::after(limit), answers);
-      post(std::move(answers));
+    asker_ = start_thread([this, look, keys, limit, answers = none]() mutable {
+      guarded([&] {
+        if (!keys.empty()) gather(look, keys, Deadline::after(limit), answers);
+        post(std::move(answers));
+      });
     });
   } catch (const std::system_error&) {
     post(std::move(none));  // no thread is left: a report must not cost the job
@@ -186,7 +190,8 @@ bool NodeAgent::join_job() {
   const Deadline deadline = Deadline::after(options_.settings.join_timeout);
   auto store = open_node_store(options_.settings, logger, deadline, pause);
   if (!store.ok()) {
-    fail(store.status(), kLauncherRendezvous);
+    const bool here = store.status().code() == StatusCode::kIo;
+    fail(store.status(), here ? kLauncherFailure : kLauncherRendezvous);
     return false;
   }
   store_ = *std::move(store);
@@ -198,7 +203,9 @@ bool NodeAgent::join_job() {
       return false;
     }
     (*client)->limit_answers(kAnswerLimit);
-    coordinator_ = std::make_unique<CoordinatorThread>(*std::move(client), options_.coordinator);
+    coordinator_ =
+        std::make_unique<CoordinatorThread>(*std::move(client), options_.coordinator,
+                                            [this](const std::string& why) { fail_here(why); });
   }
   options_.self.address = store_.client->own_host();
   options_.self.store = store_.client->server_host();
@@ -211,7 +218,7 @@ bool NodeAgent::join_job() {
   const std::lock_guard lock(mutex_);
   joined_ = true;
   if (stopping_) return false;
-  beats_ = std::thread([this] { beat(); });
+  beats_ = start_thread([this] { guarded([this] { beat(); }); });
   return true;
 }
 
@@ -283,6 +290,19 @@ void NodeAgent::fail(const Status& status, int exit_code) {
     failed_ = true;
   }
   post(NodeError{exit_code, status.to_string()});
+}
+
+void NodeAgent::fail_here(const std::string& why) {
+  fail(Status(StatusCode::kIo, "this node cannot go on: " + why), kLauncherFailure);
+}
+
+// What a thread of this node does: no exception may leave it.
+void NodeAgent::guarded(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const std::exception& error) {
+    fail_here(error.what());
+  }
 }
 
 // True if the agent is to stop; waits `time` for that.

@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -91,6 +92,8 @@ class NodeAgent {
               Deadline deadline, NodeAnswers& answers);
   void post(NodeEvent event);
   void fail(const Status& status, int exit_code);
+  void fail_here(const std::string& why);
+  void guarded(const std::function<void()>& work);
   bool wait_for_stop(std::chrono::nanoseconds time);
   bool stopping();
   bool gives_up_asking();

@@ -98,8 +98,9 @@ Result<NodeStore> try_once(const NodeSettings& settings, const Logger& logger, D
   if (!own.empty()) {
     const std::string serving = address_to_serve(settings.host, own);
     auto server = host_store(serving, settings, logger);
-    // The port is taken: most likely by another dlaunch of this job on this host.
     hosting = server.status();
+    if (hosting.code() == StatusCode::kIo) return hosting;
+    // Else the port is taken: most likely by another dlaunch of this job on this host.
     if (server.ok()) store.server = *std::move(server);
     store.address = host_port(from_here(serving, settings), settings.port);
   }

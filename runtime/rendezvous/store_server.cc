@@ -1,6 +1,8 @@
 #include "runtime/rendezvous/store_server.h"
 
 #include <deque>
+#include <new>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -10,6 +12,7 @@
 #include <asio/steady_timer.hpp>
 
 #include "runtime/base/descriptor.h"
+#include "runtime/base/start_thread.h"
 #include "runtime/rendezvous/store_session.h"
 #include "runtime/rendezvous/store_waits.h"
 
@@ -56,7 +59,11 @@ class StoreServer::Loop {
     if (!error) port_ = acceptor_.local_endpoint(error).port();
     if (error) return Status(StatusCode::kUnavailable, where + ": " + error.message());
     accept();
-    thread_ = std::thread([this] { context_.run(); });
+    try {
+      thread_ = start_thread([this] { serve(); });
+    } catch (const std::system_error& failed) {
+      return Status(StatusCode::kIo, where + ": " + failed.what());
+    }
     return {};
   }
 
@@ -64,16 +71,35 @@ class StoreServer::Loop {
   const StoreSessionContext& shared() const { return shared_; }
 
  private:
+  // Sessions see to what there is no memory for. Where there is none even for that, what is being
+  // done is dropped.
+  void serve() {
+    while (!context_.stopped()) {
+      try {
+        context_.run();
+      } catch (const std::bad_alloc&) {
+      }
+    }
+  }
+
   void accept() {
     acceptor_.async_accept([this](const asio::error_code& error, asio::ip::tcp::socket socket) {
       if (error == asio::error::operation_aborted) return;
       if (error) return pause(error);
       close_on_exec(socket.native_handle());
-      const auto session = std::make_shared<StoreSession>(std::move(socket), shared_);
-      session->start();
-      make_room_for(session);
+      try {
+        welcome(std::move(socket));
+      } catch (const std::bad_alloc&) {
+        return pause(asio::error::no_memory);
+      }
       accept();
     });
+  }
+
+  void welcome(asio::ip::tcp::socket socket) {
+    const auto session = std::make_shared<StoreSession>(std::move(socket), shared_);
+    session->start();
+    make_room_for(session);
   }
 
   // Strangers share the launcher's descriptors, and are not to use them up.

@@ -3,9 +3,10 @@
 // One thread of its own serves all connections from one epoll loop. A connection must first prove
 // the job's token; strangers, garbage and connections that stay silent are dropped after
 // `handshake_timeout`, or sooner if there are many of them, counted, and logged once in a while.
-// Memory is bounded by `most_bytes` and the limits of store_protocol.h. A client costs one
-// descriptor: the caller sees to RLIMIT_NOFILE; while it is reached, newcomers wait until a
-// descriptor is free.
+// Memory is bounded by `most_bytes` and the limits of store_protocol.h; a request that the system
+// has no memory for is answered with kUnavailable, or costs its client the connection. A client
+// costs one descriptor: the caller sees to RLIMIT_NOFILE; while it is reached, newcomers wait until
+// a descriptor is free.
 //
 // The members may be called from any thread. The destructor ends all connections; clients that wait
 // get kPeerLost.

@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include <asio/buffer.hpp>
@@ -17,6 +18,7 @@ namespace {
 // waits for may still come; when they grow too many it is dropped.
 constexpr std::size_t kMostUnsentBytes = store_protocol::kMostResponseBytes;
 constexpr std::size_t kMostKeptBytes = std::size_t{1} << 20;  // of memory for answers
+constexpr const char* kNoMemory = "no memory is left for it";
 constexpr std::size_t kTooManyUnsentBytes = 4 * kMostUnsentBytes;
 
 std::string describe(const asio::ip::tcp::socket& socket) {
@@ -41,6 +43,17 @@ StoreSession::StoreSession(asio::ip::tcp::socket socket, StoreSessionContext& co
       challenge_(make_nonce()),
       inbox_(store_protocol::kMostRequestBytes) {}
 
+// What there is no memory for costs this connection, and no other.
+template <typename Step>
+void StoreSession::guarded(const Step& step) {
+  try {
+    step();
+  } catch (const std::bad_alloc&) {
+    close();
+    context_.refusals.note(spdlog::level::warn, peer_, kNoMemory);
+  }
+}
+
 void StoreSession::start() {
   asio::error_code ignored;
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
@@ -64,7 +77,7 @@ void StoreSession::read_proof() {
                      if (!self->socket_.is_open()) return;
                      if (error)
                        return self->refuse("it closed the connection", spdlog::level::info);
-                     self->check_proof();
+                     self->guarded([&] { self->check_proof(); });
                    });
 }
 
@@ -107,8 +120,10 @@ void StoreSession::read_requests() {
       [self = shared_from_this()](const asio::error_code& error, std::size_t bytes) {
         // What has come before it was closed is not answered any more: nothing would undo it.
         if (error || !self->socket_.is_open()) return self->close();
-        self->inbox_.append({self->chunk_.data(), bytes});
-        self->handle_requests();
+        self->guarded([&] {
+          self->inbox_.append({self->chunk_.data(), bytes});
+          self->handle_requests();
+        });
       });
 }
 
@@ -156,8 +171,17 @@ store_protocol::Message StoreSession::stat(std::uint64_t id) const {
 
 void StoreSession::reply(const store_protocol::Message& response) {
   if (!socket_.is_open()) return;
-  store_protocol::append_frame(outbox_, response);
-  if (writing_.empty()) write();
+  try {
+    store_protocol::append_frame(outbox_, response);
+    if (writing_.empty()) write();
+  } catch (const std::bad_alloc&) {
+    // A frame may have been begun. The operation that is pending finds the connection ended, and
+    // closes it; the caller may walk over the waits, which closing changes.
+    outbox_.clear();
+    asio::error_code ignored;
+    socket_.shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
+    return context_.refusals.note(spdlog::level::warn, peer_, kNoMemory);
+  }
   if (outbox_.size() <= kTooManyUnsentBytes) return;
   outbox_.clear();
   context_.refusals.note(spdlog::level::warn, peer_, "it does not read its answers");
@@ -172,15 +196,17 @@ void StoreSession::write() {
   asio::async_write(socket_, asio::buffer(writing_),
                     [self = shared_from_this()](const asio::error_code& error, std::size_t) {
                       if (error || !self->socket_.is_open()) return self->close();
-                      self->writing_.clear();
-                      if (self->writing_.capacity() > kMostKeptBytes)
-                        self->writing_.shrink_to_fit();
-                      self->write();
-                      if (self->handling_paused_ && self->outbox_.size() <= kMostUnsentBytes) {
-                        self->handling_paused_ = false;
-                        self->handle_requests();
-                      }
+                      self->guarded([&] { self->written(); });
                     });
+}
+
+void StoreSession::written() {
+  writing_.clear();
+  if (writing_.capacity() > kMostKeptBytes) writing_.shrink_to_fit();
+  write();
+  if (!handling_paused_ || outbox_.size() > kMostUnsentBytes) return;
+  handling_paused_ = false;
+  handle_requests();
 }
 
 void StoreSession::close() {

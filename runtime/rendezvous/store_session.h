@@ -51,6 +51,9 @@ class StoreSession : public std::enable_shared_from_this<StoreSession> {
   store_protocol::Message stat(std::uint64_t id) const;
   void reply(const store_protocol::Message& response);
   void write();
+  void written();
+  template <typename Step>
+  void guarded(const Step& step);
   void close();
 
   asio::ip::tcp::socket socket_;

@@ -30,7 +30,6 @@ Status StoreTable::set(std::string_view key, std::string_view value) {
   const std::size_t freed = there ? found->second.value.size() : 0;
   const std::size_t added = value.size() + (there ? 0 : key.size() + kEntryBytes);
   if (bytes_ - freed + added > most_bytes_) return full(key);
-  bytes_ += added - freed;
   if (there) {
     found->second.value = value;
     found->second.revision = ++revision_;
@@ -38,6 +37,7 @@ Status StoreTable::set(std::string_view key, std::string_view value) {
     entries_.emplace_hint(found, key, Entry{std::string(value), ++revision_});
     forget_removal(key);
   }
+  bytes_ += added - freed;
   return {};
 }
 
@@ -77,8 +77,8 @@ Result<std::int64_t> StoreTable::append(std::string_view key, std::string_view b
   std::string& value = found->second.value;
   DLAUNCH_RETURN_IF_ERROR(store_protocol::check_value(key, value.size() + bytes.size()));
   if (bytes_ + bytes.size() > most_bytes_) return full(key);
-  bytes_ += bytes.size();
   value += bytes;
+  bytes_ += bytes.size();
   found->second.revision = ++revision_;
   return static_cast<std::int64_t>(value.size());
 }
@@ -86,10 +86,10 @@ Result<std::int64_t> StoreTable::append(std::string_view key, std::string_view b
 bool StoreTable::remove(std::string_view key) {
   const auto found = entries_.find(key);
   if (found == entries_.end()) return false;
-  bytes_ -= found->first.size() + found->second.value.size() + kEntryBytes;
   ++revision_;
   removals_.emplace_back(revision_, found->first);
   removed_[found->first] = revision_;
+  bytes_ -= found->first.size() + found->second.value.size() + kEntryBytes;
   entries_.erase(found);
   if (removals_.size() > kMostRemovals) {
     const auto& [when, oldest] = removals_.front();

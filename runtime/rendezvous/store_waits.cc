@@ -1,6 +1,7 @@
 #include "runtime/rendezvous/store_waits.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "runtime/rendezvous/missing_keys.h"
@@ -46,6 +47,16 @@ Message too_long(std::uint64_t id, std::size_t bytes) {
                                                    " bytes; ask for fewer keys at a time"));
 }
 
+// Or says that there is no memory for it; what `make` does, it does then not at all.
+template <typename Make>
+Message response_or_error(std::uint64_t id, const Make& make) {
+  try {
+    return make();
+  } catch (const std::bad_alloc&) {
+    return error_response(id, Status(StatusCode::kUnavailable, "store: no memory is left"));
+  }
+}
+
 bool fits_response(std::size_t bytes) {
   return bytes + 64 <= store_protocol::kMostResponseBytes;
 }
@@ -80,16 +91,16 @@ void StoreWaits::handle(Message request, const void* owner, const Reply& reply) 
     case Operation::kWatch:
       return watch(std::move(request), owner, reply);
     case Operation::kTryGet:
-      return reply(try_get(table_, request));
+      return reply(response_or_error(request.id, [&] { return try_get(table_, request); }));
     case Operation::kList:
-      return reply(list(table_, request));
+      return reply(response_or_error(request.id, [&] { return list(table_, request); }));
     case Operation::kStat:
       return reply(error_response(request.id, Status(StatusCode::kInvalidArgument, "no server")));
     default:
       break;
   }
   const std::uint64_t before = table_.revision();
-  reply(change(request, owner));
+  reply(response_or_error(request.id, [&] { return change(request, owner); }));
   if (table_.revision() != before) key_changed(request.parts[0]);
 }
 
@@ -103,8 +114,12 @@ Message StoreWaits::change(const Message& request, const void* owner) {
   };
   switch (static_cast<Operation>(request.code)) {
     case Operation::kSetOwned: {
+      const auto owned = owners_.try_emplace(owner).first;
+      std::uint64_t& revision = owned->second.keys[key];
       auto done = set();
-      if (done.ok()) owners_[owner].keys[key] = table_.revision();
+      if (done.ok()) revision = table_.revision();
+      if (revision == 0) owned->second.keys.erase(key);
+      forget_if_idle(owned);
       return number_response(request.id, done);
     }
     case Operation::kAdd:
@@ -222,8 +237,10 @@ void StoreWaits::answer_watches(const std::string& key) {
   const std::vector<WaitPointer> waits(first, watches_.end());
   watches_.erase(first, watches_.end());
   for (const auto& wait : waits) {
-    finish(wait, store_protocol::watch_response(
-                     wait->request.id, table_.changes(wait->request.parts[0], wait->revision)));
+    finish(wait, response_or_error(wait->request.id, [&] {
+             return store_protocol::watch_response(
+                 wait->request.id, table_.changes(wait->request.parts[0], wait->revision));
+           }));
   }
 }
 
@@ -279,7 +296,8 @@ Message StoreWaits::values_response(const Message& request) const {
     bytes += table_.find(key)->size() + sizeof(std::uint32_t);
   }
   if (!fits_response(bytes)) return too_long(request.id, bytes);
-  return {.id = request.id, .parts = table_.values(request.parts)};
+  return response_or_error(
+      request.id, [&] { return Message{.id = request.id, .parts = table_.values(request.parts)}; });
 }
 
 }  // namespace dlaunch

@@ -14,6 +14,10 @@
 namespace dlaunch::testing {
 namespace {
 
+void fail_test(const std::string& why) {
+  ADD_FAILURE() << why;
+}
+
 class RunningCoordinator : public ::testing::Test {
  protected:
   static StoreServer::Options with_token(const std::string& token) {
@@ -35,8 +39,10 @@ class RunningCoordinator : public ::testing::Test {
       StoreServer::start(with_token(token_)).value_or_throw();
   const std::unique_ptr<TcpStore> store_ = connect();
   CoordinatorThread coordinator_{
-      connect(), NodeCoordinator::Options{
-                     .least = 1, .most = 1, .nodes = "1", .version = "1.0", .host_id = "1"}};
+      connect(),
+      NodeCoordinator::Options{
+          .least = 1, .most = 1, .nodes = "1", .version = "1.0", .host_id = "1"},
+      fail_test};
 };
 
 TEST_F(RunningCoordinator, TurnsAwayAMemberThatItDoesNotUnderstand) {
@@ -66,7 +72,7 @@ TEST(CoordinatorThread, KnowsTheLastThatItsNodeSaidBeforeItLeft) {
     const auto store = TcpStore::connect(endpoint, token, soon()).value_or_throw();
     auto coordinator = std::make_unique<CoordinatorThread>(
         TcpStore::connect(endpoint, token, soon()).value_or_throw(),
-        NodeCoordinator::Options{.nodes = "1", .version = "1.0", .host_id = "1"});
+        NodeCoordinator::Options{.nodes = "1", .version = "1.0", .host_id = "1"}, fail_test);
     const MemberRecord self{.id = "1", .version = "1.0", .nodes = "1", .ranks = 1};
     const std::string member = std::string(node_keys::kMember) + "1";
     ASSERT_TRUE(store->set(member, to_text(self)).ok());
@@ -92,7 +98,8 @@ TEST(CoordinatorThread, RemovesWhatRoundsHaveLeftInTheStore) {
                                        .version = "1.0",
                                        .host_id = "1",
                                        .max_restarts = 2,
-                                       .restart_delay = std::chrono::seconds(0)});
+                                       .restart_delay = std::chrono::seconds(0)},
+                                      fail_test);
   const std::string member = std::string(node_keys::kMember) + "1";
   const MemberRecord self{.id = "1", .version = "1.0", .nodes = "1", .ranks = 1};
   ASSERT_TRUE(store->set(member, to_text(self)).ok());

@@ -117,4 +117,15 @@ std::vector<pid_t> children_of(pid_t parent) {
   return found;
 }
 
+Command with_room_for_threads(int threads, const Command& command) {
+  constexpr int kStack = 500'000;  // KiB
+  const std::string script = "ulimit -s " + std::to_string(kStack) + "; ulimit -v " +
+                             std::to_string(kStack * threads + kStack * 4 / 5) + "; exec \"$@\"";
+  Command limited = command;
+  limited.arguments = {"/bin/sh", "-c", script, "sh"};
+  limited.arguments.insert(limited.arguments.end(), command.arguments.begin(),
+                           command.arguments.end());
+  return limited;
+}
+
 }  // namespace dlaunch::testing

@@ -37,6 +37,10 @@ Command ranks_in_a_script(const std::string& script, const Strings& actions,
 /// A script that does no more than that, and dies of signals without passing them on.
 inline constexpr const char* kOnlyTheProgram = "\"$@\"; :";
 
+/// The same with address space for no more than so many threads, of those that dlaunch starts in
+/// turn. Not under a sanitizer.
+Command with_room_for_threads(int threads, const Command& command);
+
 /// A word for a test rank's command line by which it and its descendants can be found.
 std::string fresh_mark();
 /// The processes that have `mark` in their command line and are no zombies.

@@ -100,6 +100,17 @@ TEST(NodesInVain, ADifferentNumberOfNodesIsRefused) {
   EXPECT_THAT(result.error, HasSubstr("--nnodes 3"));
 }
 
+TEST(NodesInVain, ANodeThatHasNotEnoughForItsPartSaysSo) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers need all address space";
+  Nodes nodes("2");
+  const Command command = nodes.command({"--nproc", "1"}, {"/bin/true"});
+  for (const int threads : {1, 2, 3}) {  // which find the store, host it, and give signs of life
+    const auto result = run_command(with_room_for_threads(threads, command));
+    EXPECT_EQ(result.exit_code, 125) << threads;
+    EXPECT_THAT(result.error, HasSubstr("no thread could be started: "));
+  }
+}
+
 TEST(NodesInVain, AProgramThatOneNodeDoesNotHaveEndsTheJob) {
   if (kVforkIsFork) GTEST_SKIP() << kVforkIsForkText;
   Nodes nodes("2");

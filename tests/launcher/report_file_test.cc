@@ -17,10 +17,12 @@
 #include "runtime/base/descriptor.h"
 #include "runtime/base/temporary_folder.h"
 #include "tests/launcher/launcher_runs.h"
+#include "tests/launcher/node_runs.h"
 
 namespace dlaunch::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 
@@ -32,6 +34,25 @@ class ReportFile : public ::testing::Test {
   const TemporaryFolder temporary_;
   const std::string folder_ = temporary_.path();
 };
+
+TEST_F(ReportFile, IsWrittenAlsoIfTheSystemHasNotEnoughForTheJob) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers need all address space";
+  const TokenFile token;
+  const std::vector<Strings> jobs{{"--nproc", "2"},
+                                  {"--nnodes", "2", "--nproc", "1", "--token-file", token.path(),
+                                   "--rdzv-endpoint", free_endpoint()}};
+  for (Strings options : jobs) {
+    options.insert(options.end(), {"--report", path()});
+    const auto result = run_command(with_room_for_threads(0, ranks_that({}, options)));
+    EXPECT_EQ(result.exit_code, 125);
+    const std::string why = "no thread could be started: Resource temporarily unavailable";
+    EXPECT_THAT(result.error, AllOf(HasSubstr("dlaunch: "), HasSubstr(why)));
+    const auto report = content();
+    EXPECT_EQ(report["exit_code"], 125);
+    EXPECT_THAT(report["launcher_error"].get<std::string>(), HasSubstr(why));
+    EXPECT_EQ(report["attempts"].size(), 0U);
+  }
+}
 
 TEST_F(ReportFile, TellsOfEveryRankOfASuccessfulJob) {
   const auto result =
