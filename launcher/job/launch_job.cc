@@ -12,6 +12,7 @@
 #include "launcher/job/attempt_runner.h"
 #include "launcher/job/several_nodes.h"
 #include "launcher/job/single_node.h"
+#include "launcher/output/rank_logs.h"
 #include "launcher/ranks/exec_check.h"
 #include "launcher/ranks/free_port.h"
 #include "runtime/base/exit_codes.h"
@@ -55,6 +56,9 @@ JobEnd run_on_one(AttemptRunner& runner, const LaunchContext& context) {
 // it. Where all nodes are needed the others are to be told, so such a node does join.
 Status check_before_joining(const LaunchContext& context) {
   if (context.nodes.least == context.nodes.most) return {};
+  if (const std::string& logs = context.options.output.log_dir; !logs.empty()) {
+    DLAUNCH_RETURN_IF_ERROR(make_log_folder(logs));
+  }
   return check_exec(context.program, context.options.command);
 }
 

@@ -14,6 +14,14 @@ constexpr int kStreams = 2;
 
 }  // namespace
 
+Status make_log_folder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) return Status::from_errno("--log-dir: " + folder, error.value());
+  if (access(folder.c_str(), W_OK | X_OK) == 0) return {};
+  return Status::from_errno("--log-dir: " + folder, errno);
+}
+
 Status RankLogs::open(int attempt, int rank) {
   if (folder_.empty()) return {};
   for (const Stream stream : {Stream::kOutput, Stream::kError}) files_.erase({rank, stream});
@@ -27,9 +35,7 @@ Status RankLogs::open(int attempt, int rank) {
 Status RankLogs::make_files(int attempt, int rank) {
   const std::string folder =
       folder_ + "/attempt-" + std::to_string(attempt) + "/rank-" + std::to_string(rank);
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) return Status::from_errno("--log-dir: " + folder, error.value());
+  DLAUNCH_RETURN_IF_ERROR(make_log_folder(folder));
   for (const Stream stream : {Stream::kOutput, Stream::kError}) {
     const std::string path = folder + (stream == Stream::kOutput ? "/stdout" : "/stderr");
     Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));

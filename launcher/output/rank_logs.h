@@ -17,6 +17,9 @@ namespace dlaunch {
 
 enum class Stream { kOutput, kError };
 
+/// Makes a folder of --log-dir and those above it; an error also if files cannot be made there.
+Status make_log_folder(const std::string& folder);
+
 class RankLogs {
  public:
   /// Keeps nothing if `folder` is empty.

@@ -1,5 +1,6 @@
 #include "launcher/ranks/exec_check.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -87,13 +88,26 @@ bool lacks_libraries(const Executed& executed) {
   return WIFEXITED(state) && WEXITSTATUS(state) == 127;
 }
 
+// "interpreter '/bin/bash\r'", of a script; it may have been written where lines end otherwise.
+std::string named_by(const std::string& program) {
+  std::string line;
+  std::getline(std::ifstream(program), line);
+  if (!line.starts_with("#!")) return "interpreter or loader";
+  std::string name = line.substr(std::min(line.size(), line.find_first_not_of(" \t", 2)));
+  name.resize(std::min(name.size(), name.find_first_of(" \t")));
+  const bool foreign = name.ends_with('\r');
+  if (foreign) name.back() = '\\';
+  return "interpreter '" + name + (foreign ? "r" : "") + "'";
+}
+
 }  // namespace
 
 Status exec_error(const std::string& path, int error) {
   if (error == ENOENT) {
     return Status(StatusCode::kNotFound,
-                  path + ": cannot be run: the interpreter or loader it names does not exist");
+                  path + ": cannot be run: the " + named_by(path) + " it names does not exist");
   }
+  if (error == ENOMEM || error == EAGAIN || error == ENFILE) return Status::from_errno(path, error);
   if (error == ENOEXEC) {
     return Status(StatusCode::kInvalidArgument,
                   path + ": is no program for this machine (a script needs a #! line)");

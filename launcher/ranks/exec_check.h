@@ -11,6 +11,7 @@ namespace dlaunch {
 /// What execve's `error` for that program means:
 ///   kNotFound     the program, or the interpreter its first line names, does not exist
 ///   kInvalidArgument  it cannot be executed
+///   kIo           the system is out of something
 Status exec_error(const std::string& path, int error);
 
 /// Has a child execute it and ends that before its first instruction, as a debugger could, then has

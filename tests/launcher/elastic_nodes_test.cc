@@ -78,9 +78,13 @@ TEST_F(ElasticNodes, AreNotDisturbedByOneThatCannotStart) {
   unlink(broken.c_str());
   EXPECT_EQ(refused.exit_code, 127) << refused.error;
   EXPECT_THAT(refused.error, HasSubstr(broken + ": cannot be run: the interpreter"));
+  nodes_.start({"--nproc", "1", "--log-dir", "/dev/null/logs"}, kTellsTheWorld);
+  const auto without_logs = nodes_.finish(3);
+  EXPECT_EQ(without_logs.exit_code, 125);
+  EXPECT_THAT(without_logs.error, HasSubstr("--log-dir: /dev/null/logs: Not a directory"));
   nodes_.start(kOneRank, kTellsTheWorld);
   ASSERT_TRUE(nodes_[0].wait_for_output("world 1\nworld 2\nworld 3\n", soon()));
-  end_all({0, 1, 3});
+  end_all({0, 1, 4});
   EXPECT_EQ(nodes_[0].output(), "world 1\nworld 2\nworld 3\n");
 }
 

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <filesystem>
@@ -49,10 +50,21 @@ TEST_F(CheckExec, RunsNothing) {
   EXPECT_TRUE(check_exec("/proc/self/exe", {"program"}).ok());
 }
 
+TEST(ExecError, IsNotTheProgramsIfTheSystemIsOutOfSomething) {
+  EXPECT_EQ(exec_error("/bin/true", ENOMEM).code(), StatusCode::kIo);
+  EXPECT_EQ(exec_error("/bin/true", EAGAIN).code(), StatusCode::kIo);
+  EXPECT_EQ(exec_error("/bin/true", EACCES).code(), StatusCode::kInvalidArgument);
+}
+
 TEST_F(CheckExec, SaysWhatIsWrong) {
   const Status script = check("#!/nowhere/sh\n");
   EXPECT_EQ(script.code(), StatusCode::kNotFound);
-  EXPECT_THAT(script.to_string(), HasSubstr("the interpreter or loader it names does not exist"));
+  EXPECT_THAT(script.to_string(),
+              HasSubstr("the interpreter '/nowhere/sh' it names does not exist"));
+  EXPECT_THAT(check("#! /bin/sh\r\necho\r\n").to_string(),
+              HasSubstr("interpreter '/bin/sh\\r' it"));
+  EXPECT_THAT(check("#!/nowhere/env bash\n").to_string(),
+              HasSubstr("interpreter '/nowhere/env' it"));
   EXPECT_EQ(check("").code(), StatusCode::kInvalidArgument);
 
   std::ifstream own("/proc/self/exe", std::ios::binary);

@@ -46,10 +46,34 @@ TEST(Help, OfEveryCommandIsItsUsage) {
   }
 }
 
-TEST(ManPage, HasAllOptions) {
+std::string man_page() {
   std::ifstream file(DLAUNCH_MAN_PAGE);
   std::string text{std::istreambuf_iterator<char>(file), {}};
   text.erase(std::remove(text.begin(), text.end(), '\\'), text.end());
+  return text;
+}
+
+TEST(ManPage, HasAllVariablesOfARank) {
+  const std::string text = man_page();
+  const auto result = run_command({.arguments = {"/usr/bin/env", "-i", built_program("dlaunch"),
+                                                 "--nproc", "2", "/usr/bin/env"}});
+  EXPECT_EQ(result.exit_code, 0) << result.error;
+  std::istringstream lines(result.out);
+  for (std::string line; std::getline(lines, line);) {
+    const std::string name = line.substr(0, line.find('='));
+    EXPECT_THAT(text, ::testing::ContainsRegex("[^A-Z_]" + name + "[^A-Z_]"));
+  }
+}
+
+TEST(ManPage, HasAllSignals) {
+  for (const char* name :
+       {"SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGTSTP", "SIGCONT"}) {
+    EXPECT_THAT(man_page(), HasSubstr(name));
+  }
+}
+
+TEST(ManPage, HasAllOptions) {
+  const std::string text = man_page();
   for (const OptionHelp& option : option_table()) {
     EXPECT_THAT(text, HasSubstr(option.names.front()));
   }
