@@ -305,6 +305,11 @@ void NodeAgent::guarded(const std::function<void()>& work) {
   }
 }
 
+bool NodeAgent::has_joined() {
+  const std::lock_guard lock(mutex_);
+  return joined_;
+}
+
 // True if the agent is to stop; waits `time` for that.
 bool NodeAgent::wait_for_stop(std::chrono::nanoseconds time) {
   std::unique_lock lock(mutex_);

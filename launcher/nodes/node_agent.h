@@ -64,7 +64,9 @@ class NodeAgent {
   std::vector<NodeEvent> take_events();
 
   const std::string& id() const { return options_.self.id; }
-  /// Known once there was a round.
+  /// It is a member of the job, which may have had no round yet.
+  bool has_joined();
+  /// Known once it has joined.
   bool hosts_store() const { return store_.server != nullptr; }
   /// Tells how a round ended on this node; `outcome`, if not empty, is all about it.
   void report(int round, const EndedRecord& ended, const std::string& outcome);

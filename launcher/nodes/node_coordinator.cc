@@ -105,7 +105,8 @@ void NodeCoordinator::member_ended(int round, const std::string& id, const Ended
     const std::string why = named(found->second) + " has left the job: " + ended.error;
     return take_out(id, why, now, now);
   }
-  if (phase_ == Phase::kForming && by_itself && round_ >= 0) {
+  // Before the first round the others can wait for a node, but not for the store.
+  if (phase_ == Phase::kForming && by_itself && (round_ >= 0 || id == options_.host_id)) {
     return announce(ended_by(found->second, ended), now);
   }
   found->second.ended = ended;
@@ -134,9 +135,11 @@ void NodeCoordinator::time_passed(Time now) {
     std::string why = "only " + std::to_string(members_.size()) + " of " + options_.nodes +
                       " nodes came within " + seconds(options_.join_timeout) + missing();
     if (!options_.advice.empty()) why += "; " + options_.advice;
+    // In a job of a fixed size nobody has come in the place of one that was lost.
+    const bool by_loss = !elastic() && !lost_.empty();
     return announce({.number = round_,
                      .action = VerdictRecord::Action::kFailed,
-                     .exit_code = kLauncherRendezvous,
+                     .exit_code = by_loss ? kLauncherNodeLost : kLauncherRendezvous,
                      .reason = why},
                     now);
   }

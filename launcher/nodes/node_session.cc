@@ -133,8 +133,10 @@ bool NodeSession::end_round(const EndedRecord& ended, const std::string& outcome
 }
 
 void NodeSession::end_between(const EndedRecord& ended) {
-  if (over() || !verdict_) return;  // it has not begun: the others go on waiting
-  agent_.report(verdict_->number, ended, "");
+  if (over()) return;
+  if (verdict_) return agent_.report(verdict_->number, ended, "");
+  // It has not begun. The others go on waiting, unless they lose the store.
+  if (agent_.has_joined() && agent_.hosts_store()) agent_.report(-1, ended, "");
 }
 
 int NodeSession::node_of(const RoundRecord& round) const {

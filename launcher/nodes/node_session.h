@@ -47,7 +47,8 @@ class NodeSession {
   using Interruption = std::function<std::optional<Departure>()>;
   bool end_round(const EndedRecord& ended, const std::string& outcome = "",
                  const Interruption& interruption = nullptr);
-  /// This node's user ends the job between two rounds.
+  /// This node's user ends the job between two rounds or, on the node with the store, before the
+  /// first.
   void end_between(const EndedRecord& ended);
   /// As NodeAgent::outcomes.
   std::vector<std::string> outcomes(const RoundRecord& round) { return agent_.outcomes(round); }

@@ -132,6 +132,32 @@ TEST_F(NodeCoordinatorTest, TakesANodeForLostThatDoesNotEndItsRanksAfterThat) {
   EXPECT_EQ(verdict().lost, std::vector<int>{1});
 }
 
+TEST_F(NodeCoordinatorTest, NamesTheLossIfNobodyComesInThePlaceOfALostNode) {
+  start(2, 2, /*max_restarts=*/1);
+  come(member("1"));
+  come(member("2"));
+  leave("2");
+  end("1", stopped());
+  EXPECT_EQ(verdict().action, Action::kAgain);
+  pass(62s);
+  EXPECT_EQ(verdict().action, Action::kFailed);
+  EXPECT_EQ(verdict().exit_code, kLauncherNodeLost);
+  EXPECT_THAT(verdict().reason, HasSubstr("only 1 of 2 nodes came within 60 s"));
+}
+
+TEST_F(NodeCoordinatorTest, EndsBeforeTheFirstRoundWithTheNodeThatHasTheStore) {
+  start(3, 3);  // it is node 1
+  come(member("1"));
+  come(member("2"));
+  const EndedRecord timeout{.how = How::kTimeout, .exit_code = 124, .error = "--timeout passed"};
+  end_in(-1, "2", timeout);
+  EXPECT_FALSE(wrote(node_keys::kVerdict));
+  end_in(-1, "1", timeout);
+  EXPECT_EQ(verdict().action, Action::kFailed);
+  EXPECT_EQ(verdict().exit_code, 124);
+  EXPECT_EQ(verdict().reason, "node (host-1 (pid 7)): --timeout passed");
+}
+
 TEST_F(NodeCoordinatorTest, EndsWithANodeThatIsToldToAfterItsRanksHaveFinished) {
   start(2, 2);
   come(member("1"));

@@ -341,6 +341,20 @@ TEST(Nodes, CanBeInterruptedWhileTheyWait) {
   EXPECT_THAT(result.error, HasSubstr("before all nodes had come"));
 }
 
+TEST(Nodes, EndTogetherWithTheOneThatHasTheStoreWhileTheyWait) {
+  Nodes nodes("3");
+  nodes.start_ranks(kOneRank, {});
+  ASSERT_TRUE(nodes[0].wait_for_error("waiting for 2 of 3 nodes", soon()));
+  nodes.start_ranks(kOneRank, {});
+  ASSERT_TRUE(nodes[1].wait_for_error("waiting for 1 of 3 nodes", soon()));
+  nodes[0].send_signal(SIGINT);
+  EXPECT_EQ(nodes.finish(0).exit_code, 130);
+  const auto other = nodes.finish(1);
+  EXPECT_EQ(other.exit_code, 130);
+  EXPECT_THAT(other.error, HasSubstr("): ended by SIGINT"));
+  EXPECT_THAT(other.error, Not(HasSubstr("lost")));
+}
+
 TEST(Nodes, RestartTogetherWithKeysOfTheirOwn) {
   Nodes nodes("2");
   const Strings options{"--nproc",         "1",    "--max-restarts", "2",
