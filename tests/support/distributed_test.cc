@@ -138,8 +138,14 @@ std::vector<std::string> make_arguments(const fs::path& launcher, int workers,
   return arguments;
 }
 
-// The parent's environment, without what makes gtest write files or choose other tests, and with
-// `additions`, of which the last of a name counts.
+// Whether gtest reads it, to write files or to choose tests.
+bool is_for_gtest(std::string_view name) {
+  return name.starts_with("GTEST_") || name == "TEST_PREMATURE_EXIT_FILE" ||
+         name == "XML_OUTPUT_FILE" || name == "TESTBRIDGE_TEST_ONLY";
+}
+
+// The parent's environment without what is for gtest, and with `additions`, of which the last of a
+// name counts.
 std::vector<std::string> make_environment(
     const std::vector<std::pair<std::string, std::string>>& additions) {
   std::vector<std::string> environment;
@@ -148,11 +154,7 @@ std::vector<std::string> make_environment(
     const std::string_view name = text.substr(0, text.find('='));
     const bool replaced = std::any_of(additions.begin(), additions.end(),
                                       [&](const auto& addition) { return addition.first == name; });
-    if (replaced || name.starts_with("GTEST_") || name.starts_with("TEST_") ||
-        name == "XML_OUTPUT_FILE" || name == "TESTBRIDGE_TEST_ONLY") {
-      continue;
-    }
-    environment.emplace_back(text);
+    if (!replaced && !is_for_gtest(name)) environment.emplace_back(text);
   }
   for (auto addition = additions.begin(); addition != additions.end(); ++addition) {
     const bool again = std::any_of(addition + 1, additions.end(), [&](const auto& later) {

@@ -58,7 +58,9 @@ struct RunOptions {
   /// give up after three quarters of it (DLAUNCH_TIMEOUT), so that a rank which waits in vain can
   /// say for whom.
   std::chrono::nanoseconds deadline = std::chrono::seconds(60);
-  /// Set for the ranks, in addition to the parent's environment.
+  /// Set for the ranks, in addition to the parent's environment, of which they get all but the
+  /// variables that GoogleTest reads (GTEST_*, TEST_PREMATURE_EXIT_FILE, XML_OUTPUT_FILE,
+  /// TESTBRIDGE_TEST_ONLY).
   std::vector<std::pair<std::string, std::string>> environment;
   /// Path of dlaunch; empty: look for it.
   std::string launcher = DLAUNCH_TEST_LAUNCHER;  // NOLINT(readability-redundant-string-init)

@@ -73,6 +73,23 @@ TEST(RunOnRanks, SetsTheEnvironmentOfTheRanks) {
   EXPECT_EQ(variable("FIXTURE_TEST"), "");
 }
 
+TEST(RunOnRanks, HandsOnTheParentsEnvironmentButForWhatGoogleTestReads) {
+  const std::vector<const char*> handed_on{"TEST_DATA", "TEST_TMPDIR", "MY_GTEST_DATA"};
+  const std::vector<const char*> kept{"GTEST_OUTPUT", "XML_OUTPUT_FILE", "TEST_PREMATURE_EXIT_FILE",
+                                      "TESTBRIDGE_TEST_ONLY"};
+  std::vector<const char*> all = handed_on;
+  all.insert(all.end(), kept.begin(), kept.end());
+  const bool is_rank = !variable("DLAUNCH_TEST_REPORT").empty();
+  if (!is_rank) {
+    for (const char* name : all) ::setenv(name, "set", 1);  // NOLINT(concurrency-mt-unsafe)
+  }
+  run_on_ranks(2, [&](Communicator&) {
+    for (const char* name : handed_on) EXPECT_EQ(variable(name), "set") << name;
+    for (const char* name : kept) EXPECT_EQ(variable(name), "") << name;
+  });
+  for (const char* name : all) ::unsetenv(name);  // NOLINT(concurrency-mt-unsafe)
+}
+
 TEST(RunOnRanks, GivesBlockingCallsLessTimeThanTheDeadline) {
   run_on_ranks(2, [](Communicator&) { EXPECT_EQ(std::stod(variable("DLAUNCH_TIMEOUT")), 30.0); },
                {.deadline = std::chrono::seconds(40)});
