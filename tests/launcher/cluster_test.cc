@@ -25,6 +25,9 @@ using namespace std::chrono_literals;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
+const Strings kTellsItsMaster{"sh", "-c", "echo $RANK master $MASTER_ADDR; exec \"$0\"",
+                              built_program("sequential_print")};
+
 class NodesOnHosts : public HostsTest {
  protected:
   // The endpoint is on host 1, which is not the first to come.
@@ -55,9 +58,7 @@ class NodesOnHosts : public HostsTest {
 TEST_F(NodesOnHosts, AreOneJobWhoseRanksReachEachOther) {
   Nodes nodes("3", endpoint());
   for (int host = 0; host < kHosts; ++host) {
-    start(
-        nodes, host,
-        {"sh", "-c", "echo $RANK master $MASTER_ADDR; exec " + built_program("sequential_print")});
+    start(nodes, host, kTellsItsMaster);
   }
   for (std::size_t node = 0; node < nodes.size(); ++node) {
     const auto result = nodes.finish(node);
@@ -68,12 +69,10 @@ TEST_F(NodesOnHosts, AreOneJobWhoseRanksReachEachOther) {
 
 // The node with the store only: elsewhere it would be another host's own store.
 TEST_F(NodesOnHosts, AreOneJobWhereTheOneWithTheStoreWasGivenAllOfItsAddresses) {
-  const Strings program{
-      "sh", "-c", "echo $RANK master $MASTER_ADDR; exec " + built_program("sequential_print")};
   Nodes nodes("2", "0.0.0.0:29500");
-  start(nodes, 1, program, 0);
+  start(nodes, 1, kTellsItsMaster, 0);
   nodes.meet_at(endpoint());
-  start(nodes, 0, program, 1);
+  start(nodes, 0, kTellsItsMaster, 1);
   for (std::size_t node = 0; node < nodes.size(); ++node) {
     const auto result = nodes.finish(node);
     EXPECT_EQ(result.exit_code, 0) << result.error;

@@ -153,11 +153,11 @@ TEST(FullDisk, UnderStdoutIsOneLineAndAnExitCodeUnlessTheJobHadOne) {
 
 TEST(FullDisk, IsAFailureOfCommandsThatOnlyPrint) {
   if (access("/dev/full", W_OK) != 0) GTEST_SKIP() << "there is no /dev/full";
-  for (const char* command : {"--help", "completion bash", "--nproc 1 --dry-run true"}) {
-    SCOPED_TRACE(command);
-    const auto result = run_command(
-        {.arguments = {"/bin/sh", "-c",
-                       "exec " + built_program("dlaunch") + " " + command + " >/dev/full"}});
+  for (Strings words :
+       {Strings{"--help"}, {"completion", "bash"}, {"--nproc", "1", "--dry-run", "true"}}) {
+    SCOPED_TRACE(words.front());
+    words.insert(words.begin(), built_program("dlaunch"));
+    const auto result = run_command(in_shell("exec \"$@\" >/dev/full", {.arguments = words}));
     EXPECT_EQ(result.exit_code, 125);
     EXPECT_EQ(result.error, "dlaunch: cannot write to standard output: No space left on device\n");
   }

@@ -312,12 +312,12 @@ TEST_F(Checkpoints, OfAFullDiskFailWithALineAndLeaveTheOldOneGood) {
   const Tensors good = tensors_in(newest());
 
   // No file may grow beyond a megabyte: a write then fails as on a full disk.
-  const std::string command = "ulimit -f 1000 && trap '' XFSZ && exec " + built_program("dtrain") +
-                              " " + directory_ +
-                              "/run.json --resume auto --set output.directory=" + directory_ +
-                              "/out --set checkpoint.every_steps=1 " + "--set checkpoint.keep=1";
-  const CompletedProcess process = testing::run_command({.arguments = {"/bin/bash", "-c", command}},
-                                                        Deadline::after(std::chrono::seconds(100)));
+  const CompletedProcess process = testing::run_command(
+      {.arguments = {"/bin/bash", "-c", "ulimit -f 1000 && trap '' XFSZ && exec \"$@\"", "bash",
+                     built_program("dtrain"), directory_ + "/run.json", "--resume", "auto", "--set",
+                     "output.directory=" + directory_ + "/out", "--set", "checkpoint.every_steps=1",
+                     "--set", "checkpoint.keep=1"}},
+      Deadline::after(std::chrono::seconds(100)));
   EXPECT_EQ(process.exit_code, kExitFailure) << process.error;
   EXPECT_THAT(process.error, HasSubstr("training goes on, the checkpoints before it are good"));
   EXPECT_THAT(process.error, HasSubstr("dtrain: rank 0: cannot write " + folder() + "/step-"));
@@ -333,17 +333,7 @@ TEST_F(Checkpoints, OfAFullDiskFailWithALineAndLeaveTheOldOneGood) {
 class KilledJob {
  public:
   KilledJob(std::string directory, int kills)
-      : directory_(std::move(directory)),
-        job_({.arguments = {built_program("dlaunch"), "--nproc", "2", "--max-restarts",
-                            std::to_string(kills), "--restart-delay", "0", "--", "/bin/bash", "-c",
-                            "echo $$ > " + pid_file("$RANK", "$TORCHELASTIC_RESTART_COUNT") +
-                                ".new && mv " + pid_file("$RANK", "$TORCHELASTIC_RESTART_COUNT") +
-                                ".new " + pid_file("$RANK", "$TORCHELASTIC_RESTART_COUNT") +
-                                " && exec " + built_program("dtrain") + " " + directory_ +
-                                "/run.json --set output.directory=" + directory_ +
-                                "/out --set checkpoint.every_steps=1 --set train.epochs=8 --set "
-                                "ema.decay=0.8"},
-              .environment = {{"OMP_NUM_THREADS", "1"}}}) {}
+      : directory_(std::move(directory)), job_(command(kills)) {}
 
   /// Kills `rank` of attempt `attempt` as soon as it is there and `delay` has passed. False if the
   /// job ended before there was such an attempt: the kill before this one came too late to matter.
@@ -362,6 +352,20 @@ class KilledJob {
   Subprocess& process() { return job_; }
 
  private:
+  testing::Command command(int kills) const {
+    const std::string pids = pid_file("$RANK", "$TORCHELASTIC_RESTART_COUNT");
+    const std::string script =
+        "echo $$ > " + pids + ".new && mv " + pids + ".new " + pids + " && exec \"$@\"";
+    std::vector<std::string> words{built_program("dlaunch"), "--nproc", "2", "--restart-delay",
+                                   "0"};
+    words.insert(words.end(), {"--max-restarts", std::to_string(kills), "--", "/bin/bash", "-c"});
+    words.insert(words.end(), {script, "bash", built_program("dtrain"), directory_ + "/run.json"});
+    for (const std::string& setting :
+         {"output.directory=" + directory_ + "/out", std::string("checkpoint.every_steps=1"),
+          std::string("train.epochs=8"), std::string("ema.decay=0.8")})
+      words.insert(words.end(), {"--set", setting});
+    return {.arguments = words, .environment = {{"OMP_NUM_THREADS", "1"}}};
+  }
   /// Whether dlaunch has ended; leaves it to be waited for.
   bool ended() const {
     siginfo_t about{};

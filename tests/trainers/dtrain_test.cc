@@ -266,10 +266,11 @@ TEST_F(Dtrain, ARunThatDoesNotBeginLeavesWhatAnEarlierOneWrote) {
 }
 
 TEST_F(Dtrain, WritesNothingIntoItsFilesThatIsMeantForAClosedScreen) {
-  const std::string command =
-      built_program("dtrain") + " " + directory_ +
-      "/run.json --set train.epochs=1 --set output.directory=" + directory_ + "/out <&- >&- 2>&-";
-  EXPECT_EQ(testing::run_command({.arguments = {"/bin/bash", "-c", command}}).exit_code, kExitOk);
+  const CompletedProcess process = testing::run_command(
+      {.arguments = {"/bin/bash", "-c", "exec \"$@\" <&- >&- 2>&-", "bash", built_program("dtrain"),
+                     directory_ + "/run.json", "--set", "train.epochs=1", "--set",
+                     "output.directory=" + directory_ + "/out"}});
+  EXPECT_EQ(process.exit_code, kExitOk);
   const auto lines = metrics();  // each of which is JSON
   ASSERT_FALSE(lines.empty());
   EXPECT_EQ(lines.front()["event"], "start");
@@ -278,12 +279,12 @@ TEST_F(Dtrain, WritesNothingIntoItsFilesThatIsMeantForAClosedScreen) {
 
 TEST_F(Dtrain, RefusesRanksWithDifferentConfigurations) {
   const auto train = [&](const std::string& own) {
-    const std::string command = "exec " + built_program("dtrain") + " " + directory_ +
-                                "/run.json --set output.directory=" + directory_ + "/out " + own;
-    return testing::run_command(
-        {.arguments = {built_program("dlaunch"), "--nproc", "3", "--", "/bin/bash", "-c", command},
-         .environment = environment_},
-        Deadline::after(std::chrono::seconds(100)));
+    return testing::run_command({.arguments = {built_program("dlaunch"), "--nproc", "3", "--",
+                                               "/bin/bash", "-c", "exec \"$@\" " + own, "bash",
+                                               built_program("dtrain"), directory_ + "/run.json",
+                                               "--set", "output.directory=" + directory_ + "/out"},
+                                 .environment = environment_},
+                                Deadline::after(std::chrono::seconds(100)));
   };
   const std::vector<std::pair<std::string, std::string>> refusals{
       {"--set optimizer.learning_rate=0.0$((RANK+1))",
@@ -339,10 +340,9 @@ TEST_F(Dtrain, RefusesItsCommandLine) {
 
 TEST_F(Dtrain, LostOutputIsAFailureWhereItIsAllThereIs) {
   if (access("/dev/full", W_OK) != 0) GTEST_SKIP() << "there is no /dev/full";
-  const CompletedProcess process =
-      testing::run_command({.arguments = {"/bin/sh", "-c",
-                                          "exec " + built_program("dtrain") + " " + directory_ +
-                                              "/run.json --dry-run >/dev/full"}});
+  const CompletedProcess process = testing::run_command(
+      {.arguments = {"/bin/sh", "-c", "exec \"$@\" >/dev/full", "sh", built_program("dtrain"),
+                     directory_ + "/run.json", "--dry-run"}});
   EXPECT_EQ(process.exit_code, kExitFailure);
   EXPECT_EQ(process.error, "dtrain: cannot write to standard output: No space left on device\n");
 }

@@ -441,11 +441,12 @@ TEST_F(GoingOn, WithAnotherOptimizerIsRefused) {
 
 TEST_F(GoingOn, AFullDiskCostsTheBestNetworkAndFiguresButNotTheRun) {
   // No file may grow beyond a kibibyte: a write then fails as on a full disk.
-  const std::string command =
-      "ulimit -f 1 && trap '' XFSZ && exec " + testing::built_program("dtrain") + " " + directory_ +
-      "/run.json --set output.directory=" + directory_ + "/out --set checkpoint.keep_best=true";
-  const CompletedProcess process = testing::run_command({.arguments = {"/bin/bash", "-c", command}},
-                                                        Deadline::after(std::chrono::seconds(100)));
+  const CompletedProcess process = testing::run_command(
+      {.arguments = {"/bin/bash", "-c", "ulimit -f 1 && trap '' XFSZ && exec \"$@\"", "bash",
+                     testing::built_program("dtrain"), directory_ + "/run.json", "--set",
+                     "output.directory=" + directory_ + "/out", "--set",
+                     "checkpoint.keep_best=true"}},
+      Deadline::after(std::chrono::seconds(100)));
   EXPECT_EQ(process.exit_code, kExitFailure) << process.error;
   EXPECT_THAT(process.out, HasSubstr("epoch 2/2: loss "));
   EXPECT_THAT(process.error,
