@@ -30,4 +30,16 @@ execute_process(COMMAND ${configure} -B "${WORK}/without" "-DCMAKE_PREFIX_PATH=$
 if(code EQUAL 0 OR NOT errors MATCHES "testing: find_package\\(GTest\\) gives no")
   message(FATAL_ERROR "without GTest the component testing should not be found, and say so:\n${errors}")
 endif()
+
+# Of a component that there is not, those are named that there are.
+file(WRITE "${WORK}/misspelt/CMakeLists.txt" "cmake_minimum_required(VERSION 3.25)
+project(misspelt LANGUAGES CXX)
+find_package(dlaunch REQUIRED COMPONENTS tests)\n")
+execute_process(COMMAND ${CMAKE_COMMAND} -S "${WORK}/misspelt" -B "${WORK}/misspelt/build" -G Ninja
+                        "-DCMAKE_PREFIX_PATH=${WORK}/installed;${PREFIX_PATH}"
+                RESULT_VARIABLE code OUTPUT_QUIET ERROR_VARIABLE errors)
+string(REGEX REPLACE "[ \n]+" " " errors "${errors}")  # CMake breaks lines
+if(code EQUAL 0 OR NOT errors MATCHES "tests: there is no such component, only runtime, testing, mpi, cuda, nn")
+  message(FATAL_ERROR "there is no component tests:\n${errors}")
+endif()
 file(REMOVE_RECURSE "${WORK}")
