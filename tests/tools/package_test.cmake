@@ -42,4 +42,16 @@ string(REGEX REPLACE "[ \n]+" " " errors "${errors}")  # CMake breaks lines
 if(code EQUAL 0 OR NOT errors MATCHES "tests: there is no such component, only runtime, testing, mpi, cuda, nn")
   message(FATAL_ERROR "there is no component tests:\n${errors}")
 endif()
+
+# As part of another project it leaves that one's build type, here none, as it is.
+file(WRITE "${WORK}/around/CMakeLists.txt" "cmake_minimum_required(VERSION 3.25)
+project(around LANGUAGES CXX)
+add_subdirectory(\"${SOURCE}\" dlaunch)
+if(CMAKE_BUILD_TYPE)
+  message(FATAL_ERROR \"dlaunch has set the build type to \${CMAKE_BUILD_TYPE}\")
+endif()\n")
+execute_process(COMMAND ${CMAKE_COMMAND} -E env --unset=CMAKE_BUILD_TYPE
+                ${CMAKE_COMMAND} -S "${WORK}/around" -B "${WORK}/around/build" -G Ninja -DDLAUNCH_NN=OFF
+                        "-DCMAKE_PREFIX_PATH=${PREFIX_PATH}"
+                COMMAND_ERROR_IS_FATAL ANY)
 file(REMOVE_RECURSE "${WORK}")
