@@ -98,6 +98,8 @@ class FileServer {
 class FetchData : public ::testing::Test {
  protected:
   void SetUp() override {
+    const auto curl = testing::run_command({.arguments = {"/bin/sh", "-c", "command -v curl"}});
+    if (curl.exit_code != 0) GTEST_SKIP() << "curl is not installed";
     // A small archive with the right folder, of bytes that do not compress.
     shell(
         "mkdir -p cifar-10-batches-bin && head -c 200000 /dev/urandom > "

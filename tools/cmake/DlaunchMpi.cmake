@@ -1,10 +1,11 @@
 # DLAUNCH_MPI: ON needs an MPI, AUTO builds with one if there is one. Which one is FindMPI's choice
-# (-DMPI_EXECUTABLE_SUFFIX=.mpich, -DMPI_CXX_COMPILER=..., -DMPI_HOME=...). Sets dlaunch_with_mpi.
+# (-DMPI_EXECUTABLE_SUFFIX=.mpich, -DMPI_CXX_COMPILER=..., -DMPI_HOME=...). Sets dlaunch_with_mpi, or dlaunch_why_no_mpi.
 set(DLAUNCH_MPI AUTO CACHE STRING "Build the communicator over MPI: AUTO (if found), ON or OFF")
 set_property(CACHE DLAUNCH_MPI PROPERTY STRINGS AUTO ON OFF)
 set(dlaunch_with_mpi FALSE)
+set(dlaunch_why_no_mpi "turned off (-DDLAUNCH_MPI=OFF)")
 if(DLAUNCH_MPI STREQUAL "AUTO" AND DLAUNCH_SANITIZE)
-  message(STATUS "MPI: not in a sanitizer build, whose alarms would be about the MPI library (-DDLAUNCH_MPI=ON)")
+  set(dlaunch_why_no_mpi "not in a sanitizer build, whose alarms would be about the MPI library (-DDLAUNCH_MPI=ON)")
 elseif(DLAUNCH_MPI)
   set(MPI_CXX_SKIP_MPICXX TRUE)  # the C interface only
   if(DLAUNCH_MPI STREQUAL "AUTO")
@@ -18,6 +19,9 @@ elseif(DLAUNCH_MPI)
     dlaunch_mpi_flavour(dlaunch_mpi_flavour)  # the installed package refuses another
     message(STATUS "MPI: ${dlaunch_mpi_flavour}, ${MPI_CXX_COMPILER}, run by ${MPIEXEC_EXECUTABLE}")
   else()
-    message(STATUS "MPI: not found (libopenmpi-dev or libmpich-dev), so no communicator over MPI")
+    set(dlaunch_why_no_mpi "not found (libopenmpi-dev or libmpich-dev)")
   endif()
+endif()
+if(NOT dlaunch_with_mpi)
+  message(STATUS "MPI: ${dlaunch_why_no_mpi}, so no communicator over MPI")
 endif()

@@ -1,0 +1,151 @@
+// The scripts in tools/ as their users call them, in a folder in which what they start (the set-up,
+// cmake, ctest, dlaunch) is put down in a file and does nothing.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/base/exit_codes.h"
+#include "runtime/base/temporary_folder.h"
+#include "tests/support/subprocess.h"
+
+namespace dlaunch::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using Strings = std::vector<std::string>;
+
+constexpr const char* kHelpOfCtest =
+    "[ \"$1\" = --help ] && echo '  -R <regex>, --tests-regex <regex>' && exit 0\n";
+
+class Scripts : public ::testing::Test {
+ protected:
+  Scripts() {
+    const fs::path source(SOURCE_ROOT);
+    for (const char* file : {"tools/quickstart", "tools/run_tests", "tools/fuzz", ".ci/run",
+                             "tools/skipped_tests", "tools/packages.sh", "CMakePresets.json"}) {
+      fs::create_directories((root_ / file).parent_path());
+      fs::copy_file(source / file, root_ / file);
+    }
+    for (const char* target : {"store", "json"})
+      write(std::string("tests/fuzz/") + target + "_fuzz.cc", "");
+    write("data/cifar-100-binary/train.bin", "");
+    write("data/cifar-100-binary/test.bin", "");
+    for (const char* name : {"tools/setup", "path/cmake", "build/bin/dlaunch"}) write_program(name);
+    write_program("path/ctest", kHelpOfCtest);
+  }
+
+  void write(const std::string& name, const std::string& content) const {
+    fs::create_directories((root_ / name).parent_path());
+    std::ofstream(root_ / name) << content << std::flush;
+  }
+  // One that puts down its arguments, after what `script` does.
+  void write_program(const std::string& name, const std::string& script = "") const {
+    write(name, "#!/bin/sh\n" + script + "echo \"" + fs::path(name).filename().string() +
+                    " $*\" >>\"" + (root_ / "calls").string() + "\"\n");
+    fs::permissions(root_ / name, fs::perms::owner_all);
+  }
+
+  CompletedProcess run(const std::string& script, const Strings& arguments) const {
+    fs::remove(root_ / "calls");
+    Strings words{(root_ / script).string()};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    const std::string path = std::getenv("PATH");  // NOLINT(concurrency-mt-unsafe): read only
+    return run_command(
+        {.arguments = words, .environment = {{"PATH", (root_ / "path").string() + ":" + path}}});
+  }
+  // What the last run has started, a line each.
+  std::string calls() const {
+    std::ostringstream text;
+    if (fs::exists(root_ / "calls")) text << std::ifstream(root_ / "calls").rdbuf();
+    return text.str();
+  }
+
+  const TemporaryFolder temporary_;
+  const fs::path root_ = fs::path(temporary_.path()) / "a checkout";
+};
+
+constexpr const char* kLog = R"(Start testing: Nov 24 16:09 UTC
+1/3 Testing: netns_test
+1/3 Test: netns_test
+Output:
+[ RUN      ] Hosts.Reach
+tests/comm/hosts_test.h:19: Skipped
+there is no program ip (package iproute2)
+
+[  SKIPPED ] Hosts.Reach (0 ms)
+[       OK ] Hosts.Run (0 ms)
+[ RUN      ] Hosts.Split
+tests/comm/hosts_test.h:19: Skipped
+there is no program ip (package iproute2)
+[  SKIPPED ] Hosts.Split (12 ms)
+[ RUN      ] Hosts.Silent
+tests/comm/hosts_test.h:20: Skipped
+
+[  SKIPPED ] Hosts.Silent (0 ms)
+[  SKIPPED ] 3 tests, listed below:
+[  SKIPPED ] Hosts.Reach
+[  SKIPPED ] Hosts.Split
+[  SKIPPED ] Hosts.Silent
+Test Passed.
+2/3 Testing: report_test
+2/3 Test: report_test
+test_a_full_disk (__main__.ReportTest) ... skipped 'no file system can be mounted'
+test_a_run (__main__.ReportTest) ... ok
+Test Passed.
+3/3 Testing: mpi_contract_test
+3/3 Test: mpi_contract_test
+skipped: MPI was not found
+Test Pass Reason:
+Skip regular expression found in output. Regex=[skipped: ]
+)";
+
+constexpr const char* kSkipped = R"(skipped: 1 of 3 tests, and 4 test cases of others
+  2 test cases   netns_test: there is no program ip (package iproute2)
+  1 test case    netns_test: no reason given
+  1 test case    report_test: 'no file system can be mounted'
+  1 test         mpi_contract_test: MPI was not found
+)";
+
+TEST_F(Scripts, SkippedTestsAreCountedWithTheirReasons) {
+  write("build/Testing/Temporary/LastTest.log", kLog);
+  const auto done = run("tools/skipped_tests", {(root_ / "build").string()});
+  EXPECT_EQ(done.exit_code, 0) << done.error;
+  EXPECT_EQ(done.out, kSkipped);
+}
+
+TEST_F(Scripts, RunTestsHandsItsOptionsOnAndTellsOfThisRunWhatWasSkipped) {
+  write("log", kLog);
+  write("build-tsan/Testing/Temporary/LastTest.log", "of an earlier run");
+  auto done = run("tools/run_tests", {"--preset", "tsan", "-R", "x", "-j8"});
+  EXPECT_EQ(done.exit_code, 0) << done.error;
+  EXPECT_THAT(calls(), ::testing::MatchesRegex(
+                           "setup curl iproute2 python3\ncmake --preset tsan\ncmake --build "
+                           "--preset tsan\nctest --preset tsan --parallel [0-9]+ -R x -j8\n"));
+  EXPECT_THAT(done.out, ::testing::Not(HasSubstr("skipped:")));
+
+  write_program("path/ctest", std::string(kHelpOfCtest) + "mkdir -p build/Testing/Temporary\n" +
+                                  "cp log build/Testing/Temporary/LastTest.log\nexit 8\n");
+  done = run("tools/run_tests", {});
+  EXPECT_EQ(done.exit_code, 8);
+  EXPECT_EQ(done.out, kSkipped);
+}
+
+TEST_F(Scripts, RunTestsGoesOnWithoutWhatOnlySomeTestsNeed) {
+  write_program("tools/setup", "[ $# = 0 ] || exit 1\n");
+  const auto done = run("tools/run_tests", {});
+  EXPECT_EQ(done.exit_code, 0) << done.error;
+  EXPECT_THAT(done.out, HasSubstr("tests that need what is missing will be skipped"));
+  EXPECT_THAT(calls(), HasSubstr("setup \ncmake --preset release\n"));
+}
+
+}  // namespace
+}  // namespace dlaunch::testing
