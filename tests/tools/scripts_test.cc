@@ -73,6 +73,54 @@ class Scripts : public ::testing::Test {
   const fs::path root_ = fs::path(temporary_.path()) / "a checkout";
 };
 
+TEST_F(Scripts, RefuseWrongArgumentsBeforeTheyDoAnything) {
+  struct Case {
+    std::string script;
+    Strings arguments;
+    std::string why;
+  };
+  for (const auto& [script, arguments, why] : std::vector<Case>{
+           {"tools/quickstart", {"--seconds"}, "--seconds needs a whole number above 0"},
+           {"tools/quickstart", {"--seconds", "abc"}, "--seconds needs a whole number above 0"},
+           {"tools/quickstart", {"--seconds=0"}, "--seconds needs a whole number above 0"},
+           {"tools/quickstart", {"--second", "30"}, "'--second' is neither --seconds nor --set"},
+           {"tools/quickstart", {"--set", "a=b", "--seconds", "1.5"}, "--seconds needs a whole"},
+           {"tools/quickstart", {"--set", "a"}, "--set needs KEY=VALUE"},
+           {"tools/quickstart", {"30"}, "'30' is neither --seconds nor --set"},
+           {"tools/run_tests", {"--preset"}, "--preset '' is none of release dev asan tsan cuda"},
+           {"tools/run_tests", {"--preset=fuzz"}, "--preset 'fuzz' is none of release dev asan"},
+           {"tools/run_tests", {"--presets=tsan"}, "ctest has no option --presets=tsan"},
+           {"tools/run_tests", {"-R", "x", "--preset", "tsan"}, "--preset comes first"},
+           {"tools/run_tests", {"tsan"}, "'tsan' belongs to no option"},
+           {"tools/fuzz", {"abc"}, "'abc' is none of the targets json store"},
+           {"tools/fuzz", {"10", "store", "frame"}, "'frame' is none of the targets json store"},
+           {"tools/fuzz", {"0"}, "0 seconds would never end"},
+           {"tools/fuzz", {"--merg"}, "'--merg' is none of the targets json store"},
+           {".ci/run", {"format", "speed"}, "no step 'speed'"},
+           {"tools/skipped_tests", {}, "usage: tools/skipped_tests BUILD_DIR"},
+       }) {
+    const auto done = run(script, arguments);
+    SCOPED_TRACE(script + " " + done.error);
+    EXPECT_EQ(done.exit_code, kExitUsage);
+    EXPECT_THAT(done.error, HasSubstr(why));
+    EXPECT_EQ(std::count(done.error.begin(), done.error.end(), '\n'), 1);
+    EXPECT_EQ(done.out, "");
+    EXPECT_EQ(calls(), "");
+  }
+}
+
+TEST_F(Scripts, ShowTheirHelpAndDoNothingElse) {
+  for (const std::string script :
+       {"tools/quickstart", "tools/run_tests", "tools/fuzz", ".ci/run", "tools/skipped_tests"}) {
+    for (const char* option : {"-h", "--help"}) {
+      const auto done = run(script, {option});
+      EXPECT_EQ(done.exit_code, 0) << done.error;
+      EXPECT_THAT(done.out, HasSubstr("  " + script + " "));
+      EXPECT_EQ(calls(), "");
+    }
+  }
+}
+
 constexpr const char* kLog = R"(Start testing: Nov 24 16:09 UTC
 1/3 Testing: netns_test
 1/3 Test: netns_test
