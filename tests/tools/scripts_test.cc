@@ -121,6 +121,16 @@ TEST_F(Scripts, ShowTheirHelpAndDoNothingElse) {
   }
 }
 
+TEST_F(Scripts, QuickstartTrainsIntoAFolderOfItsOwn) {
+  const auto done = run("tools/quickstart", {"--set", "a.b=1", "--seconds=008", "--set=c=x y"});
+  EXPECT_EQ(done.exit_code, 0) << done.error;
+  EXPECT_THAT(calls(),
+              EndsWith("\ndlaunch --nproc 2 build/bin/dtrain configs/cifar100_resnet20.json "
+                       "--set output.directory=runs/quickstart "
+                       "--set train.max_seconds=8 --set a.b=1 --set c=x y\n"));
+  EXPECT_THAT(done.out, HasSubstr("the real CIFAR-100 images in data/cifar-100-binary"));
+}
+
 constexpr const char* kLog = R"(Start testing: Nov 24 16:09 UTC
 1/3 Testing: netns_test
 1/3 Test: netns_test
