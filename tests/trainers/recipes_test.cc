@@ -1,7 +1,6 @@
 // Every configuration of configs/ trains: a few steps of it, on built-in images, on the CPU.
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -72,18 +71,6 @@ TEST_F(Recipes, ThoseOfTheSpeedrunsBeginAlikeOnAnyNumberOfRanks) {
     ASSERT_EQ(together.size(), alone.size());
     EXPECT_NEAR(together[0], alone[0], 1e-4 * alone[0]);  // before anything has been learned
   }
-}
-
-TEST_F(Recipes, TakeTheStepsOfNetworksAndOptimizersWrittenInTorch) {
-  const char* named = std::getenv("DLAUNCH_TEST_PYTHON");  // NOLINT(concurrency-mt-unsafe)
-  const auto process = testing::run_command(
-      {.arguments = {"/usr/bin/env", named == nullptr ? "python3" : named,
-                     SOURCE_ROOT "/tests/trainers/torch/recipes.py",
-                     testing::built_program("dtrain"), SOURCE_ROOT "/configs", directory_}},
-      Deadline::after(std::chrono::seconds(300)));
-  if (process.exit_code == 77 || process.exit_code == 127)
-    GTEST_SKIP() << "there is no python3 with torch (DLAUNCH_TEST_PYTHON)";
-  EXPECT_EQ(process.exit_code, 0) << process.out << process.error;
 }
 
 TEST_F(Recipes, ImagesThatANetworkDoesNotTakeAreRefused) {
