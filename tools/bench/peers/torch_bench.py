@@ -70,9 +70,9 @@ class Measurement:
         self.distributed.barrier()  # who is ready early must not take a slower rank's core to prepare the next one
         return duration
 
-    def repeat(self, seconds, prepare, run):
+    def repeat(self, seconds, prepare, run, warmup=WARMUP):
         start, repetition, durations = time.perf_counter(), 0, []
-        for _ in range(WARMUP):
+        for _ in range(warmup):
             self.once(prepare, run, repetition)
             repetition += 1
         round_length = LEAST
@@ -87,7 +87,7 @@ class Measurement:
                 break
             if len(durations) >= LEAST_FOR_STABILITY and used >= seconds / 4 and is_stable(durations):
                 break
-            affordable = int((seconds - used) / (used / (len(durations) + WARMUP))) + 1
+            affordable = int((seconds - used) / (used / (len(durations) + warmup))) + 1
             round_length = min(len(durations), affordable, MOST - len(durations))
         return durations, repetition - 1
 

@@ -18,9 +18,10 @@ import re
 import sys
 import time
 
-from torch_bench import is_stable, peak_mib, quantile, reset_peak, run_forked
+from torch_bench import Measurement, peak_mib, quantile, reset_peak, run_forked
 
 
+WARMUP = 20  # of syncbn, as ours
 CONFIGURATIONS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "configs")
 
 
@@ -168,29 +169,9 @@ def make_sync_batch_norm(torch, distributed):
     return SyncBatchNorm.apply
 
 
-def repeat(distributed, torch, seconds, prepare, run):
-    """Durations of the slowest rank, each from a barrier, until the median is stable or the time is over."""
-    durations, start = [], time.perf_counter()
-    for repetition in range(20000):
-        prepare()
-        distributed.barrier()
-        begin = time.perf_counter()
-        run()
-        durations.append(time.perf_counter() - begin)
-        distributed.barrier()  # who is ready early must not take a slower rank's core to prepare the next one
-        if repetition % 20 == 19:
-            done = time.perf_counter() - start >= seconds
-            stop = torch.tensor([float(done or (repetition >= 59 and is_stable(durations[20:])))])
-            distributed.all_reduce(stop)
-            if stop.item() > 0:
-                break
-    slowest = torch.tensor(durations[20:] or durations, dtype=torch.float64)
-    distributed.all_reduce(slowest, op=distributed.ReduceOp.MAX)
-    return sorted(slowest.tolist())
-
-
 def measure_sync_batch_norm(torch, distributed, arguments, rank):
     synchronised = make_sync_batch_norm(torch, distributed)
+    measurement = Measurement(torch, distributed)
     cells = []
     for channels in arguments.channels:
         for batch in arguments.batches:
@@ -199,7 +180,7 @@ def measure_sync_batch_norm(torch, distributed, arguments, rank):
             own = torch.nn.BatchNorm1d(channels)
             state = [own.weight, own.bias, own.running_mean, own.running_var]
 
-            def prepare():
+            def prepare(_):
                 with torch.no_grad():
                     x.normal_()
                     gradient.normal_()
@@ -212,10 +193,10 @@ def measure_sync_batch_norm(torch, distributed, arguments, rank):
                 own(x).backward(gradient)
 
             reset_peak()
-            together = repeat(distributed, torch, arguments.seconds, prepare, run_synchronised)
+            together = sorted(measurement.repeat(arguments.seconds, prepare, run_synchronised, WARMUP)[0])
             peak = torch.tensor([peak_mib()], dtype=torch.float64)
             distributed.all_reduce(peak, op=distributed.ReduceOp.MAX)
-            alone = repeat(distributed, torch, arguments.seconds, prepare, run_own)
+            alone = sorted(measurement.repeat(arguments.seconds, prepare, run_own, WARMUP)[0])
             cells.append({"rows": batch, "channels": channels, "us": quantile(together, 0.5) * 1e6,
                           "us_p10": quantile(together, 0.1) * 1e6, "us_p90": quantile(together, 0.9) * 1e6,
                           "batch_norm_us": quantile(alone, 0.5) * 1e6, "peak_mib": peak.item(),
