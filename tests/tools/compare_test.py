@@ -1,5 +1,6 @@
 #!/usr/bin/python3
 """The parts of tools/bench/compare and its tools that do not need to measure: with scripts in place of compilers."""
+import functools
 import os
 import random
 import shutil
@@ -174,19 +175,27 @@ class MemoryLimitTest(unittest.TestCase):
         self.assertIsNone(plots.memory_limit([{**run, "cores": 8}]))
 
 
-class OpenMpiTest(unittest.TestCase):
-    def command(self, ranks):
-        """On two cores of two hardware threads each."""
+class CommandsOfMpiTest(unittest.TestCase):
+    def command(self, contender, ranks):
+        """What stands before the driver, on two cores of two hardware threads each."""
         with mock.patch.multiple(contenders, CORES=4, WHOLE_CORES=2), \
                 mock.patch.object(contenders, "run_command", return_value="{}") as run:
-            contenders.OpenMpi("bin", "shm").run("barrier", ranks, [0], 1, 10)
-            return " ".join(run.call_args.args[0])
+            contender.run("barrier", ranks, [0], 1, 10)
+            command = run.call_args.args[0]
+            return " ".join(command[:command.index(contender.driver)])
 
-    def test_ranks_get_slots_on_cores_then_on_hardware_threads_and_then_share(self):
-        self.assertNotIn("--", self.command(2))
-        self.assertIn("--use-hwthread-cpus", self.command(4))
-        self.assertIn("--oversubscribe --mca mpi_yield_when_idle 1", self.command(5))
-        self.assertNotIn("--use-hwthread-cpus", self.command(5))
+    def test_open_mpi_gives_ranks_slots_on_cores_then_on_hardware_threads_and_then_shares_them(self):
+        command = functools.partial(self.command, contenders.OpenMpi("bin", "shm"))
+        self.assertEqual(command(2), "mpirun.openmpi -n 2 --bind-to core")
+        for ranks in (3, 4):
+            self.assertEqual(command(ranks), f"mpirun.openmpi -n {ranks} --use-hwthread-cpus --bind-to hwthread")
+        self.assertEqual(command(5), "mpirun.openmpi -n 5 --oversubscribe --mca mpi_yield_when_idle 1")
+
+    def test_mpich_is_bound_as_long_as_each_rank_has_a_place_of_its_own(self):
+        command = functools.partial(self.command, contenders.Mpich("bin"))
+        self.assertEqual(command(2), "mpirun.mpich -n 2 -bind-to core")
+        self.assertEqual(command(4), "mpirun.mpich -n 4 -bind-to hwthread")
+        self.assertEqual(command(5), "mpirun.mpich -n 5")
 
 
 if __name__ == "__main__":

@@ -123,7 +123,9 @@ class OpenMpi(Contender):
         if ranks > CORES:  # its best setting there
             command += ["--oversubscribe", "--mca", "mpi_yield_when_idle", "1"]
         elif ranks > WHOLE_CORES:  # it takes a core for one slot, however many hardware threads it has
-            command.append("--use-hwthread-cpus")
+            command += ["--use-hwthread-cpus", "--bind-to", "hwthread"]
+        else:  # without being told, it leaves more than two ranks all the cores of a NUMA node
+            command += ["--bind-to", "core"]
         command += [self.driver, operation, ",".join(map(str, counts)), str(seconds)]
         root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         return json_lines(run_command(command, limit_seconds, root))
@@ -141,7 +143,10 @@ class Mpich(Contender):
         return driver_missing(self.driver)
 
     def run(self, operation, ranks, counts, seconds, limit_seconds):
-        command = ["mpirun.mpich", "-n", str(ranks), self.driver, operation, ",".join(map(str, counts)), str(seconds)]
+        command = ["mpirun.mpich", "-n", str(ranks)]
+        if ranks <= CORES:  # without being told, it binds none
+            command += ["-bind-to", "core" if ranks <= WHOLE_CORES else "hwthread"]
+        command += [self.driver, operation, ",".join(map(str, counts)), str(seconds)]
         return json_lines(run_command(command, limit_seconds))
 
 
