@@ -12,6 +12,7 @@ from unittest import mock
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.normpath(os.path.join(HERE, "..", "..", "tools", "bench", "peers"))]
 
+import torch_accuracy  # noqa: E402
 import torch_bench  # noqa: E402
 import torch_training  # noqa: E402
 
@@ -80,6 +81,27 @@ class SyncBatchNormTest(unittest.TestCase):
         clock, cell = self.cell(seconds=4)
         self.assertEqual(cell["repetitions"], torch_bench.LEAST_FOR_STABILITY)
         self.assertEqual(clock.operations, 20 + torch_bench.LEAST_FOR_STABILITY)
+
+
+class AccuracyTest(unittest.TestCase):
+    def training(self, ranks):
+        arguments = argparse.Namespace(seed=1, ranks=ranks, data="/nowhere", configuration={
+            "model": {"name": "small_cnn"}, "optimizer": {}, "train": {"batch_size_per_rank": 1}})
+        with mock.patch.multiple(torch_accuracy, load_images=lambda *_: ([], []), make_optimizer=mock.DEFAULT,
+                                 make_network=mock.DEFAULT):
+            return torch_accuracy.Training(Torch(), mock.MagicMock(), arguments, 0)
+
+    def test_running_statistics_travel_before_a_validation_and_not_in_a_step(self):
+        training = self.training(ranks=2)
+        parallel = training.torch.nn.parallel.DistributedDataParallel
+        parallel.assert_called_once_with(mock.ANY, broadcast_buffers=False)
+        training.network.module.buffers.return_value = ["mean", "variance"]
+        training.torch.zeros.return_value = Vector([1, 3, 4])
+        self.assertEqual(training.validate(), (0.25, 0.75))
+        self.assertEqual(training.distributed.broadcast.call_args_list, [mock.call("mean", 0), mock.call("variance", 0)])
+
+    def test_a_rank_on_its_own_is_not_wrapped(self):
+        self.training(ranks=1).torch.nn.parallel.DistributedDataParallel.assert_not_called()
 
 
 if __name__ == "__main__":
