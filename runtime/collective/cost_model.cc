@@ -1,5 +1,8 @@
 #include "runtime/collective/cost_model.h"
 
+#include <array>
+#include <charconv>
+
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/json_reader.h"
@@ -46,10 +49,27 @@ CostModel read_model(const nlohmann::json& json, const std::string& source) {
   return model;
 }
 
+/// To six digits, more than a measurement has.
+double rounded(double value) {
+  std::array<char, 32> text{};
+  const auto end =
+      std::to_chars(text.begin(), text.end(), value, std::chars_format::general, 6).ptr;
+  std::from_chars(text.begin(), end, value);
+  return value;
+}
+
+double micro(double seconds) {
+  return rounded(seconds / kMicro);
+}
+
+double giga_per_second(double seconds_per_byte) {
+  return rounded(1 / (seconds_per_byte * kGiga));
+}
+
 nlohmann::ordered_json json_of(const MessageCost& cost) {
-  return {{"latency_us", cost.latency / kMicro},
-          {"overhead_us", cost.overhead / kMicro},
-          {"gb_per_s", 1 / (cost.per_byte * kGiga)}};
+  return {{"latency_us", micro(cost.latency)},
+          {"overhead_us", micro(cost.overhead)},
+          {"gb_per_s", giga_per_second(cost.per_byte)}};
 }
 
 }  // namespace
@@ -64,10 +84,10 @@ CostModel read_cost_model(const std::string& path) {
 
 std::string to_json(const CostModel& model) {
   const nlohmann::ordered_json json = {
-      {"shared_memory", {{"sync_us", model.sync / kMicro}, {"turn_us", model.turn / kMicro}}},
+      {"shared_memory", {{"sync_us", micro(model.sync)}, {"turn_us", micro(model.turn)}}},
       {"memory",
-       {{"copy_gb_per_s", 1 / (model.copy_per_byte * kGiga)},
-        {"reduce_gb_per_s", 1 / (model.reduce_per_byte * kGiga)}}},
+       {{"copy_gb_per_s", giga_per_second(model.copy_per_byte)},
+        {"reduce_gb_per_s", giga_per_second(model.reduce_per_byte)}}},
       {"shared_messages", json_of(model.shared_message)},
       {"tcp_in_host", json_of(model.host_message)},
       {"tcp", json_of(model.network_message)}};

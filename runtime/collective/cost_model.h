@@ -41,7 +41,7 @@ struct CostModel {
 CostModel parse_cost_model(std::string_view json, const std::string& source);
 CostModel read_cost_model(const std::string& path);
 
-/// The JSON that parse_cost_model() reads.
+/// The JSON that parse_cost_model() reads, numbers to six digits.
 std::string to_json(const CostModel& model);
 
 }  // namespace dlaunch

@@ -166,6 +166,15 @@ TEST(CostModel, IsReadFromJsonAndWrittenAsIt) {
   EXPECT_NEAR(again.shared_message.latency, model.shared_message.latency, 1e-15);
 }
 
+TEST(CostModel, IsWrittenInNumbersThatPeopleRead) {
+  const std::string text =
+      to_json({.sync = 0.48632e-6, .turn = 2e-6 / 3, .copy_per_byte = 1 / 7e9});
+  for (const char* number : {"\"sync_us\": 0.48632,", "\"turn_us\": 0.666667\n",
+                             "\"copy_gb_per_s\": 7.0,", "\"reduce_gb_per_s\": 12.0\n"}) {
+    EXPECT_NE(text.find(number), std::string::npos) << number << " in " << text;
+  }
+}
+
 TEST(CostModel, RefusesWhatItDoesNotKnowAndNamesIt) {
   try {
     parse_cost_model(R"({"tcp": {"latency": 50}})", "model.json");

@@ -138,6 +138,13 @@ TEST_F(Dbench, ExplainsAChoiceWithoutRanks) {
   }
 }
 
+TEST_F(Dbench, ExplainsInTheSingularWhatIsOne) {
+  const auto least = run({"explain", "all_reduce", "--bytes", "1", "--hosts", "1",
+                          "--ranks-per-host", "1", "--cores", "1", "--transport", "tcp"});
+  EXPECT_THAT(least.out, ::testing::StartsWith("all_reduce of 1 byte of f32: 1 host x 1 rank, "
+                                               "1 core per host, TCP only\n"));
+}
+
 TEST_F(Dbench, RefusesWhatMakesNoSenseInOneLine) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> wrong = {
       {{"allreduce", "--dtype", "f33"}, "--dtype: 'f33' is none of .*did you mean f32.*"},

@@ -1,5 +1,6 @@
 #include "tools/bench/explain.h"
 
+#include <cstddef>
 #include <cstdio>
 #include <string>
 
@@ -19,6 +20,10 @@ TopologySummary topology_of(const Options& options) {
     topology.host_of_rank.push_back(rank / options.ranks_per_host);
   }
   return summarize(topology);
+}
+
+std::string counted(std::size_t number, const char* what) {
+  return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
 }
 
 void print_prediction(const Prediction& prediction) {
@@ -45,10 +50,12 @@ void explain(const Options& options, const std::string& model_path) {
                               .topology = topology_of(options)};
   const Algorithm choice = choose(query, model);
   const auto predictions = predict(query, model);
-  std::printf("%s of %zu bytes of %s: %d hosts x %d ranks, %d cores per host, %s\n",
-              std::string(to_string(options.kind)).c_str(), options.bytes,
-              std::string(to_string(options.dtype)).c_str(), options.hosts, options.ranks_per_host,
-              options.cores, query.topology.shared_memory ? "shared memory in a host" : "TCP only");
+  std::printf("%s of %s of %s: %s x %s, %s per host, %s\n",
+              std::string(to_string(options.kind)).c_str(), counted(options.bytes, "byte").c_str(),
+              std::string(to_string(options.dtype)).c_str(), counted(options.hosts, "host").c_str(),
+              counted(options.ranks_per_host, "rank").c_str(),
+              counted(options.cores, "core").c_str(),
+              query.topology.shared_memory ? "shared memory in a host" : "TCP only");
   std::printf("cost model: %s\n", model_path.empty() ? "built in" : model_path.c_str());
   if (choice == Algorithm::kAuto) {
     std::printf("there is one algorithm only\n");
