@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/exit_codes.h"
+#include "runtime/collective/cost_model.h"
 #include "tests/support/subprocess.h"
 
 namespace dlaunch::testing {
@@ -138,11 +139,43 @@ TEST_F(Dbench, ExplainsAChoiceWithoutRanks) {
   }
 }
 
+TEST_F(Dbench, ExplainsUpToFourMillionRanks) {
+  const auto most = run({"explain", "all_reduce", "--bytes", "4K", "--hosts", "1024",
+                         "--ranks-per-host", "4096", "--cores", "8"});
+  EXPECT_EQ(most.exit_code, 0) << most.error;
+  EXPECT_THAT(most.out, HasSubstr("1024 hosts x 4096 ranks, 8 cores per host"));
+  EXPECT_THAT(most.out, ::testing::Not(HasSubstr("-")));  // no time is below 0
+}
+
 TEST_F(Dbench, ExplainsInTheSingularWhatIsOne) {
   const auto least = run({"explain", "all_reduce", "--bytes", "1", "--hosts", "1",
                           "--ranks-per-host", "1", "--cores", "1", "--transport", "tcp"});
   EXPECT_THAT(least.out, ::testing::StartsWith("all_reduce of 1 byte of f32: 1 host x 1 rank, "
                                                "1 core per host, TCP only\n"));
+}
+
+TEST_F(Dbench, TunesAModelThatWorldsRead) {
+  const std::string path = (folder_ / "model.json").string();
+  const auto tune = [&](const std::string& transport) {
+    const auto done = run(
+        {"tune", "--nproc", "2", "--seconds", "0.01", "--model", path, "--transport", transport});
+    EXPECT_EQ(done.exit_code, 0) << done.error;
+    EXPECT_EQ(done.out, to_json(read_cost_model(path)));
+    return read_cost_model(path);
+  };
+  const CostModel built_in;
+  const CostModel shared = tune("shm");
+  EXPECT_NE(shared.sync, built_in.sync);
+  EXPECT_NE(shared.copy_per_byte, built_in.copy_per_byte);
+  EXPECT_NE(shared.shared_message.latency, built_in.shared_message.latency);
+  EXPECT_EQ(to_json({.host_message = shared.host_message}), to_json(built_in));
+  const CostModel both = tune("tcp");
+  EXPECT_NE(both.host_message.latency, built_in.host_message.latency);
+  CostModel other_terms = both;  // than TCP's are as they were
+  other_terms.host_message = shared.host_message;
+  EXPECT_EQ(to_json(other_terms), to_json(shared));
+  const auto done = run({"explain", "broadcast", "--bytes", "1M", "--model", path});
+  EXPECT_THAT(done.out, HasSubstr("cost model: " + path));
 }
 
 TEST_F(Dbench, RefusesWhatMakesNoSenseInOneLine) {
@@ -156,6 +189,8 @@ TEST_F(Dbench, RefusesWhatMakesNoSenseInOneLine) {
       {{"allreduce", "--transport", "pigeon"}, "--transport: 'pigeon' is none of auto, shm, tcp"},
       {{"all_redcue"}, "'all_redcue' is none of allreduce, .*"},
       {{"explain", "all_reduce", "--bytes", "8", "--model", "/nowhere"}, ".*/nowhere.*"},
+      {{"explain", "all_reduce", "--bytes", "8", "--hosts", "1000000", "--ranks-per-host", "4096"},
+       "--hosts: 1000000 of 4096 ranks are more than 4194304 ranks"},
   };
   for (const auto& [words, message] : wrong) {
     const auto done = run(words);

@@ -12,14 +12,12 @@ namespace dlaunch::bench {
 namespace {
 
 TopologySummary topology_of(const Options& options) {
-  Topology topology;
-  topology.ranks = options.hosts * options.ranks_per_host;
-  topology.cores_per_host = options.cores;
-  topology.shared_memory = options.transport != "tcp";
-  for (int rank = 0; rank < topology.ranks; ++rank) {
-    topology.host_of_rank.push_back(rank / options.ranks_per_host);
-  }
-  return summarize(topology);
+  return {.ranks = options.hosts * options.ranks_per_host,
+          .hosts = options.hosts,
+          .most_per_host = options.ranks_per_host,
+          .least_per_host = options.ranks_per_host,
+          .cores_per_host = options.cores,
+          .shared_memory = options.transport != "tcp"};
 }
 
 std::string counted(std::size_t number, const char* what) {

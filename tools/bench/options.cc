@@ -14,6 +14,8 @@
 namespace dlaunch::bench {
 namespace {
 
+constexpr int kMostRanks = 1 << 22;  // of explain
+
 struct Command {
   const char* name;
   CollectiveKind kind;
@@ -287,6 +289,11 @@ Options parse_command_line(int argc, char** argv, std::string& help) {
   }
   if (options.counts.empty() && options.sweep().empty()) {
     throw CLI::ValidationError("--min-bytes", "is greater than --max-bytes");
+  }
+  if (options.hosts > kMostRanks / options.ranks_per_host) {
+    throw CLI::ValidationError(
+        "--hosts", std::to_string(options.hosts) + " of " + std::to_string(options.ranks_per_host) +
+                       " ranks are more than " + std::to_string(kMostRanks) + " ranks");
   }
   return options;
 }
