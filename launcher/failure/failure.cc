@@ -6,13 +6,14 @@
 
 namespace dlaunch {
 
-nlohmann::json to_json(const FailureRecord& failure) {
-  nlohmann::json json{{"rank", failure.rank},       {"host", failure.host},
-                      {"pid", failure.pid},         {"attempt", failure.attempt},
-                      {"when_ns", failure.when_ns}, {"after_seconds", failure.after_seconds},
-                      {"exit_code", nullptr},       {"signal", nullptr},
-                      {"signal_name", nullptr},     {"core_dumped", failure.core_dumped},
-                      {"probable_cause", nullptr},  {"last_lines", failure.last_lines}};
+nlohmann::ordered_json to_json(const FailureRecord& failure) {
+  nlohmann::ordered_json json{
+      {"rank", failure.rank},       {"host", failure.host},
+      {"pid", failure.pid},         {"attempt", failure.attempt},
+      {"when_ns", failure.when_ns}, {"after_seconds", failure.after_seconds},
+      {"exit_code", nullptr},       {"signal", nullptr},
+      {"signal_name", nullptr},     {"core_dumped", failure.core_dumped},
+      {"probable_cause", nullptr},  {"last_lines", failure.last_lines}};
   if (failure.signal == 0) {
     json["exit_code"] = failure.exit_code;
   } else {

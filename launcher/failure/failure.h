@@ -32,7 +32,7 @@ struct FailureRecord {
   friend bool operator==(const FailureRecord&, const FailureRecord&) = default;
 };
 
-nlohmann::json to_json(const FailureRecord& failure);
+nlohmann::ordered_json to_json(const FailureRecord& failure);
 
 /// One line of text and back. kInvalidArgument names the field that is missing or wrong.
 std::string serialize(const FailureRecord& failure);

@@ -15,7 +15,7 @@
 namespace dlaunch {
 namespace {
 
-using nlohmann::json;
+using json = nlohmann::ordered_json;
 
 double in_seconds(std::chrono::nanoseconds time) {
   return std::chrono::duration<double>(time).count();

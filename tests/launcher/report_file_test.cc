@@ -23,6 +23,7 @@ namespace dlaunch::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 
@@ -261,6 +262,32 @@ TEST(ReportOfAJob, CallsANodeLostOnlyIfItWas) {
   ASSERT_EQ(nodes.size(), 3U);
   EXPECT_EQ(nodes[1]["lost"], false);
   EXPECT_EQ(nodes[2]["lost"], true);
+}
+
+std::vector<std::string> keys_of(const nlohmann::ordered_json& object) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : object.items()) keys.push_back(key);
+  return keys;
+}
+
+TEST(ReportOfAJob, HasItsFieldsInTheOrderInWhichTheyAreDocumented) {
+  AttemptOutcome attempt;
+  attempt.ranks = {{.rank = 0}};
+  attempt.failure = FailureRecord{};
+  const auto report = nlohmann::ordered_json::parse(json_report({.attempts = {attempt}}, 1, ""));
+  EXPECT_THAT(keys_of(report),
+              ElementsAre("format", "dlaunch", "job", "host", "command", "exit_code",
+                          "launcher_error", "restarts", "first_failure", "attempts"));
+  EXPECT_THAT(keys_of(report["attempts"][0]),
+              ElementsAre("number", "started", "seconds", "got_ready", "ended_by", "first_failure",
+                          "ranks"));
+  EXPECT_THAT(keys_of(report["attempts"][0]["ranks"][0]),
+              ElementsAre("rank", "host", "pid", "role", "exit_code", "signal", "signal_name",
+                          "told_to_end", "seconds", "peak_memory_bytes", "user_seconds",
+                          "system_seconds", "start_up", "last_lines"));
+  EXPECT_THAT(keys_of(report["first_failure"]),
+              ElementsAre("rank", "host", "pid", "attempt", "when_ns", "after_seconds", "exit_code",
+                          "signal", "signal_name", "core_dumped", "probable_cause", "last_lines"));
 }
 
 TEST(FailureRecord, SurvivesTheWayToAnotherNode) {
