@@ -112,8 +112,8 @@ Status AsyncLane::run(const MessageCall& call, std::chrono::nanoseconds timeout)
   lane_.start(*own_);
   lane_.show(own_.get());
   while (!lane_.drive(*own_, kThisThread)) {
-    if (failure_.failed()) {
-      lane_.endpoint().fail(failure_.status());
+    if (const Status why = known_failure(); !why.ok()) {
+      lane_.endpoint().fail(why);
       continue;
     }
     lane_.endpoint().poll(earliest(Lane::next_check(*own_), next_check()), this);
@@ -144,6 +144,12 @@ Status AsyncLane::end(std::unique_ptr<Operation> operation) {
   const std::scoped_lock lock(mutex_);
   lane_.recycle(std::move(operation));
   return status;
+}
+
+// What fails the communicator, as far as this lane knows: it may be told only when the seat is
+// given up, and whoever has it must not wait for anything else until then.
+Status AsyncLane::known_failure() const {
+  return failure_.failed() || failed_.empty() ? failure_.status() : failed_.front().status;
 }
 
 // Gives the seat up, and what is in flight to the progress thread.
@@ -192,7 +198,7 @@ void AsyncLane::make_progress() {
     take_submitted();
     if (failure_.failed()) lane_.endpoint().fail(failure_.status());
     drive_all();
-    if (!idle()) lane_.endpoint().poll(next_check(), this);
+    if (!idle() && failed_.empty()) lane_.endpoint().poll(next_check(), this);
     leave(std::move(seat));
   }
 }

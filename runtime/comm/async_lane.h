@@ -6,7 +6,8 @@
 // takes it for its own message, which is quicker by two wakings of a thread, and looks after what
 // others start meanwhile. A caller that finds it taken starts its message like an asynchronous one
 // and waits. So messages of several threads never wait for each other, and `send` meets
-// `start_recv`.
+// `start_recv`. A failure of anything in flight fails the communicator, so whoever has the seat
+// gives it up at once to tell it; its own message ends with that failure.
 #pragma once
 
 #include <array>
@@ -81,6 +82,7 @@ class AsyncLane final : private Readiness {
   Status need_thread();
   std::unique_ptr<Operation> begin(const MessageCall& call, std::chrono::nanoseconds timeout);
   Status end(std::unique_ptr<Operation> operation);
+  Status known_failure() const;
   void leave(Seat seat);
   void keep(std::unique_ptr<Operation> message);
   void finish(std::unique_ptr<Operation> operation);
