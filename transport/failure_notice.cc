@@ -1,6 +1,23 @@
 #include "transport/failure_notice.h"
 
+#include <algorithm>
+#include <cctype>
+
 namespace dlaunch {
+namespace {
+
+constexpr std::string_view kReportedBy = " (reported by rank ";
+
+// True of what a rank tells that has heard of it elsewhere: in another lane, of another rank.
+bool says_who_reported(std::string_view text) {
+  const std::size_t at = text.rfind(kReportedBy);
+  if (at == std::string_view::npos || !text.ends_with(')')) return false;
+  text.remove_prefix(at + kReportedBy.size());
+  text.remove_suffix(1);
+  return std::ranges::all_of(text, [](unsigned char letter) { return std::isdigit(letter) != 0; });
+}
+
+}  // namespace
 
 FailureNotice FailureNotice::from(const Status& why, int reporter) {
   return {.code = why.code(),
@@ -27,7 +44,10 @@ Result<FailureNotice> FailureNotice::from_peer(std::uint32_t code, int about, in
 }
 
 Status FailureNotice::to_status() const {
-  const std::string told = text + " (reported by rank " + std::to_string(reporter) + ")";
+  std::string told = text;
+  if (!says_who_reported(text)) {
+    told += std::string(kReportedBy) + std::to_string(reporter) + ")";
+  }
   if (about < 0) return Status(code, told);
   // about_peer() writes "peer N: " itself, so the text is cut where it says the same.
   const std::string name = "peer " + std::to_string(about) + ": ";

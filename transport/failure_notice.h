@@ -29,7 +29,8 @@ struct FailureNotice {
   static Result<FailureNotice> from_peer(std::uint32_t code, int about, int reporter,
                                          std::string_view text, int world_size);
 
-  /// The status that the other ranks report: "peer 3: connection reset (reported by rank 1)".
+  /// The status that the other ranks report: "peer 3: connection reset (reported by rank 1)". Where
+  /// the text itself ends with who reported it, that is kept.
   Status to_status() const;
 };
 

@@ -87,6 +87,18 @@ Status Status::within(std::string context) const {
   return outer;
 }
 
+Status Status::within_once(std::string context) const {
+  for (auto state = state_; state != nullptr; state = state->cause) {
+    const std::string& message = state->message;
+    if (!message.starts_with(context)) continue;
+    if (message.size() > context.size() && message[context.size()] != ':') continue;
+    Status from_there;
+    from_there.state_ = std::move(state);
+    return from_there;
+  }
+  return within(std::move(context));
+}
+
 StatusError::StatusError(Status status)
     : std::runtime_error(status.to_string()), status_(std::move(status)) {}
 

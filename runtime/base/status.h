@@ -56,6 +56,9 @@ class [[nodiscard]] Status {
   /// The same error with `context` in front: status.within("all_reduce #12"). Success stays
   /// success.
   Status within(std::string context) const;
+  /// The same, but if the chain has that context already, only what is from there on: another rank
+  /// that reports how an operation ended names the operation as this one does.
+  Status within_once(std::string context) const;
 
  private:
   struct State;

@@ -327,9 +327,10 @@ Status Lane::result(const Operation& operation) {
                          : operation.given_up.ok() ? operation.message.status()
                                                    : operation.given_up;
   if (status.ok()) return status;
-  if (status.code() == StatusCode::kPeerLost) return explained(status).within(operation.name());
   const bool mismatch = operation.is_collective() && status.code() == StatusCode::kMismatch;
-  return mismatch ? clarified(operation, status) : status.within(operation.name());
+  if (mismatch) return clarified(operation, status);
+  const bool lost = status.code() == StatusCode::kPeerLost;
+  return (lost ? explained(status) : status).within_once(operation.name());
 }
 
 // It may have said more elsewhere than where it was lost.
@@ -344,7 +345,7 @@ Status Lane::clarified(const Operation& operation, const Status& status) {
   std::string name = operation.name();
   const auto before = announcements_.own(kind_, operation.sequence - 1);
   if (before.has_value()) name += " after " + describe_call(*before);
-  return mismatch_.within(std::move(name));
+  return mismatch_.within_once(std::move(name));
 }
 
 }  // namespace dlaunch

@@ -159,7 +159,7 @@ class MpiCommunicator final : public Communicator {
     while (!operation.test()) {
       if (patience.look_around()) {
         listen();
-        if (failure_.failed()) return failure_.status().within(operation.name());
+        if (failure_.failed()) return failure_.status().within_once(operation.name());
         if (deadline.expired()) {
           return Status(StatusCode::kTimeout, "timed out").within(operation.name());
         }

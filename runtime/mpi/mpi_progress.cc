@@ -82,7 +82,7 @@ bool MpiProgress::drive_all() {
       if (!status.ok()) on_failure_(status);
       end(std::move(operation), std::move(status));
     } else if (failure_.failed()) {
-      Status status = failure_.status().within(operation->name());
+      Status status = failure_.status().within_once(operation->name());
       end(std::move(operation), std::move(status));
     } else if (operation->deadline.expired()) {
       Status status = Status(StatusCode::kTimeout, "timed out").within(operation->name());

@@ -40,6 +40,22 @@ TEST(Status, StaysSuccessWithinAContext) {
   EXPECT_TRUE(Status().within("all_reduce #12").ok());
 }
 
+TEST(Status, SaysAContextOnce) {
+  const auto cause = Status::about_peer(StatusCode::kPeerLost, 2, "connection reset");
+  const auto named = cause.within("barrier #3: step 1");
+  EXPECT_EQ(cause.within_once("barrier #3").to_string(), "barrier #3: peer 2: connection reset");
+  for (const Status& again :
+       {named.within_once("barrier #3"), named.within("step 0").within_once("barrier #3")}) {
+    EXPECT_EQ(again.to_string(), named.to_string());
+    EXPECT_EQ(again.code(), StatusCode::kPeerLost);
+    EXPECT_EQ(again.peer(), 2);
+  }
+  // Another operation, whose name only begins with the same letters.
+  EXPECT_EQ(cause.within("barrier #30").within_once("barrier #3").to_string(),
+            "barrier #3: barrier #30: peer 2: connection reset");
+  EXPECT_TRUE(Status().within_once("barrier #3").ok());
+}
+
 TEST(Status, NamesAFailedSystemCall) {
   const auto status = Status::from_errno("connect", ECONNREFUSED);
   EXPECT_EQ(status.code(), StatusCode::kIo);

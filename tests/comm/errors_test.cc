@@ -3,6 +3,7 @@
 #include <functional>
 #include <latch>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -223,6 +224,34 @@ TEST(LeavingRank, IsNamedByThoseThatStillNeedIt) {
     const Status status = comm.barrier();
     EXPECT_EQ(status.code(), StatusCode::kPeerLeft) << status.to_string();
     EXPECT_EQ(status.peer(), 1) << status.to_string();
+  });
+}
+
+std::size_t count_of(std::string_view words, std::string_view text) {
+  std::size_t found = 0;
+  for (std::size_t at = text.find(words); at != text.npos; at = text.find(words, at + 1)) ++found;
+  return found;
+}
+
+// Most ranks hear of it from another one, which hears of it in several lanes.
+TEST(LeavingRank, IsReportedInAnOperationThatIsNamedOnce) {
+  run_threads_as_ranks(6, [](Communicator& comm) {
+    std::vector<float> data(1'000);
+    std::vector<float> second(10);
+    std::vector<float> third(10);
+    ASSERT_TRUE(comm.barrier().ok());
+    if (comm.rank() == 1) return;
+    Work work = comm.start_all_reduce(second);
+    Work high = comm.start_all_reduce(third, ReduceOp::kMax, Algorithm::kAuto, Priority::kHigh);
+    for (const Status& status :
+         {comm.all_reduce(data, ReduceOp::kSum, Algorithm::kRing), work.wait(), high.wait()}) {
+      const std::string text = status.to_string();
+      EXPECT_LE(count_of("(reported by rank ", text), 1U) << text;
+      for (const char* name : {"all_reduce #1 sum f32[10]", "all_reduce #1 max f32[10]",
+                               "all_reduce #2 sum f32[1000] ring"}) {
+        EXPECT_LE(count_of(name, text), 1U) << text;
+      }
+    }
   });
 }
 

@@ -164,6 +164,13 @@ TEST(FailureNotice, SaysOnceWhoItIsAboutAndWhoReportsIt) {
   EXPECT_EQ(FailureNotice::from(deep, 1).to_status().peer(), 3);
   EXPECT_EQ(FailureNotice::from(Status(StatusCode::kIo, "disk full"), 0).to_status().peer(),
             std::nullopt);
+  // Told once more by a rank that has heard it.
+  const Status heard = FailureNotice::from(deep, 1).to_status();
+  EXPECT_EQ(FailureNotice::from(heard, 0).to_status().to_string(), heard.to_string());
+  EXPECT_EQ(FailureNotice::from(heard, 0).to_status().peer(), 3);
+  const Status alike(StatusCode::kIo, "no job (reported by rank x)");
+  EXPECT_EQ(FailureNotice::from(alike, 2).to_status().to_string(),
+            "no job (reported by rank x) (reported by rank 2)");
 }
 
 }  // namespace
