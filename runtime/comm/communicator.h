@@ -72,7 +72,9 @@ class Communicator {
 
   /// Divides the ranks into new communicators, one per color, in which they are ordered by (key,
   /// rank). A blocking collective. nullptr for a color below 0. The new communicator has
-  /// connections of its own, progresses and fails independently and may outlive this one.
+  /// connections of its own, progresses and fails independently and may outlive this one. Its
+  /// errors speak of its own ranks, and say in front which ranks of the world those are:
+  /// "in part world/1/1.1, whose rank 1 is rank 3 of the world: barrier #3: peer 1: ...".
   virtual Result<std::unique_ptr<Communicator>> split(int color, int key) = 0;
 
   /// Memory on which collectives are fastest; its contents are indeterminate. Sends nothing. kIo if

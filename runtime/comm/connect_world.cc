@@ -61,6 +61,7 @@ constexpr std::array kRounds{kFirstMeshRound, kSecondMeshRound, kTuningRound};
 struct ExchangeProgress {
   std::size_t rounds = 0;  // those in which it has said something
   bool has_heard = false;  // of one that gives up
+  bool has_failed = false;
 };
 
 std::string key_of(const LaneRequest& request, std::string_view round, int rank) {
@@ -89,24 +90,31 @@ Status find_given_up(const std::vector<std::string>& texts, const LaneRequest& r
   return {};
 }
 
+Result<std::vector<std::string>> exchange_texts(Store& store, const LaneRequest& request,
+                                                ExchangeProgress& progress, std::string_view round,
+                                                const std::string& own, Deadline deadline) {
+  std::vector<std::string> keys;
+  keys.reserve(request.called.size());
+  for (const int rank : request.called) keys.push_back(key_of(request, round, rank));
+  const auto place = std::ranges::find(kRounds, round) - kRounds.begin();
+  progress.rounds = static_cast<std::size_t>(place) + 1;
+  DLAUNCH_RETURN_IF_ERROR(store.set(keys[static_cast<std::size_t>(request.my_index)], own));
+  auto values = store.get_all(keys, deadline);
+  if (values.ok()) {
+    const Status others = find_given_up(*values, request);
+    progress.has_heard = !others.ok();
+    DLAUNCH_RETURN_IF_ERROR(others);
+  }
+  if (values.status().code() != StatusCode::kTimeout) return values;
+  return named(values.status(), store, keys, request);
+}
+
 // Passes texts between the ranks through the store. What it refers to outlives it.
 Exchange exchange_through(Store& store, const LaneRequest& request, ExchangeProgress& progress) {
-  return [&](std::string_view round, const std::string& own,
-             Deadline deadline) -> Result<std::vector<std::string>> {
-    std::vector<std::string> keys;
-    keys.reserve(request.called.size());
-    for (const int rank : request.called) keys.push_back(key_of(request, round, rank));
-    const auto place = std::ranges::find(kRounds, round) - kRounds.begin();
-    progress.rounds = static_cast<std::size_t>(place) + 1;
-    DLAUNCH_RETURN_IF_ERROR(store.set(keys[static_cast<std::size_t>(request.my_index)], own));
-    auto values = store.get_all(keys, deadline);
-    if (values.ok()) {
-      const Status others = find_given_up(*values, request);
-      progress.has_heard = !others.ok();
-      DLAUNCH_RETURN_IF_ERROR(others);
-    }
-    if (values.status().code() != StatusCode::kTimeout) return values;
-    return named(values.status(), store, keys, request);
+  return [&](std::string_view round, const std::string& own, Deadline deadline) {
+    auto texts = exchange_texts(store, request, progress, round, own, deadline);
+    progress.has_failed = !texts.ok();
+    return texts;
   };
 }
 
@@ -147,8 +155,10 @@ Result<Lanes> connect_lanes(const JobEnvironment& job, const Logger& logger, Sto
   options.describe = describe_signature;
   options.logger = logger;
   auto lanes = connect_mesh(*std::move(listener), options);
-  if (!lanes.ok()) return give_up(store, request, progress, lanes.status());
-  return lanes;
+  if (lanes.ok()) return lanes;
+  // An exchange calls the ranks as their callers do, all else by their new numbers.
+  const Status& why = lanes.status();
+  return give_up(store, request, progress, progress.has_failed ? why : request.part.explain(why));
 }
 
 LaneFactory factory_for(const JobEnvironment& job, const Logger& logger,

@@ -59,7 +59,8 @@ class EndpointCommunicator final : public Communicator {
     if (Status invalid = validate(call, rank_, size_); !invalid.ok()) {
       return Work::finished(std::move(invalid));
     }
-    return (call.priority == Priority::kHigh ? parts_->high : parts_->async).start(call, timeout());
+    AsyncLane& lane = call.priority == Priority::kHigh ? parts_->high : parts_->async;
+    return options_.part.explain(lane.start(call, timeout()));
   }
 
   Status send(ConstBuffer data, int peer, std::uint64_t tag) override {
@@ -77,14 +78,15 @@ class EndpointCommunicator final : public Communicator {
     if (Status invalid = validate_message(data, peer, size_).within("send"); !invalid.ok()) {
       return Work::finished(std::move(invalid));
     }
-    return parts_->async.start(outgoing(data, peer, tag), timeout());
+    return options_.part.explain(parts_->async.start(outgoing(data, peer, tag), timeout()));
   }
 
   Work start_recv(Buffer data, int peer, std::uint64_t tag) override {
     if (Status invalid = validate_message(data, peer, size_).within("recv"); !invalid.ok()) {
       return Work::finished(std::move(invalid));
     }
-    return parts_->async.start(MessageCall{.data = data, .peer = peer, .tag = tag}, timeout());
+    return options_.part.explain(
+        parts_->async.start(MessageCall{.data = data, .peer = peer, .tag = tag}, timeout()));
   }
 
   Result<std::unique_ptr<Communicator>> split(int color, int key) override;
@@ -132,9 +134,9 @@ class EndpointCommunicator final : public Communicator {
     return SharedHeap::over(group->heap(group->index()));
   }
 
-  Status failed_with(Status status) {
+  Status failed_with(const Status& status) {
     if (!status.ok()) fail(status);
-    return status;
+    return options_.part.explain(status);
   }
 
   // The first failure is everybody's. Not called from inside a lane's lock.
@@ -188,6 +190,7 @@ Result<std::unique_ptr<Communicator>> EndpointCommunicator::split(int color, int
         Tuning{subset(options.tuning->topology, members), options.tuning->model});
   }
   options.name += "/" + std::to_string(number) + "." + std::to_string(color);
+  options.part = options_.part.of_part(options.name, members, size_);
   Lanes lanes;
   if (members.size() == 1) {
     lanes = lanes_of_one();
@@ -199,8 +202,11 @@ Result<std::unique_ptr<Communicator>> EndpointCommunicator::split(int color, int
                                     .called = members,
                                     .my_index = static_cast<int>(index),
                                     .name = options.name,
+                                    .part = options.part,
                                     .timeout = options.timeout});
-    if (!made.ok()) return made.status().within("split into " + options.name);
+    if (!made.ok()) {
+      return options_.part.explain(made.status().within("split into " + options.name));
+    }
     lanes = *std::move(made);
   }
   if (options.make_lanes) options.make_lanes = within_part(options.make_lanes, std::move(members));

@@ -16,6 +16,7 @@
 #include "runtime/comm/announcements.h"
 #include "runtime/comm/bystanders.h"
 #include "runtime/comm/communicator.h"
+#include "runtime/comm/part_name.h"
 #include "transport/endpoint.h"
 
 namespace dlaunch {
@@ -32,6 +33,7 @@ struct LaneRequest {
   std::span<const int> called;   // and called[i] in error messages
   int my_index = 0;              // which of them this rank is
   std::string name;              // used once
+  PartName part;                 // explains errors in the numbers of the new communicator
   std::chrono::nanoseconds timeout = kDefaultTimeout;
 };
 
@@ -44,6 +46,7 @@ struct CommunicatorOptions {
   std::shared_ptr<const Tuning> tuning;  // the same on all ranks; nullptr: see PlanCache
   LaneFactory make_lanes;                // for split(), which without it is kUnavailable
   std::string name = "world";            // begins the names of its parts
+  PartName part;                         // explains its errors, if it is one itself
   std::shared_ptr<Bystanders>
       bystanders;                      // of the process; nullptr: the communicator's own threads
   std::shared_ptr<Activity> activity;  // where it publishes what it is doing; nullptr: nowhere

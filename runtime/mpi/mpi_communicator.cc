@@ -1,8 +1,10 @@
 #include "runtime/mpi/mpi_communicator.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <mutex>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,18 +31,18 @@ constexpr Lane kMessages = kAsync;
 class MpiCommunicator final : public Communicator {
  public:
   MpiCommunicator(std::shared_ptr<MpiLibrary> library, const LaneComms& comms, int rank, int size,
-                  int tag_bound, const MpiWorldOptions& options, ReduceOrder order)
+                  int tag_bound, const MpiCommunicatorOptions& options)
       : library_(std::move(library)),
         comms_(comms),
         rank_(rank),
         size_(size),
         tag_bound_(tag_bound),
         options_(options),
-        reduce_order_(order),
+        reduce_order_(options.reduce_order),
         notices_(std::make_unique<MpiNotices>(comms[kHigh], rank, size)),
         progress_(
             *library_, failure_, [this] { listen(); }, [this](const Status& why) { fail(why); }) {
-    set_timeout(options.timeout);
+    set_timeout(options.world.timeout);
   }
 
   ~MpiCommunicator() override {
@@ -123,7 +125,7 @@ class MpiCommunicator final : public Communicator {
 
  private:
   MpiContext context(Lane lane) const {
-    return {library_.get(), comms_[lane], rank_, size_, options_.largest_count, tag_bound_};
+    return {library_.get(), comms_[lane], rank_, size_, options_.world.largest_count, tag_bound_};
   }
 
   Status check_message(ConstBuffer data, int peer, std::uint64_t tag) const {
@@ -136,7 +138,7 @@ class MpiCommunicator final : public Communicator {
   }
 
   Status failed_earlier() const {
-    return failure_.status().within("the communicator failed earlier");
+    return options_.part.explain(failure_.status().within("the communicator failed earlier"));
   }
 
   // Begins an operation and tests it until it has ended. For a collective, the lane's mutex is
@@ -149,7 +151,7 @@ class MpiCommunicator final : public Communicator {
     Status status = complete(*operation);
     if (!operation->withdraw()) library_->abandon(std::move(operation));
     if (!status.ok()) fail(status);
-    return status;
+    return options_.part.explain(status);
   }
 
   Status complete(MpiOperation& operation) {
@@ -176,7 +178,7 @@ class MpiCommunicator final : public Communicator {
     auto operation = std::make_unique<MpiOperation>();
     operation->deadline = Deadline::after(timeout_);
     begin(*operation);
-    return progress_.submit(std::move(operation));
+    return options_.part.explain(progress_.submit(std::move(operation)));
   }
 
   // MPI may wait for the receiver, which is the same thread here.
@@ -223,15 +225,31 @@ class MpiCommunicator final : public Communicator {
   const int rank_;
   const int size_;
   const int tag_bound_;
-  const MpiWorldOptions options_;
+  const MpiCommunicatorOptions options_;
   std::atomic<std::chrono::nanoseconds> timeout_{};
   std::atomic<ReduceOrder> reduce_order_;
+  std::atomic<int> splits_{0};
   FailureState failure_;
   std::array<std::mutex, kLanes> mutexes_;  // a lane's calls enter MPI in one order
   std::vector<SentToSelf> to_self_;
   std::unique_ptr<MpiNotices> notices_;
   MpiProgress progress_;
 };
+
+// The ranks of `whole` that those of `part` are, by rank.
+std::vector<int> members_of(MPI_Comm part, MPI_Comm whole) {
+  std::array<MPI_Group, 2> groups{};
+  MPI_Comm_group(part, groups.data());
+  MPI_Comm_group(whole, groups.data() + 1);
+  int size = 0;
+  MPI_Group_size(groups[0], &size);
+  std::vector<int> own(static_cast<std::size_t>(size));
+  std::iota(own.begin(), own.end(), 0);
+  std::vector<int> members(own.size());
+  MPI_Group_translate_ranks(groups[0], size, own.data(), groups[1], members.data());
+  for (MPI_Group& group : groups) MPI_Group_free(&group);
+  return members;
+}
 
 Result<std::unique_ptr<Communicator>> MpiCommunicator::split(int color, int key) {
   // MPI_Comm_split has no deadline, so it begins when all ranks are there.
@@ -243,10 +261,14 @@ Result<std::unique_ptr<Communicator>> MpiCommunicator::split(int color, int key)
         MPI_Comm_split(comms_[kBlocking], color < 0 ? MPI_UNDEFINED : color, key, &part);
     DLAUNCH_RETURN_IF_ERROR(mpi_status(code, "MPI_Comm_split").within("split"));
   }
+  const int number = ++splits_;
   if (part == MPI_COMM_NULL) return std::unique_ptr<Communicator>();
-  MpiWorldOptions options = options_;
-  options.timeout = timeout_;
-  auto communicator = make_mpi_communicator(library_, part, options, reduce_order_);
+  MpiCommunicatorOptions options = options_;
+  options.world.timeout = timeout_;
+  options.reduce_order = reduce_order_;
+  options.name += "/" + std::to_string(number) + "." + std::to_string(color);
+  options.part = options_.part.of_part(options.name, members_of(part, comms_[kBlocking]), size_);
+  auto communicator = make_mpi_communicator(library_, part, options);
   MPI_Comm_free(&part);
   return communicator;
 }
@@ -255,8 +277,7 @@ Result<std::unique_ptr<Communicator>> MpiCommunicator::split(int color, int key)
 
 Result<std::unique_ptr<Communicator>> make_mpi_communicator(std::shared_ptr<MpiLibrary> library,
                                                             MPI_Comm comm,
-                                                            const MpiWorldOptions& options,
-                                                            ReduceOrder order) {
+                                                            const MpiCommunicatorOptions& options) {
   int rank = 0;
   int size = 1;
   MPI_Comm_rank(comm, &rank);
@@ -270,8 +291,8 @@ Result<std::unique_ptr<Communicator>> make_mpi_communicator(std::shared_ptr<MpiL
   int found = 0;
   MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&bound), &found);
   const int tag_bound = found != 0 ? *bound : 32'767;  // what the standard guarantees
-  return std::unique_ptr<Communicator>(std::make_unique<MpiCommunicator>(
-      std::move(library), comms, rank, size, tag_bound, options, order));
+  return std::unique_ptr<Communicator>(
+      std::make_unique<MpiCommunicator>(std::move(library), comms, rank, size, tag_bound, options));
 }
 
 }  // namespace dlaunch

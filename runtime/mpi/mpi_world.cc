@@ -27,8 +27,7 @@ Result<std::unique_ptr<Communicator>> connect_mpi_world(const MpiWorldOptions& o
   }
   auto library = MpiLibrary::open();
   if (!library.ok()) return library.status().within("connecting over MPI");
-  auto world =
-      make_mpi_communicator(*std::move(library), MPI_COMM_WORLD, options, ReduceOrder::kAny);
+  auto world = make_mpi_communicator(*std::move(library), MPI_COMM_WORLD, {.world = options});
   return world.ok() ? std::move(world) : world.status().within("connecting over MPI");
 }
 

@@ -22,6 +22,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::StartsWith;
 
 TEST(RanksOfColor, AreOrderedByKeyThenRank) {
   const std::vector<ColorAndKey> all{{1, 5}, {0, 0}, {1, -2}, {1, 5}, {-1, 0}};
@@ -83,6 +84,40 @@ TEST(SplitParts, FailWithTheWholeWhenARankDies) {
       const Status status = part->barrier();
       EXPECT_EQ(status.code(), StatusCode::kPeerLost) << status.to_string();
       EXPECT_EQ(status.peer(), 1) << "rank 3 of the whole";
+      EXPECT_THAT(status.to_string(),
+                  AllOf(StartsWith("in part world/1.1, whose rank 1 is rank 3 of the world: "),
+                        HasSubstr(": peer 1: ")));
+    }
+  });
+}
+
+// Every kind of call, and what is called after the failure.
+TEST(SplitParts, SayInTheirErrorsWhichRanksOfTheWorldTheyMean) {
+  std::latch ended(2);
+  run_threads_as_ranks(4, [&](Communicator& comm) {
+    const auto part = split(comm, comm.rank() / 2, -comm.rank());
+    const auto inner = split(*part, 7, -part->rank());
+    const auto again = split(*inner, 0);
+    if (comm.rank() >= 2) {
+      std::vector<float> data(10);
+      const std::string words = ", whose rank 1 is rank 2 of the world: ";
+      if (comm.rank() == 3) {
+        const auto expect_timeout = [&](Communicator& in, int awaited, const Status& status,
+                                        const std::string& begin) {
+          EXPECT_EQ(status.code(), StatusCode::kTimeout);
+          EXPECT_THAT(
+              status.to_string(),
+              AllOf(StartsWith(begin), HasSubstr("waiting for rank " + std::to_string(awaited))));
+          EXPECT_THAT(in.barrier().to_string(),
+                      StartsWith(begin + "the communicator failed earlier: "));
+        };
+        for (Communicator* each : {part.get(), inner.get(), again.get()}) each->set_timeout(50ms);
+        expect_timeout(*part, 1, part->start_recv(data, 1).wait(), "in part world/1.1" + words);
+        const std::string other = ", whose rank 0 is rank 2 of the world: ";
+        expect_timeout(*inner, 0, inner->recv(data, 0), "in part world/1.1/1.7" + other);
+        expect_timeout(*again, 0, again->all_reduce(data), "in part world/1.1/1.7" + other);
+      }
+      ended.arrive_and_wait();
     }
   });
 }

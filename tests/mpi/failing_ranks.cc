@@ -33,6 +33,15 @@ Status abort(Communicator& world) {
   return world.rank() == 0 ? world.all_reduce(data) : world.start_barrier().wait();
 }
 
+// Rank 0 is not in the part.
+Status time_out_in_a_part(Communicator& world) {
+  const auto part = world.split(world.rank() == 0 ? -1 : 5, 0).value_or_throw();
+  std::vector<float> data(5);
+  if (part == nullptr || part->rank() == 1) return Status();
+  part->set_timeout(300ms);
+  return part->start_recv(data, 1).wait();
+}
+
 Status die(Communicator& world) {
   if (world.rank() == 1) std::raise(SIGKILL);
   return world.barrier();
@@ -67,6 +76,7 @@ int run(const std::string& scenario) {
   const std::map<std::string, std::function<Status(Communicator&)>> scenarios{
       {"time_out", time_out},
       {"abort", abort},
+      {"time_out_in_a_part", time_out_in_a_part},
       {"die", die},
       {"send_too_few", send_too_few},
       {"send_too_many", send_too_many},

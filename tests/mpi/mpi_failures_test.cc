@@ -37,6 +37,14 @@ TEST(MpiFailures, TimeOutNamesTheCallAndIsToldToAllRanks) {
       << result.error;
 }
 
+TEST(MpiFailures, OfAPartSayWhichRanksOfTheWorldTheyMean) {
+  const auto result = run_three_ranks("time_out_in_a_part");
+  EXPECT_THAT(result.out,
+              HasSubstr("rank 1: in part world/2.5, whose rank 1 is rank 2 of the world: "
+                        "recv f32[5] from rank 1 tag 0: timed out"))
+      << result.error;
+}
+
 TEST(MpiFailures, AbortEndsTheCallsOfAllRanksWithItsReason) {
   const auto result = run_three_ranks("abort");
   EXPECT_THAT(result.out,
