@@ -18,6 +18,7 @@
 #include "runtime/comm/words.h"
 #include "runtime/comm/world_tuning.h"
 #include "runtime/rendezvous/job_store.h"
+#include "runtime/rendezvous/store_batch.h"
 #include "transport/mesh/mesh.h"
 #include "transport/tcp/listener.h"
 
@@ -133,10 +134,10 @@ std::string describe_transports(const Endpoint& endpoint) {
 }
 
 Result<Lanes> connect_lanes(const JobEnvironment& job, const Logger& logger, Store& store,
-                            const LaneRequest& request, Deadline deadline) {
+                            const LaneRequest& request, ExchangeProgress& progress,
+                            Deadline deadline) {
   auto listener =
       TcpListener::open(job.nodes > 1 ? TcpListener::Bind::kAny : TcpListener::Bind::kLoopback);
-  ExchangeProgress progress;
   if (!listener.ok()) return give_up(store, request, progress, listener.status());
   auto address = own_address(job, listener->port());
   if (!address.ok()) return give_up(store, request, progress, address.status());
@@ -161,13 +162,33 @@ Result<Lanes> connect_lanes(const JobEnvironment& job, const Logger& logger, Sto
   return give_up(store, request, progress, progress.has_failed ? why : request.part.explain(why));
 }
 
+// What all ranks have said is of no use any more.
+StoreBatch removal_of_texts(const LaneRequest& request, const ExchangeProgress& progress) {
+  StoreBatch batch;
+  for (std::size_t i = 0; i < progress.rounds; ++i) {
+    for (const int rank : request.called) batch.remove(key_of(request, kRounds[i], rank));
+  }
+  return batch;
+}
+
 LaneFactory factory_for(const JobEnvironment& job, const Logger& logger,
                         const std::shared_ptr<Activity>& activity) {
-  return [job, logger, activity](const LaneRequest& request) -> Result<Lanes> {
+  return [job, logger, activity](const LaneRequest& request) -> Result<ConnectedLanes> {
     const Deadline deadline = Deadline::after(request.timeout);
-    auto store = connect_job_store(job, activity, deadline);
-    if (!store.ok()) return store.status();
-    return connect_lanes(job, logger, **store, request, deadline);
+    auto opened = connect_job_store(job, activity, deadline);
+    if (!opened.ok()) return opened.status();
+    const std::shared_ptr<TcpStore> store = *std::move(opened);
+    ExchangeProgress progress;
+    auto lanes = connect_lanes(job, logger, *store, request, progress, deadline);
+    if (!lanes.ok()) return lanes.status();
+    ConnectedLanes connected{.lanes = *std::move(lanes)};
+    if (request.my_index == 0) {
+      connected.tidy_up = [store, removal = removal_of_texts(request, progress),
+                           timeout = request.timeout] {
+        (void)store->run(removal, Deadline::after(timeout));  // else they stay, to nobody's harm
+      };
+    }
+    return connected;
   };
 }
 
@@ -190,9 +211,9 @@ Result<std::unique_ptr<Communicator>> connect_ranks(const JobEnvironment& job, c
                             .my_index = job.rank,
                             .name = options.name,
                             .timeout = job.timeout};
-  auto lanes = connect_lanes(job, logger, **store, request, deadline);
-  if (!lanes.ok()) return lanes.status();
   ExchangeProgress progress;
+  auto lanes = connect_lanes(job, logger, **store, request, progress, deadline);
+  if (!lanes.ok()) return lanes.status();
   const Exchange exchange = exchange_through(**store, request, progress);
   // It also sees to it that this returns only once everybody is connected.
   auto tuning =

@@ -116,6 +116,9 @@ class EndpointCommunicator final : public Communicator {
     AsyncLane high;
   };
 
+  Result<ConnectedLanes> connect_part(const CommunicatorOptions& options,
+                                      const std::vector<int>& members) const;
+
   std::chrono::nanoseconds timeout() const { return timeout_; }
 
   ActivityReporter reporter(LaneKind lane) const {
@@ -181,7 +184,7 @@ Result<std::unique_ptr<Communicator>> EndpointCommunicator::split(int color, int
   const int number = ++splits_;
   if (color < 0) return std::unique_ptr<Communicator>();
 
-  std::vector<int> members = ranks_of_color(all, color);
+  const std::vector<int> members = ranks_of_color(all, color);
   CommunicatorOptions options = options_;
   options.timeout = timeout();
   options.reduce_order = reduce_order();
@@ -189,32 +192,35 @@ Result<std::unique_ptr<Communicator>> EndpointCommunicator::split(int color, int
     options.tuning = std::make_shared<const Tuning>(
         Tuning{subset(options.tuning->topology, members), options.tuning->model});
   }
-  options.name += "/" + std::to_string(number) + "." + std::to_string(color);
+  options.name = name_of_part(options_.name, number, color);
   options.part = options_.part.of_part(options.name, members, size_);
-  Lanes lanes;
-  if (members.size() == 1) {
-    lanes = lanes_of_one();
-  } else if (!options.make_lanes) {
-    return Status(StatusCode::kUnavailable, "split: this communicator cannot make another one");
-  } else {
-    const auto index = std::ranges::find(members, rank_) - members.begin();
-    auto made = options.make_lanes({.members = members,
-                                    .called = members,
-                                    .my_index = static_cast<int>(index),
-                                    .name = options.name,
-                                    .part = options.part,
-                                    .timeout = options.timeout});
-    if (!made.ok()) {
-      return options_.part.explain(made.status().within("split into " + options.name));
-    }
-    lanes = *std::move(made);
+  auto connected = connect_part(options, members);
+  if (!connected.ok()) {
+    return options_.part.explain(connected.status().within("split into " + options.name));
   }
-  if (options.make_lanes) options.make_lanes = within_part(options.make_lanes, std::move(members));
-  auto part = make_communicator(std::move(lanes), options);
+  auto part = make_communicator(std::move(connected->lanes), options);
   if (!part.ok()) return part;
   // Nobody begins before all are there.
   DLAUNCH_RETURN_IF_ERROR((*part)->barrier().within("split into " + options.name));
+  if (connected->tidy_up) connected->tidy_up();
   return part;
+}
+
+Result<ConnectedLanes> EndpointCommunicator::connect_part(const CommunicatorOptions& options,
+                                                          const std::vector<int>& members) const {
+  if (members.size() == 1) return ConnectedLanes{lanes_of_one()};
+  if (!options.make_lanes) {
+    return Status(StatusCode::kUnavailable, "this communicator cannot make another one");
+  }
+  std::vector<int> in_world;
+  for (const int member : members) in_world.push_back(options_.part.rank_in_world(member));
+  const auto index = std::ranges::find(members, rank_) - members.begin();
+  return options.make_lanes({.members = in_world,
+                             .called = members,
+                             .my_index = static_cast<int>(index),
+                             .name = options.name,
+                             .part = options.part,
+                             .timeout = options.timeout});
 }
 
 }  // namespace

@@ -37,8 +37,15 @@ struct LaneRequest {
   std::chrono::nanoseconds timeout = kDefaultTimeout;
 };
 
+struct ConnectedLanes {
+  Lanes lanes;
+  /// Removes what connecting has left, which members may need until all are connected. nullptr:
+  /// nothing, or another member does.
+  std::function<void()> tidy_up = nullptr;
+};
+
 /// Makes the lanes. Any thread.
-using LaneFactory = std::function<Result<Lanes>(const LaneRequest& request)>;
+using LaneFactory = std::function<Result<ConnectedLanes>(const LaneRequest& request)>;
 
 struct CommunicatorOptions {
   std::chrono::nanoseconds timeout = kDefaultTimeout;

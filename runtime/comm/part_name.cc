@@ -63,12 +63,14 @@ PartName PartName::of_part(std::string name, std::span<const int> members, int s
   std::iota(everybody.begin(), everybody.end(), 0);
   if (std::ranges::equal(members, everybody)) return *this;
   Part part{.name = std::move(name), .of_world = {members.begin(), members.end()}};
-  if (part_ != nullptr) {
-    for (int& rank : part.of_world) rank = part_->of_world[static_cast<std::size_t>(rank)];
-  }
+  for (int& rank : part.of_world) rank = rank_in_world(rank);
   PartName made;
   made.part_ = std::make_shared<const Part>(std::move(part));
   return made;
+}
+
+int PartName::rank_in_world(int rank) const {
+  return part_ == nullptr ? rank : part_->of_world[static_cast<std::size_t>(rank)];
 }
 
 Status PartName::explain(const Status& status) const {
@@ -80,7 +82,7 @@ Status PartName::explain(const Status& status) const {
   for (const int rank : ranks_named_in(std::string_view(text).substr(0, text.find(kInPart)))) {
     if (rank >= std::ssize(part_->of_world) || rank < 0) continue;
     own.push_back(rank);
-    of_world.push_back(part_->of_world[static_cast<std::size_t>(rank)]);
+    of_world.push_back(rank_in_world(rank));
   }
   std::string words = std::string(kInPart) + part_->name;
   if (!own.empty()) {

@@ -23,6 +23,9 @@ class PartName {
   /// part of all ranks in their order is called like the whole.
   PartName of_part(std::string name, std::span<const int> members, int size) const;
 
+  /// The number that a rank of the part has in the world.
+  int rank_in_world(int rank) const;
+
   /// Says in front which part the error is about, and which ranks of the world those are that it
   /// names: "in part world/1/1.1, whose rank 1 is rank 3 of the world: barrier #3: peer 1: ...".
   Status explain(const Status& status) const;

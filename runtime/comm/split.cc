@@ -1,10 +1,20 @@
 #include "runtime/comm/split.h"
 
 #include <algorithm>
-#include <string>
-#include <utility>
+#include <array>
+#include <cinttypes>
+#include <cstdio>
+
+#include "runtime/base/activity_layout.h"
+#include "runtime/base/hash_text.h"
 
 namespace dlaunch {
+namespace {
+
+// What dlaunch is told of a name.
+constexpr std::size_t kLongestName = ActivitySlot::kNameWords * sizeof(std::uint64_t);
+
+}  // namespace
 
 std::vector<int> ranks_of_color(std::span<const ColorAndKey> all, std::int64_t color) {
   std::vector<int> ranks;
@@ -16,17 +26,12 @@ std::vector<int> ranks_of_color(std::span<const ColorAndKey> all, std::int64_t c
   return ranks;
 }
 
-LaneFactory within_part(LaneFactory of_world, std::vector<int> part) {
-  return [of_world = std::move(of_world), part = std::move(part)](const LaneRequest& request) {
-    std::vector<int> of_the_world;
-    of_the_world.reserve(request.members.size());
-    for (const int member : request.members) {
-      of_the_world.push_back(part[static_cast<std::size_t>(member)]);
-    }
-    LaneRequest translated = request;
-    translated.members = of_the_world;
-    return of_world(translated);
-  };
+std::string name_of_part(std::string_view whole, int split, int color) {
+  const std::string last = "/" + std::to_string(split) + "." + std::to_string(color);
+  if (whole.size() + last.size() <= kLongestName) return std::string(whole) + last;
+  std::array<char, 2 * sizeof(std::uint64_t) + 1> hash;
+  std::snprintf(hash.data(), hash.size(), "%016" PRIx64, hash_text(whole));
+  return "~" + std::string(hash.data()) + last;
 }
 
 }  // namespace dlaunch

@@ -3,9 +3,9 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
-
-#include "runtime/comm/endpoint_communicator.h"
 
 namespace dlaunch {
 
@@ -18,7 +18,10 @@ struct ColorAndKey {
 /// The ranks of one color, ordered by (key, rank). `all` is by rank.
 std::vector<int> ranks_of_color(std::span<const ColorAndKey> all, std::int64_t color);
 
-/// A factory that takes members as ranks of a part of the world, `part` being its ranks there.
-LaneFactory within_part(LaneFactory of_world, std::vector<int> part);
+/// The name of the part of one color that the communicator of name `whole` makes in its split
+/// number `split`: "world/1/2.0". Different for all parts of a job and, however deep they are,
+/// short enough to be a part of keys and to be shown whole in hang reports: from some length on it
+/// begins with a hash of `whole`.
+std::string name_of_part(std::string_view whole, int split, int color);
 
 }  // namespace dlaunch

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <memory>
 #include <span>
 #include <string>
 #include <thread>
@@ -17,7 +18,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "runtime/base/job_environment.h"
 #include "runtime/comm/communicator.h"
+#include "runtime/rendezvous/job_store.h"
 #include "tests/comm/random_data.h"
 #include "tests/support/distributed_test.h"
 #include "tests/support/sanitized.h"
@@ -108,6 +111,30 @@ TEST(World, CanBeSplit) {
       ASSERT_TRUE((*inner)->start_all_reduce(ones).wait().ok());
       EXPECT_EQ(ones[0], world.rank() % 2 == 0 ? 6 : 2);
     }
+    ASSERT_TRUE(world.barrier().ok());
+  });
+}
+
+TEST(World, CanBeSplitAgainAndAgain) {
+  run_on_ranks(2, [](Communicator& world) {
+    const JobEnvironment job = read_job_environment().value_or_throw();
+    const auto store = connect_job_store(job, soon()).value_or_throw();
+    const auto keys = [&] { return store->list("").value_or_throw().size(); };
+    ASSERT_TRUE(world.barrier().ok());
+    const std::size_t before = keys();
+    ASSERT_TRUE(world.barrier().ok());
+    std::unique_ptr<Communicator> part;
+    for (int depth = 0; depth < 100; ++depth) {
+      // A name that grows as fast as any, and another numbering each time.
+      auto next = (part == nullptr ? world : *part).split(2'000'000'000, -world.rank());
+      ASSERT_TRUE(next.ok()) << "depth " << depth << ": " << next.status().to_string();
+      part = *std::move(next);
+    }
+    std::vector<std::int32_t> ones{1};
+    ASSERT_TRUE(part->all_reduce(ones).ok());
+    EXPECT_EQ(ones[0], 2);
+    ASSERT_TRUE(world.barrier().ok());
+    EXPECT_EQ(keys(), before) << "what the splits put into the store";
     ASSERT_TRUE(world.barrier().ok());
   });
 }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <latch>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,27 @@ TEST(RanksOfColor, AreOrderedByKeyThenRank) {
   EXPECT_THAT(ranks_of_color(all, 1), ElementsAre(2, 0, 3));
   EXPECT_THAT(ranks_of_color(all, 0), ElementsAre(1));
   EXPECT_THAT(ranks_of_color(all, 7), IsEmpty());
+}
+
+TEST(NameOfPart, IsThatOfTheWholeAndWhatThisPartIs) {
+  EXPECT_EQ(name_of_part("world/1", 2, 7), "world/1/2.7");
+  EXPECT_EQ(name_of_part("world/1/2.7", 1, 0), "world/1/2.7/1.0");
+}
+
+TEST(NameOfPart, IsShortAndNobodyElsesHoweverDeepThePart) {
+  constexpr std::size_t kShownInReports = 48;
+  std::set<std::string> names;
+  for (const int color : {0, 1, 1'000'000'000}) {
+    std::string name = "world/1";
+    for (int depth = 0; depth < 3'000; ++depth) {
+      const int split = depth % 3 == 0 ? 2'000'000'000 : 1;
+      name = name_of_part(name, split, color);
+      EXPECT_LE(name.size(), kShownInReports);
+      EXPECT_TRUE(names.insert(name).second) << name;
+      const std::string last = "/" + std::to_string(split) + "." + std::to_string(color);
+      EXPECT_TRUE(name.ends_with(last)) << name;
+    }
+  }
 }
 
 // While ranks 0 and 1 wait in the whole, their part goes on; the other part has already gone.

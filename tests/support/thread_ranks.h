@@ -49,8 +49,8 @@ class ThreadWorld {
   }
   /// Once per rank; to be used by one thread per rank.
   std::unique_ptr<Communicator> communicator(int rank, const ThreadRankOptions& options = {}) {
-    const auto make_lanes = [parts = parts_](const LaneRequest& request) -> Result<Lanes> {
-      return parts->lanes(request.name, request.members, request.my_index);
+    const auto make_lanes = [parts = parts_](const LaneRequest& request) {
+      return ConnectedLanes{parts->lanes(request.name, request.members, request.my_index)};
     };
     return make_communicator(
                parts_->lanes("", {}, rank),

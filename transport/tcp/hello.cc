@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "runtime/base/hash_text.h"
 #include "transport/tcp/little_endian.h"
 
 namespace dlaunch {
@@ -17,11 +18,7 @@ Status refused(const std::string& why) {
 }  // namespace
 
 std::uint64_t hash_job(std::string_view job_id) {
-  std::uint64_t hash = 0xcbf29ce484222325U;
-  for (const char letter : job_id) {
-    hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3U;
-  }
-  return hash;
+  return hash_text(job_id);
 }
 
 std::array<std::byte, kHelloBytes> encode_hello(const Hello& hello) {
