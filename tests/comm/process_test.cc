@@ -18,6 +18,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "runtime/base/descriptor_room.h"
 #include "runtime/base/job_environment.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/rendezvous/job_store.h"
@@ -254,6 +255,34 @@ TEST(SplitOfARankThatHasNoDescriptorsLeft, FailsOnTheOthersToo) {
     }
     EXPECT_LT(Clock::now() - begin, kPromptly);
   });
+}
+
+// As many descriptors as there are, and one less than there are needed; over TCP, as between hosts.
+TEST(SplitOfARankThatHasTooFewDescriptors, FailsOnEveryRankAtOnceAndSaysHowManyItTakes) {
+  if (kSanitized)
+    GTEST_SKIP() << "a sanitizer opens a pipe to look at an object, and takes it for bad otherwise";
+  const auto body = [](Communicator& comm) {
+    const auto begin = Clock::now();
+    const int before = descriptor_room().open;
+    const auto enough = comm.split(0, -comm.rank());
+    ASSERT_TRUE(enough.ok()) << enough.status().to_string();
+    // Three connections, epoll and wake() for each of four lanes.
+    EXPECT_EQ(descriptor_room().open - before, 4 * (3 + 2));
+    if (comm.rank() == 3) {
+      // Those, and what meeting the others takes.
+      const auto most = static_cast<rlim_t>(descriptor_room().open + 4 * (3 + 2));
+      const rlimit low{.rlim_cur = most, .rlim_max = most};
+      ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
+    }
+    const Status status = comm.split(0, -comm.rank()).status();
+    EXPECT_EQ(status.code(), StatusCode::kIo);
+    EXPECT_THAT(
+        status.to_string(),
+        ::testing::AllOf(HasSubstr("whose rank 0 is rank 3 of the world: rank 0 may open "),
+                         HasSubstr("connections to 3 ranks take 20: raise its `ulimit -n`")));
+    EXPECT_LT(Clock::now() - begin, kPromptly);
+  };
+  run_on_ranks(4, body, {.environment = {{"DLAUNCH_TRANSPORT", "tcp"}}});
 }
 
 // A message too long to be taken in by nobody, to a rank that does not ask for it.

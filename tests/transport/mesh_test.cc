@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <thread>
@@ -15,8 +16,10 @@
 
 #include "runtime/base/token.h"
 #include "tests/support/forbidden_call.h"
+#include "tests/support/soon.h"
 #include "tests/transport/fabric.h"
 #include "tests/transport/thread_exchange.h"
+#include "transport/mesh/introduction.h"
 #include "transport/shm/shared_group.h"
 
 namespace dlaunch {
@@ -212,6 +215,42 @@ TEST(Mesh, NamesThePairAndTheReasonWhereDemandedSharingIsImpossible) {
   for (const Lanes& lanes : torn) EXPECT_FALSE(lanes.ok());
   EXPECT_THAT(torn[2].status().to_string(),
               AllOf(HasSubstr("ranks 1 and 2"), HasSubstr("rank 1: it uses TCP only")));
+}
+
+// What ranks of a job are told of rank 1 if it may open `left` more files.
+RankOptions hears_that_rank_1_may_open(int left) {
+  return {.tamper = [left](std::string_view round, std::vector<std::string>& texts) {
+    if (round != "introductions") return;
+    Introduction rank_1 = Introduction::decode(texts[1]).value_or_throw();
+    rank_1.room = {.limit = 100, .open = 100 - left};
+    texts[1] = rank_1.encode();
+  }};
+}
+
+// On every rank, and before they have waited for anything.
+TEST(Mesh, SaysWhichRankHasTooFewDescriptorsAndHowManyItNeeds) {
+  const auto connect_two_lanes = [](int left, TransportChoice transport) {
+    RankOptions rank = hears_that_rank_1_may_open(left);
+    rank.transport = transport;
+    return connect({rank, rank, rank}, 2);
+  };
+  const struct {
+    TransportChoice transport;
+    int needed;
+  } cases[] = {{TransportChoice::kTcp, 2 * 2 + 2 * 2},                // endpoints, connections
+               {TransportChoice::kSharedMemory, 2 * 2 + 2 * 3 + 3}};  // doorbells; pidfds, memory
+  for (const auto& [transport, needed] : cases) {
+    for (const Lanes& lanes : connect_two_lanes(needed, transport)) EXPECT_OK(lanes.status());
+    const auto begin = std::chrono::steady_clock::now();
+    for (const Lanes& lanes : connect_two_lanes(needed - 1, transport)) {
+      EXPECT_EQ(lanes.status().code(), StatusCode::kIo);
+      EXPECT_EQ(lanes.status().to_string(),
+                "rank 1 may open " + std::to_string(needed - 1) +
+                    " more files, but its connections to 2 ranks take " + std::to_string(needed) +
+                    ": raise its `ulimit -n` from 100 to at least 101");
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, testing::kPromptly);
+  }
 }
 
 TEST(Mesh, RefusesImpossibleOptions) {

@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <fstream>
@@ -48,23 +49,27 @@ const char* flag(bool value) {
 
 std::string Introduction::encode() const {
   return join({"introduction", address, host, socket, obstacle, flag(demands_sharing),
-               std::to_string(cores)});
+               std::to_string(cores), std::to_string(room.limit), std::to_string(room.open)});
 }
 
 Result<Introduction> Introduction::decode(std::string_view text) {
-  auto fields = split(text, 7);
+  auto fields = split(text, 9);
   if (!fields.ok()) return fields.status();
   std::vector<std::string>& field = *fields;
-  int cores = 0;
-  const char* const end = field[6].data() + field[6].size();
-  const auto [stopped, error] = std::from_chars(field[6].data(), end, cores);
-  if (error != std::errc() || stopped != end) return not_understood();
+  std::array<int, 3> numbers{};
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const std::string& digits = field[6 + i];
+    const char* const end = digits.data() + digits.size();
+    const auto [stopped, error] = std::from_chars(digits.data(), end, numbers[i]);
+    if (error != std::errc() || stopped != end || numbers[i] < 0) return not_understood();
+  }
   return Introduction{.address = std::move(field[1]),
                       .host = std::move(field[2]),
                       .socket = std::move(field[3]),
                       .obstacle = std::move(field[4]),
                       .demands_sharing = field[5] == "yes",
-                      .cores = cores};
+                      .cores = numbers[0],
+                      .room = {.limit = numbers[1], .open = numbers[2]}};
 }
 
 std::string SharingOutcome::encode() const {

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "runtime/base/descriptor_room.h"
 #include "runtime/base/status.h"
 #include "runtime/base/transport_choice.h"
 
@@ -18,6 +19,7 @@ struct Introduction {
   std::string obstacle;  // why it does not share memory
   bool demands_sharing = false;
   int cores = 0;  // among how many ranks of its host each may keep one busy while it waits
+  DescriptorRoom room;
 
   std::string encode() const;
   static Result<Introduction> decode(std::string_view text);

@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <utility>
 
+#include "runtime/base/descriptor_room.h"
 #include "runtime/base/token.h"
 #include "transport/mesh/introduction.h"
 #include "transport/mesh/mesh_endpoint.h"
@@ -44,6 +47,8 @@ class Mesh {
   Status introduce();
   /// Those of one host try to share memory.
   Status share_memory();
+  /// Every rank has room for the descriptors that it will need, or none of them begins.
+  Status check_room() const;
   Result<Endpoints> connect(TcpListener listener);
 
  private:
@@ -59,6 +64,7 @@ class Mesh {
   WaitPolicy wait_policy() const;
   bool shares(int a, int b) const;
   Status check_demands() const;
+  std::map<std::string, int> members_of_hosts() const;
   const Introduction& of(int rank) const { return introductions_[static_cast<std::size_t>(rank)]; }
 
   const MeshOptions& options_;
@@ -93,7 +99,8 @@ Status Mesh::exchange(std::string_view round, const Value& own, std::vector<Valu
 Introduction Mesh::introduction() {
   Introduction own{.address = options_.address,
                    .demands_sharing = options_.transport == TransportChoice::kSharedMemory,
-                   .cores = options_.wait.core_each() ? options_.cores : 0};
+                   .cores = options_.wait.core_each() ? options_.cores : 0,
+                   .room = descriptor_room()};
   if (options_.transport == TransportChoice::kTcp) {
     own.obstacle = "it uses TCP only (DLAUNCH_TRANSPORT)";
     return own;
@@ -249,6 +256,37 @@ Status Mesh::check_demands() const {
   return Status();
 }
 
+// How many ranks share memory, by host.
+std::map<std::string, int> Mesh::members_of_hosts() const {
+  std::map<std::string, int> members;
+  for (std::size_t rank = 0; rank < outcomes_.size(); ++rank) {
+    const std::string& host = introductions_[rank].host;
+    if (!host.empty() && outcomes_[rank].joined) ++members[host];
+  }
+  return members;
+}
+
+// A rank that runs out of them would leave the others waiting until their deadline.
+Status Mesh::check_room() const {
+  const std::map<std::string, int> hosts = members_of_hosts();
+  for (int rank = 0; rank < options_.world_size; ++rank) {
+    const bool member = shares(rank, rank);
+    const int near = member ? hosts.at(of(rank).host) : 1;
+    const std::int64_t lanes = options_.lanes;
+    std::int64_t needed = lanes * (2 + options_.world_size - near);  // endpoints and connections
+    if (near > 1) needed += lanes * near + near;                     // doorbells; pidfds, memory
+    const DescriptorRoom& room = of(rank).room;
+    if (needed <= room.left()) continue;
+    return Status(
+        StatusCode::kIo,
+        "rank " + std::to_string(rank) + " may open " + std::to_string(room.left()) +
+            " more files, but its connections to " + std::to_string(options_.world_size - 1) +
+            " ranks take " + std::to_string(needed) + ": raise its `ulimit -n` from " +
+            std::to_string(room.limit) + " to at least " + std::to_string(room.open + needed));
+  }
+  return Status();
+}
+
 Result<Endpoints> Mesh::connect(TcpListener listener) {
   SocketMeshOptions tcp{.rank = options_.rank,
                         .world_size = options_.world_size,
@@ -292,6 +330,7 @@ Result<Endpoints> connect_mesh(TcpListener listener, const MeshOptions& options)
   if (options.world_size > 1) {
     DLAUNCH_RETURN_IF_ERROR(mesh.introduce());
     DLAUNCH_RETURN_IF_ERROR(mesh.share_memory());
+    DLAUNCH_RETURN_IF_ERROR(mesh.check_room());
   }
   return mesh.connect(std::move(listener));
 }

@@ -60,6 +60,7 @@ struct MeshOptions {
 /// The endpoints of all lanes. kTimeout names the ranks that did not come and why, as far as is
 /// known; kUnauthenticated if the process at a rank's address does not know the token;
 /// kUnavailable, naming a pair and the reason, where shared memory was demanded and cannot be had;
+/// kIo on every rank, before any connection is made, if one of them has too few descriptors;
 /// kInvalidArgument for impossible options; errors of `exchange` as they are.
 Result<std::vector<std::unique_ptr<Endpoint>>> connect_mesh(TcpListener listener,
                                                             const MeshOptions& options);

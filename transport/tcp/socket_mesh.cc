@@ -180,7 +180,9 @@ Status SocketMesh::missing_ranks() const {
     });
     if (dialer != dialers_.end()) names += " (" + (*dialer)->last_error().to_string() + ")";
   }
-  if (accept_error_) names += "; accepting connections failed: " + accept_error_.message();
+  if (accept_error_) {
+    names += "; " + Status::from_errno("accepting connections", accept_error_.value()).to_string();
+  }
   const auto seconds = std::chrono::duration<double>(options_.timeout).count();
   return Status(StatusCode::kTimeout,
                 fmt::format("rank {} could not connect within {:.3g} s to rank {}", options_.rank,
