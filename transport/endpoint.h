@@ -13,6 +13,7 @@
 // before its receive is posted is kept until it is, in arrival order per (peer, tag).
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -107,7 +108,8 @@ class SharedGroup;
 class Endpoint {
  public:
   /// Transfers in flight are dropped. Takes at most a moment, in which peers are told (0.3 s over
-  /// TCP, where a peer's system does not answer or a message to it is being written).
+  /// TCP, where a peer's system does not answer or a message to it is being written), and what
+  /// linger() allows.
   virtual ~Endpoint() = default;
 
   virtual int rank() const = 0;
@@ -145,6 +147,10 @@ class Endpoint {
   /// Fails this endpoint and tells every peer why, so that all ranks report the root cause rather
   /// than its echo; takes at most a moment, as the destructor. The first call counts.
   virtual void fail(Status why) = 0;
+
+  /// How long the destruction of an endpoint that has not failed may take for what sends that are
+  /// done have left on its way: until it has come to the systems of those peers, or they are gone.
+  virtual void linger(std::chrono::nanoseconds /*longest*/) {}
 
   /// "tcp", "shm", "loopback": how this rank reaches `peer`.
   virtual const char* transport_name(int peer) const = 0;

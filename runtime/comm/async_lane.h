@@ -55,6 +55,9 @@ class AsyncLane final : private Readiness {
   /// anything that `on_failure` refers to.
   void stop();
 
+  /// Before the destruction; see Endpoint::linger().
+  void linger(std::chrono::nanoseconds longest) { lane_.endpoint().linger(longest); }
+
   /// Any thread.
   Work start(const CollectiveCall& call, std::chrono::nanoseconds timeout);
   /// The same for a message; if it can be sent or received at once, it has ended on return.

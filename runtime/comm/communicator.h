@@ -49,8 +49,12 @@ class Communicator {
  public:
   using Counts = std::span<const std::size_t>;
 
-  /// Orderly: peers that still need this rank get kPeerLeft. Waits for nobody, but over TCP up to
-  /// 0.3 s per lane (four) for a message that is being written.
+  /// Orderly: peers that still need this rank get kPeerLeft. Waits for nobody, except that over TCP
+  ///  - a message that is being written has up to 0.3 s per lane (four);
+  ///  - messages whose sends are done are brought to the systems of their receivers. Where those
+  ///    have no room for them, that takes until the receivers take messages in, which every call
+  ///    for a message of this communicator does. What has not come after the timeout, or after 30 s
+  ///    if that is longer, may be lost.
   virtual ~Communicator() = default;
 
   virtual int rank() const = 0;
@@ -64,7 +68,9 @@ class Communicator {
 
   /// Point to point. The receiver's buffer has exactly the sender's count and type (else
   /// kMismatch). A message to oneself is kept until it is received; a long one to another rank may
-  /// wait for its receiver.
+  /// wait for its receiver. A send that is done has let go of its buffer, and its message is on its
+  /// way, also if this rank leaves then (see the destructor); that it has been received, or will be
+  /// although a rank fails or dies, it does not say.
   virtual Status send(ConstBuffer data, int peer, std::uint64_t tag = 0) = 0;
   virtual Status recv(Buffer data, int peer, std::uint64_t tag = 0) = 0;
   virtual Work start_send(ConstBuffer data, int peer, std::uint64_t tag = 0) = 0;

@@ -22,6 +22,8 @@ namespace dlaunch {
 namespace {
 
 constexpr std::chrono::nanoseconds kLongestTimeout = std::chrono::hours(24 * 365);
+// How long a rank that leaves waits for the receivers of its messages.
+constexpr std::chrono::nanoseconds kLongestLeave = std::chrono::seconds(30);
 
 class EndpointCommunicator final : public Communicator {
  public:
@@ -45,6 +47,7 @@ class EndpointCommunicator final : public Communicator {
     parts_->async.stop();
     parts_->high.stop();
     if (heap_ != nullptr) heap_->close();
+    parts_->async.linger(std::min(timeout(), kLongestLeave));
   }
 
   int rank() const override { return rank_; }
@@ -110,10 +113,10 @@ class EndpointCommunicator final : public Communicator {
  private:
   struct Parts {
     Parts(EndpointCommunicator& of, Lanes lanes);
-    Announcements announcements;
-    BlockingLane blocking;
-    AsyncLane async;  // these two are destroyed first: their threads refer to the others
+    Announcements announcements;  // destroyed last: lanes refer to it
+    AsyncLane async;              // leaves when the others have, as it may take its time
     AsyncLane high;
+    BlockingLane blocking;
   };
 
   Result<ConnectedLanes> connect_part(const CommunicatorOptions& options,
@@ -165,14 +168,14 @@ class EndpointCommunicator final : public Communicator {
 
 EndpointCommunicator::Parts::Parts(EndpointCommunicator& of, Lanes lanes)
     : announcements(std::move(lanes[kLaneKinds])),
-      blocking(std::move(lanes[0]), announcements, *of.options_.bystanders, of.failure_,
-               of.options_.tuning, of.reporter(LaneKind::kBlocking)),
       async(LaneKind::kAsync, std::move(lanes[1]), announcements, *of.options_.bystanders,
             of.failure_, of.options_.tuning, of.reporter(LaneKind::kAsync),
             [&of](const Status& why) { of.fail(why); }),
       high(LaneKind::kHighPriority, std::move(lanes[2]), announcements, *of.options_.bystanders,
            of.failure_, of.options_.tuning, of.reporter(LaneKind::kHighPriority),
-           [&of](const Status& why) { of.fail(why); }) {}
+           [&of](const Status& why) { of.fail(why); }),
+      blocking(std::move(lanes[0]), announcements, *of.options_.bystanders, of.failure_,
+               of.options_.tuning, of.reporter(LaneKind::kBlocking)) {}
 
 Result<std::unique_ptr<Communicator>> EndpointCommunicator::split(int color, int key) {
   std::vector<ColorAndKey> all(static_cast<std::size_t>(size_));

@@ -8,9 +8,11 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <memory>
+#include <span>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -18,6 +20,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/base/deadline.h"
+#include "tests/support/soon.h"
 #include "tests/transport/fabric.h"
 #include "transport/mesh/mesh_endpoint.h"
 
@@ -26,6 +29,10 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 using Delivery = TcpConnection::Delivery;
+
+// In the second of two connected sockets, but not in both.
+constexpr std::size_t kMoreThanThePeerHasRoomFor = 200'000;
+constexpr int kRoomOfThePeer = 20'000;
 
 // Two connected sockets that do not block.
 std::array<Descriptor, 2> connected_sockets() {
@@ -36,6 +43,9 @@ std::array<Descriptor, 2> connected_sockets() {
   socklen_t length = sizeof address;
   auto* const where = reinterpret_cast<sockaddr*>(&address);
   Descriptor one(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(
+      ::setsockopt(listener.get(), SOL_SOCKET, SO_RCVBUF, &kRoomOfThePeer, sizeof kRoomOfThePeer),
+      0);  // which what it accepts has, too
   EXPECT_EQ(::bind(listener.get(), where, length), 0);
   EXPECT_EQ(::listen(listener.get(), 1), 0);
   EXPECT_EQ(::getsockname(listener.get(), where, &length), 0);
@@ -84,7 +94,10 @@ TEST_F(PartingConnection, WritesTheLastWordsOnceThereIsRoomForThem) {
   const Deadline deadline = Deadline::after(kTestTimeout);
   while (read(heard) && !deadline.expired()) connection_.part(Delivery::kSent);
   EXPECT_EQ(error_, 0);
-  EXPECT_TRUE(connection_.part(Delivery::kArrived));
+  while (!connection_.part(Delivery::kArrived) &&
+         !deadline.expired()) {  // it is acknowledged later
+  }
+  EXPECT_FALSE(deadline.expired());
   ASSERT_EQ(heard.size(), before + last_.size());
   EXPECT_EQ(Bytes(heard.end() - std::ssize(last_), heard.end()), last_);
 }
@@ -160,6 +173,25 @@ TEST_F(PartingConnection, CutsOffAMessageThatThePeerDoesNotTake) {
   EXPECT_EQ(heard.back(), std::byte{1});
 }
 
+// Only sends that are done are owed.
+TEST_F(PartingConnection, OwesWhatThePeerHasNoRoomForUntilItReads) {
+  Bytes data = random_bytes(kMoreThanThePeerHasRoomFor, 1);
+  Transfer sent = make_transfer(1, {.sequence = 1}, data);
+  connection_.send(sent);
+  ASSERT_TRUE(sent.done());
+  EXPECT_TRUE(connection_.owes());
+  Bytes heard;
+  const Deadline deadline = Deadline::after(kTestTimeout);
+  while (connection_.owes() && !deadline.expired()) read(heard);
+  EXPECT_FALSE(deadline.expired());
+  Bytes more(50'000'000);
+  Transfer begun = make_transfer(1, {.sequence = 2}, more);
+  connection_.send(begun);
+  ASSERT_FALSE(begun.done());
+  EXPECT_FALSE(connection_.owes());
+  connection_.fail_transfers(Status(StatusCode::kAborted, "enough"));
+}
+
 // Rank 0 of three.
 class EndpointOfBareSockets : public ::testing::Test {
  protected:
@@ -176,10 +208,78 @@ class EndpointOfBareSockets : public ::testing::Test {
     EXPECT_EQ(::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL), std::ssize(bytes));
   }
 
+  Bytes read_to_the_end(int peer) {
+    const int socket = peers_[static_cast<std::size_t>(peer)].get();
+    Bytes all;
+    Bytes some(100'000);
+    for (const Deadline deadline = Deadline::after(kTestTimeout); !deadline.expired();) {
+      const ssize_t got = ::recv(socket, some.data(), some.size(), 0);
+      if (got == 0 || (got < 0 && errno != EAGAIN)) break;
+      if (got > 0) all.insert(all.end(), some.begin(), some.begin() + got);
+    }
+    return all;
+  }
+
   std::unique_ptr<MeshEndpoint> endpoint_ =
       MeshEndpoint::make(0, 3, {}, describe_for_tests).value_or_throw();
   std::array<Descriptor, 3> peers_;
 };
+
+// A message whose send is done, and a peer that does not read it yet. It sends a byte itself: a
+// socket that had been closed would lose the message.
+TEST_F(EndpointOfBareSockets, LingersUntilAMessageHasComeThatThePeerHasNoRoomFor) {
+  Bytes data = random_bytes(kMoreThanThePeerHasRoomFor, 1);
+  Transfer transfer = make_transfer(1, {.sequence = 1}, data);
+  endpoint_->start_send(transfer);
+  ASSERT_TRUE(transfer.done());
+  endpoint_->linger(kTestTimeout);
+  std::atomic<bool> gone = false;
+  std::thread leaving([&] {
+    endpoint_.reset();
+    gone = true;
+  });
+  // Twice as long as it takes where it need not linger.
+  const Deadline parted = Deadline::after(std::chrono::milliseconds(600));
+  while (!gone && !parted.expired()) std::this_thread::yield();
+  EXPECT_FALSE(gone);
+  write(1, Bytes(1));
+  const Bytes heard = read_to_the_end(1);
+  leaving.join();
+  const Bytes goodbye = encode_goodbye();
+  ASSERT_EQ(heard.size(), kFrameHeaderBytes + data.size() + goodbye.size());
+  EXPECT_TRUE(std::ranges::equal(std::span(heard).subspan(kFrameHeaderBytes, data.size()), data));
+  EXPECT_TRUE(std::ranges::equal(std::span(heard).last(goodbye.size()), goodbye));
+}
+
+TEST_F(EndpointOfBareSockets, LingersNeitherForAPeerThatIsGoneNorForASendThatIsNotDone) {
+  for (const bool peer_is_there : {false, true}) {
+    auto [own, other] = connected_sockets();
+    auto endpoint = MeshEndpoint::make(0, 2, {}, describe_for_tests).value_or_throw();
+    throw_if_error(endpoint->add_connection(1, std::move(own)));
+    Bytes data(peer_is_there ? 50'000'000 : kMoreThanThePeerHasRoomFor);
+    Transfer transfer = make_transfer(1, {.sequence = 1}, data);
+    endpoint->start_send(transfer);
+    ASSERT_EQ(transfer.done(), !peer_is_there);
+    if (!peer_is_there) other.close();
+    endpoint->linger(kTestTimeout);
+    const auto begin = std::chrono::steady_clock::now();
+    endpoint.reset();
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, testing::kPromptly);
+  }
+}
+
+TEST_F(EndpointOfBareSockets, LingersNoLongerThanItMay) {
+  Bytes data(kMoreThanThePeerHasRoomFor);
+  Transfer transfer = make_transfer(1, {.sequence = 1}, data);
+  endpoint_->start_send(transfer);
+  ASSERT_TRUE(transfer.done());
+  constexpr std::chrono::milliseconds kLonger{700};
+  endpoint_->linger(kLonger);
+  const auto begin = std::chrono::steady_clock::now();
+  endpoint_.reset();
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, kLonger);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, testing::kPromptly);
+}
 
 TEST_F(EndpointOfBareSockets, SaysWhyItCannotWriteThoughThePeerIsWell) {
   constexpr std::size_t kUnreadable = 4096;

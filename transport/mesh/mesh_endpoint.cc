@@ -59,7 +59,7 @@ MeshEndpoint::~MeshEndpoint() {
       lane_->announce_left();
       wake_members();
     }
-    end_streams(encode_goodbye(), TcpConnection::Delivery::kSent);
+    end_streams(encode_goodbye(), TcpConnection::Delivery::kSent, linger_);
     drop_tcp_transfers(closed);
   }
   for (Peer& each : peers_) {
@@ -353,7 +353,7 @@ void MeshEndpoint::fail_as(const Status& why, const FailureNotice& notice) {
     lane_->announce_failure(notice);
     wake_members();
   }
-  end_streams(encode_abort(notice), TcpConnection::Delivery::kArrived);
+  end_streams(encode_abort(notice), TcpConnection::Delivery::kArrived, {});
   drop_tcp_transfers(why);
 }
 

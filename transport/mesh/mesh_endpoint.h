@@ -8,6 +8,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -54,6 +55,7 @@ class MeshEndpoint final : public Endpoint {
   void wake() override;
   Status failure() const override { return failure_.status(); }
   void fail(Status why) override;
+  void linger(std::chrono::nanoseconds longest) override { linger_ = longest; }
   const char* transport_name(int peer) const override;
   std::span<const int> departed() const override { return departed_; }
   SharedGroup* shared_group() override { return group_.has_value() ? &*group_ : nullptr; }
@@ -108,7 +110,8 @@ class MeshEndpoint final : public Endpoint {
   void close(TcpConnection& connection);
   void connection_lost(TcpConnection& connection);
   void name_as_lost(const TcpConnection& connection);
-  void end_streams(const std::vector<std::byte>& last, TcpConnection::Delivery until);
+  void end_streams(const std::vector<std::byte>& last, TcpConnection::Delivery until,
+                   std::chrono::nanoseconds linger);
   void drop_tcp_transfers(const Status& why);
 
   void peer_left(int rank);
@@ -130,6 +133,7 @@ class MeshEndpoint final : public Endpoint {
   std::size_t awaited_connections_ = 0;  // those of them that are reached over TCP
   Inbox self_;
   FailureState failure_;
+  std::chrono::nanoseconds linger_{0};
   TcpConnection* suspect_ = nullptr;  // a connection that was cut off
   Deadline judgement_ = Deadline::after(std::chrono::nanoseconds(0));  // on suspect_
   unsigned looks_ = 0;

@@ -14,7 +14,9 @@ constexpr int kReadsPerTurn = 4;
 constexpr std::chrono::milliseconds kSuspicion{250};
 // How long the systems of peers have to take in the last words: a round trip and one that is lost.
 constexpr std::chrono::milliseconds kParting{300};
-constexpr int kMillisecondsBetweenSteps = 1;
+// Between two looks whether they have; later, when it is a peer that is waited for.
+constexpr int kStepMilliseconds = 1;
+constexpr int kLaterStepMilliseconds = 20;
 
 }  // namespace
 
@@ -108,18 +110,23 @@ void MeshEndpoint::name_as_lost(const TcpConnection& lost) {
 // Stays until the last words have gone, because they may be lost when this process ends, or its
 // sockets are closed. Those of a failure go while peers still send, so that a reset is certain:
 // they have to arrive. Peers that answer by failing, too, do so at once. Transfers are still in
-// place: a message that is being written goes first.
-void MeshEndpoint::end_streams(const std::vector<std::byte>& last, TcpConnection::Delivery until) {
+// place: a message that is being written goes first. That is a moment; what sends that are done
+// have left on its way may take as long as `linger`.
+void MeshEndpoint::end_streams(const std::vector<std::byte>& last, TcpConnection::Delivery until,
+                               std::chrono::nanoseconds linger) {
   for (Peer& each : peers_) {
     if (each.connection != nullptr && !each.left) each.connection->write_last(last);
   }
-  const Deadline end = Deadline::after(kParting);
-  const auto parted = [&](const Peer& each) {
-    return each.connection == nullptr || each.left || each.connection->part(until);
+  const Deadline moment = Deadline::after(kParting);
+  const Deadline end = Deadline::after(linger);
+  const auto keeps = [&](const Peer& each) {
+    if (each.connection == nullptr || each.left) return false;
+    const bool parted = each.connection->part(until);
+    return (!parted && !moment.expired()) || (!end.expired() && each.connection->owes());
   };
   // Of every connection in each step.
-  while (std::ranges::count_if(peers_, parted) < std::ssize(peers_) && !end.expired()) {
-    ::poll(nullptr, 0, kMillisecondsBetweenSteps);
+  while (std::ranges::count_if(peers_, keeps) > 0) {
+    ::poll(nullptr, 0, moment.expired() ? kLaterStepMilliseconds : kStepMilliseconds);
   }
 }
 

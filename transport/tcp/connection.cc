@@ -24,6 +24,13 @@ bool would_block(int error) {
   return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
 }
 
+// Bytes of what was written that are yet to be sent (SIOCOUTQNSD) or to arrive (SIOCOUTQ); the end
+// of the stream counts as one.
+std::size_t queued(int socket, unsigned long what) {
+  int bytes = 0;
+  return ::ioctl(socket, what, &bytes) == 0 ? static_cast<std::size_t>(bytes) : 0;
+}
+
 }  // namespace
 
 TcpConnection::TcpConnection(Descriptor socket, int peer, EndpointContext& context,
@@ -81,10 +88,7 @@ void TcpConnection::send(Transfer& transfer) {
                                    .signature = transfer.signature,
                                    .bytes = transfer.bytes}),
                     0};
-  if (!has_sends() && write_some(outgoing)) {
-    context_.complete(transfer, Status());
-    return;
-  }
+  if (!has_sends() && write_some(outgoing)) return complete(transfer);
   queue_.push_back(outgoing);
 }
 
@@ -110,6 +114,7 @@ bool TcpConnection::write_some(Outgoing& outgoing) {
       return false;
     }
     outgoing.written += static_cast<std::size_t>(written);
+    written_ += static_cast<std::size_t>(written);
   }
   return outgoing.written == total;
 }
@@ -124,8 +129,13 @@ bool TcpConnection::flush() {
   return !has_sends();
 }
 
+void TcpConnection::complete(Transfer& transfer) {
+  done_ = written_;
+  context_.complete(transfer, Status());
+}
+
 void TcpConnection::pop_sent() {
-  context_.complete(*queue_[first_].transfer, Status());
+  complete(*queue_[first_].transfer);
   ++first_;
   if (first_ == queue_.size()) {
     queue_.clear();
@@ -162,7 +172,9 @@ void TcpConnection::end_stream() {
         ::send(socket_.get(), last_.data(), last_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (written < 0 && would_block(errno)) return;
     if (written < 0) write_error_ = errno;
-    if (written > 0) last_.erase(last_.begin(), last_.begin() + written);
+    if (written <= 0) continue;
+    last_.erase(last_.begin(), last_.begin() + written);
+    written_ += static_cast<std::size_t>(written);
   }
   ::shutdown(socket_.get(), SHUT_WR);
 }
@@ -180,11 +192,17 @@ bool TcpConnection::drain() {
 bool TcpConnection::part(Delivery until) {
   if (!is_open()) return true;
   end_stream();
-  if (!drain()) return true;
+  if (!drain()) {
+    peer_parts_ = true;
+    return true;
+  }
   const unsigned long what = until == Delivery::kSent ? SIOCOUTQNSD : SIOCOUTQ;
-  int bytes = 0;
-  return last_.empty() && !is_writing() &&
-         (::ioctl(socket_.get(), what, &bytes) != 0 || bytes == 0);
+  return last_.empty() && !is_writing() && queued(socket_.get(), what) == 0;
+}
+
+bool TcpConnection::owes() const {
+  if (!is_open() || peer_parts_ || write_failed()) return false;
+  return written_ - std::min<std::uint64_t>(written_, queued(socket_.get(), SIOCOUTQ)) < done_;
 }
 
 void TcpConnection::close() {

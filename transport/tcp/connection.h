@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -75,6 +76,9 @@ class TcpConnection {
   /// reads any more resets the connection, and throws away what the peer's system has not yet
   /// taken. True once everything has come as far as `until` says, or nobody is there to take it.
   bool part(Delivery until);
+  /// For a connection that parts: true while the peer's system has not yet got what sends that are
+  /// done have left to this one, and may still take it.
+  bool owes() const;
   /// Ends the stream and closes. Never blocks.
   void close();
   bool is_open() const { return socket_.is_open(); }
@@ -91,6 +95,7 @@ class TcpConnection {
   ssize_t read_into(std::span<std::byte> destination);
   bool is_writing() const { return has_sends() && queue_[first_].written > 0; }
   bool write_some(Outgoing& outgoing);
+  void complete(Transfer& transfer);
   void pop_sent();
   void end_stream();
   bool drain();
@@ -107,6 +112,9 @@ class TcpConnection {
   std::size_t first_ = 0;
   std::vector<std::byte> last_;  // what is yet to be written before the stream ends
   int write_error_ = 0;          // errno of the write that failed
+  bool peer_parts_ = false;      // or is gone: it takes nothing any more
+  std::uint64_t written_ = 0;    // bytes, of the whole stream
+  std::uint64_t done_ = 0;       // up to there all sends are done
 };
 
 }  // namespace dlaunch
