@@ -162,8 +162,7 @@ MPI_Op MpiLibrary::op(ReduceOp op, DType dtype) const {
 
 void MpiLibrary::abandon(std::unique_ptr<MpiOperation> operation) {
   abandoned_ = true;
-  const std::scoped_lock lock(mutex_);
-  remains_.push_back(std::move(operation));
+  (void)operation.release();
 }
 
 }  // namespace dlaunch

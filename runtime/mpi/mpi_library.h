@@ -4,9 +4,7 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <string_view>
-#include <vector>
 
 #include <mpi.h>
 
@@ -41,8 +39,9 @@ class MpiLibrary {
   MPI_Op op(ReduceOp op, DType dtype) const;
   MPI_Op record_op() const { return records_; }
 
-  /// Keeps an operation that MPI can neither finish nor withdraw. MPI is not finalised then,
-  /// because that might wait forever.
+  /// Keeps an operation that MPI can neither finish nor withdraw, until the process ends: MPI may
+  /// use its memory whenever it goes on, also for a program's own calls when nothing of this
+  /// library is left. MPI is not finalised then, because that might wait forever.
   void abandon(std::unique_ptr<MpiOperation> operation);
   /// MPI is not to be finalised.
   void abandon() { abandoned_ = true; }
@@ -58,8 +57,6 @@ class MpiLibrary {
   MPI_Op product_of_bytes_ = MPI_OP_NULL;
   MPI_Op records_ = MPI_OP_NULL;
   std::atomic<bool> abandoned_{false};
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<MpiOperation>> remains_;
 };
 
 }  // namespace dlaunch

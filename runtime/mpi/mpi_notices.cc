@@ -32,18 +32,19 @@ MpiNotices::~MpiNotices() {
     MPI_Testall(static_cast<int>(sends_.size()), sends_.data(), &sent, MPI_STATUSES_IGNORE);
     std::this_thread::yield();
   }
+  if (sent == 0) (void)outgoing_.release();  // MPI may still read it
 }
 
 void MpiNotices::send(const Status& why) {
   const std::scoped_lock lock(mutex_);
   const std::string text = why.to_string();
-  outgoing_.code = static_cast<std::int32_t>(why.code());
-  outgoing_.peer = why.peer().value_or(-1);
-  std::copy_n(text.begin(), std::min(text.size(), outgoing_.text.size() - 1),
-              outgoing_.text.begin());
+  outgoing_->code = static_cast<std::int32_t>(why.code());
+  outgoing_->peer = why.peer().value_or(-1);
+  std::copy_n(text.begin(), std::min(text.size(), outgoing_->text.size() - 1),
+              outgoing_->text.begin());
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;
-    MPI_Isend(&outgoing_, sizeof outgoing_, MPI_BYTE, peer, kTag, comm_,
+    MPI_Isend(outgoing_.get(), sizeof *outgoing_, MPI_BYTE, peer, kTag, comm_,
               &sends_.emplace_back(MPI_REQUEST_NULL));
   }
 }

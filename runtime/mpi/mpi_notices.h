@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -39,7 +40,7 @@ class MpiNotices {
   const int size_;
   std::mutex mutex_;
   Notice incoming_;
-  Notice outgoing_;
+  std::unique_ptr<Notice> outgoing_ = std::make_unique<Notice>();
   MPI_Request receive_ = MPI_REQUEST_NULL;
   std::vector<MPI_Request> sends_;
 };

@@ -1,13 +1,18 @@
 // A rank of a job over MPI in which something goes wrong: failing_ranks SCENARIO. Every rank that
 // still can prints a line, "rank 1: " and what its call returned, before any of them ends.
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
+#include <mpi.h>
+
+#include "runtime/base/half.h"
 #include "runtime/mpi/mpi_world.h"
 
 namespace {
@@ -72,7 +77,35 @@ Status use_a_large_tag(Communicator& world) {
   return world.start_send(data, 0, ~std::uint64_t{0}).wait();
 }
 
+// The program has initialised MPI itself. Its communicator gives up an all_reduce in which MPI
+// works on memory of the library, f32 for bf16, and is destroyed; then MPI goes on with both, for
+// calls of the program's own. Nothing that the program has allocated meanwhile may change.
+int outlive_the_communicator() {
+  int provided = 0;
+  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  constexpr std::size_t kElements = 1 << 18;
+  std::vector<dlaunch::BFloat16> data(kElements, dlaunch::BFloat16(1.0F));
+  {
+    const auto world = dlaunch::connect_mpi_world({.timeout = 200ms}).value_or_throw();
+    if (rank > 0) MPI_Barrier(MPI_COMM_WORLD);  // rank 0 has given up
+    const Status status = world->all_reduce(data);
+    std::printf("rank %d: %s\n", rank, status.to_string().c_str());
+  }
+  const std::vector<std::vector<float>> own(8, std::vector<float>(kElements, 42.0F));
+  if (rank == 0) MPI_Barrier(MPI_COMM_WORLD);
+  for (int i = 0; i < 2'000; ++i) MPI_Barrier(MPI_COMM_WORLD);
+  const bool changed = std::ranges::any_of(
+      own, [&](const auto& each) { return std::ranges::count(each, 42.0F) != std::ssize(each); });
+  std::printf("rank %d: %s\n", rank, changed ? "its memory has changed" : "as it was");
+  std::fflush(stdout);
+  MPI_Barrier(MPI_COMM_WORLD);
+  std::_Exit(changed ? 1 : 0);  // MPI_Finalize might wait forever
+}
+
 int run(const std::string& scenario) {
+  if (scenario == "outlive_the_communicator") return outlive_the_communicator();
   const std::map<std::string, std::function<Status(Communicator&)>> scenarios{
       {"time_out", time_out},
       {"abort", abort},

@@ -54,6 +54,14 @@ TEST(MpiFailures, AbortEndsTheCallsOfAllRanksWithItsReason) {
       << result.error;
 }
 
+TEST(MpiFailures, WhatMpiStillUsesIsKeptWhenTheLastCommunicatorGoes) {
+  const auto result = run_three_ranks("outlive_the_communicator");
+  EXPECT_THAT(result.out, AllOf(ContainsRegex("rank 0: all_reduce sum bf16\\[262144\\].*timed out"),
+                                HasSubstr("rank 0: as it was"), HasSubstr("rank 1: as it was"),
+                                HasSubstr("rank 2: as it was")))
+      << result.error;
+}
+
 TEST(MpiFailures, DeathOfARankEndsTheJob) {
   const auto result = run_three_ranks("die");
   EXPECT_NE(result.exit_code, 0);
