@@ -4,6 +4,7 @@
 #include <numeric>
 #include <span>
 
+#include "runtime/base/copy_memory.h"
 #include "runtime/collective/reduction.h"
 #include "runtime/collective/signature.h"
 #include "runtime/comm/call_signature.h"
@@ -109,11 +110,14 @@ class Starter {
   // `elements` of every rank's input, or of every part.
   Status reduce(MPI_Datatype type, MPI_Op op, std::size_t elements) {
     if (call_.kind == CollectiveKind::kReduceScatter) return reduce_scatter(type, op, elements);
+    const bool to_all = call_.kind == CollectiveKind::kAllReduce;
+    // In place is all ranks' common decision in MPI, but each rank's own here.
+    if (to_all && input_ != output_) copy_memory(output_, input_, inputs() * element_bytes());
     for (std::size_t first = 0; first < inputs(); first += context_.largest_count) {
       const int count = static_cast<int>(std::min(inputs() - first, context_.largest_count));
       const std::size_t offset = first * element_bytes();
-      if (call_.kind == CollectiveKind::kAllReduce) {
-        DLAUNCH_RETURN_IF_ERROR(mpi_status(MPI_Iallreduce(input_at(offset), output_ + offset, count,
+      if (to_all) {
+        DLAUNCH_RETURN_IF_ERROR(mpi_status(MPI_Iallreduce(MPI_IN_PLACE, output_ + offset, count,
                                                           type, op, context_.comm, request()),
                                            "MPI_Iallreduce"));
       } else {
