@@ -40,27 +40,42 @@ class Path {
 
   /// Every rank sends to, and receives from, ranks at `distance` round the ring.
   void shift(int distance, double bytes, double times = 1) {
-    const bool leaves = topology_.hosts > 1;
-    const int crossing = topology_.contiguous ? std::min(distance, topology_.most_per_host)
-                                              : topology_.most_per_host;
-    round(leaves, bytes, leaves ? crossing : 1, times);
+    const int over_a_border = std::min(distance, ranks() - distance);
+    round(topology_.hosts > 1, bytes, crossing(over_a_border), times);
   }
 
   /// Pairs whose numbers differ in the bit `distance`.
   void pair(int distance, double bytes) {
-    const auto per_host = static_cast<unsigned>(topology_.most_per_host);
-    const bool inside =
-        topology_.hosts == 1 || (topology_.contiguous && std::has_single_bit(per_host) &&
-                                 distance < topology_.most_per_host);
-    round(!inside, bytes, inside ? 1 : topology_.most_per_host, 1);
+    const int neighbours = std::min(2, topology_.hosts - 1);
+    round(!blocks_fit(distance), bytes, crossing(neighbours * distance), 1);
+  }
+
+  /// A binomial tree: at a level, of every 2 * distance ranks the first one and the one `distance`
+  /// further have a message of `bytes_at(distance)`.
+  template <typename BytesAt>
+  void tree(const BytesAt& bytes_at) {
+    int levels = 0;
+    int between = 0;
+    for (int distance = 1; distance < ranks(); distance *= 2) {
+      const bool leaves = !blocks_fit(distance);
+      const int messages = (ranks() - distance - 1) / (2 * distance) + 1;
+      by_some(messages / p(), [&] {
+        // Of consecutive ranks, those on both sides of a border of two hosts share a message.
+        add_bytes(leaves, bytes_at(distance), std::min(messages, crossing(1)));
+      });
+      ++levels;
+      between += leaves ? 1 : 0;
+    }
+    // A way from the root goes to higher ranks only, and so into each other host once.
+    if (topology_.contiguous) between = std::min(between, topology_.hosts - 1);
+    add(Effort::kHostLatency, levels - between);
+    add(Effort::kNetworkLatency, between);
   }
 
   /// Slices go round the ring one after the other: `hops` until the last rank has the first one,
   /// and `bytes` pass any link until the last one has come.
   void pipeline(double hops, double bytes) {
-    const bool leaves = topology_.hosts > 1;
-    const int crossing = topology_.contiguous ? 1 : topology_.most_per_host;
-    round(leaves, bytes / hops, leaves ? crossing : 1, hops);
+    round(topology_.hosts > 1, bytes / hops, crossing(1), hops);
   }
 
   /// Every rank sends `bytes` to every other one at once.
@@ -95,9 +110,27 @@ class Path {
     add(Effort::kNetworkBytes, far * bytes);
   }
 
+  // Blocks of 2 * distance ranks that begin at multiples of that are inside hosts.
+  bool blocks_fit(int distance) const {
+    return topology_.hosts == 1 ||
+           (topology_.contiguous && topology_.most_per_host % (2 * distance) == 0);
+  }
+
+  // Messages of a round over one host's link: `over_borders` if the numbers of its ranks are
+  // consecutive, but one of each rank at most.
+  int crossing(int over_borders) const {
+    const int most = topology_.most_per_host;
+    return topology_.contiguous ? std::min(over_borders, most) : most;
+  }
+
   void round(bool leaves, double bytes, int crossing, double times) {
     add(leaves ? Effort::kNetworkLatency : Effort::kHostLatency, times);
-    add(leaves ? Effort::kNetworkBytes : Effort::kHostBytes, times * bytes * crossing);
+    add_bytes(leaves, times * bytes, crossing);
+  }
+
+  void add_bytes(bool leaves, double bytes, int crossing) {
+    if (leaves) return add(Effort::kNetworkBytes, bytes * crossing);
+    add(Effort::kHostBytes, bytes);
   }
 
   void add(Effort effort, double amount) { cost.add(effort, amount, busy_); }
@@ -162,10 +195,9 @@ double busy_in_tree(const Path& path) {
 
 // Whole vectors along the binomial tree, towards or from the root.
 void tree_pass(Path& path, double n, bool reduces) {
-  path.by_some(busy_in_tree(path), [&] {
-    for (int distance = 1; distance < path.ranks(); distance *= 2) path.shift(distance, n);
-    if (reduces) path.reduce(rounds_of(path.ranks()) * n);
-  });
+  path.tree([n](int) { return n; });
+  if (!reduces) return;
+  path.by_some(busy_in_tree(path), [&] { path.reduce(rounds_of(path.ranks()) * n); });
 }
 
 // Every rank's `each` bytes along doubling distances.
@@ -177,7 +209,7 @@ void collect(Path& path, double each) {
 
 // The same to the root of a tree, or the other way round.
 void tree_collect(Path& path, double each) {
-  path.by_some(busy_in_tree(path), [&] { collect(path, each); });
+  path.tree([&](int distance) { return std::min(distance, path.ranks() - distance) * each; });
 }
 
 void bruck_collect(Path& path, double each) {

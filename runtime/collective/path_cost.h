@@ -2,7 +2,7 @@
 // formulas are those of the headers of the algorithms, for ranks on any number of hosts.
 //
 // Messages of a round are all at once. What ranks of one host send to other hosts at the same time
-// shares the host's link: such bytes count as often.
+// shares the host's link: such bytes count as often. Rank 0 is the root.
 //
 // Where ranks share cores, what all of them do counts too: on the longest way of a tree, for one,
 // only some are busy at a time.

@@ -66,6 +66,21 @@ TEST(Selection, GoesThroughTheHostsWhereMessagesBetweenThemCostMore) {
   }
 }
 
+// Two hosts of eight over a network of 1 Gbit/s: a tree's message crosses it once, a ring's scatter
+// and what it collects together more often.
+TEST(Selection, TakesATreeForOneRootOnSeveralHosts) {
+  Topology topology{.ranks = 16, .cores_per_host = 16, .shared_memory = true};
+  for (int rank = 0; rank < topology.ranks; ++rank) topology.host_of_rank.push_back(rank / 8);
+  CostModel model;
+  model.network_message = {.latency = 60e-6, .overhead = 8e-6, .per_byte = 1 / 0.117e9};
+  for (const CollectiveKind kind : {CollectiveKind::kReduce, CollectiveKind::kBroadcast}) {
+    for (std::size_t bytes = 16 << 10; bytes <= 1 << 20; bytes *= 4) {
+      const CollectiveQuery query{.kind = kind, .bytes = bytes, .topology = summarize(topology)};
+      EXPECT_EQ(choose(query, model), Algorithm::kTree) << to_string(kind) << " of " << bytes;
+    }
+  }
+}
+
 TEST(Selection, PredictsAsTheSumOfItsTermsAndChoosesTheLeast) {
   for (const CollectiveKind kind : kAllCollectiveKinds) {
     for (const bool shared : {false, true}) {
