@@ -40,7 +40,7 @@ std::string NodeCoordinator::objection(const MemberRecord& member) const {
   }
   if (static_cast<int>(members_.size()) >= options_.most) {
     return "the job has its " + std::to_string(options_.most) + " nodes already: " + member.name() +
-           " is one too many";
+           " is surplus";
   }
   return "";
 }

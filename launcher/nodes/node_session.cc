@@ -23,7 +23,9 @@ constexpr auto kPatience = 1s;
 std::string advice_on(const NodeSettings& settings) {
   if (settings.host != "localhost" && !is_loopback(settings.host) && !is_unspecified(settings.host))
     return "";
-  return settings.host + " is every machine's own: others need this one's name in --rdzv-endpoint";
+  return settings.host +
+         " means a different machine on every node: give --rdzv-endpoint a name or address that "
+         "the other nodes reach";
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ class HelpFormatter : public CLI::Formatter {
  public:
   std::string make_usage(const CLI::App*, std::string) const override {
     return "Usage: dlaunch --nproc N [options] [--] PROGRAM [ARGS...]\n"
-           "       dlaunch doctor              what this machine lacks\n"
+           "       dlaunch doctor              check this machine\n"
            "       dlaunch status [JOB]        running jobs, or what one is doing\n"
            "       dlaunch token > FILE        a new secret for a job of several nodes\n"
            "       dlaunch completion SHELL    for bash, zsh or fish\n";
@@ -74,7 +74,7 @@ void add_job_options(CLI::App& app, JobOptions& options) {
   const OptionGroup group(app, "Job");
   group.add("--nproc,--nproc-per-node", "N|auto|gpu|cpu", "Number of ranks on this node",
             [&](const std::string& text) { options.ranks = parse_ranks(text); });
-  group.add_flag("--dry-run", "Only say what each rank would be started with",
+  group.add_flag("--dry-run", "Print what would be started, and start nothing",
                  [&] { options.dry_run = true; });
 }
 
@@ -104,10 +104,10 @@ std::string_view hint_for(std::string name) {
       {"--redirects", "--log-dir keeps all output, --only shows some of it"},
       {"-t", "--log-dir keeps all output, and shows it"},
       {"--tee", "--log-dir keeps all output, and shows it"},
-      {"--local-ranks-filter", "the ranks that are shown are named by --only"},
+      {"--local-ranks-filter", "use --only to choose which ranks are shown"},
       {"--role", "leave it out, ROLE_NAME is always 'default'"},
       {"--local-addr", "leave it out, --rdzv-endpoint says where the nodes meet"},
-      {"--rdzv-conf", "leave it out, --rdzv-timeout is the one setting of that kind"},
+      {"--rdzv-conf", "leave it out; the only such setting is --rdzv-timeout"},
       {"--monitor-interval", "leave it out, the end of a rank is noticed at once"},
       {"--start-method", "leave it out, ranks are programs of their own"},
       {"-n", "the number of ranks is --nproc"},
@@ -225,7 +225,7 @@ std::variant<JobOptions, EarlyExit> parse_command_line(int argc, const char* con
   if (options.command.empty() && options.ranks == 0) {
     return refuse("how many ranks of which program? --nproc N PROGRAM");
   }
-  if (options.command.empty()) return refuse("which program?");
+  if (options.command.empty()) return refuse("no program is given");
   return options;
 }
 

@@ -19,28 +19,28 @@ void add_node_options(CLI::App& app, NodeOptions& options) {
   const auto text_into = [](std::string& into, const char* what) {
     return [&into, what](const std::string& text) { into = parse_text(text, what); };
   };
-  group.add("--nnodes", "N", "Number of nodes; MIN:MAX: nodes may be lost and join",
+  group.add("--nnodes", "N", "Number of nodes; MIN:MAX: elastic, nodes may come and go",
             text_into(options.nodes, "number of nodes"));
-  group.add("--node-rank", "R", "Number of this node (default: as they come)",
+  group.add("--node-rank", "R", "Number of this node (default: by order of arrival)",
             text_into(options.node_rank, "node rank"));
   group.add("--rdzv-endpoint", "HOST:PORT", "Where the nodes meet: an address of one of them",
             text_into(options.endpoint, "endpoint"));
   group.add("--rdzv-backend", "NAME", "c10d or static, as for torchrun: here the same",
             check_backend);
-  group.add("--rdzv-id", "ID", "The ranks' TORCHELASTIC_RUN_ID (default: made up)",
+  group.add("--rdzv-id", "ID", "The ranks' TORCHELASTIC_RUN_ID (default: the job's id)",
             text_into(options.run_id, "id"), "PET_RDZV_ID");
   group.add("--master-addr", "HOST", "The ranks' MASTER_ADDR, and where the nodes meet",
             text_into(options.master_address, "host"));
-  group.add("--master-port", "PORT", "The ranks' MASTER_PORT, or that of the place to meet",
+  group.add("--master-port", "PORT", "The ranks' MASTER_PORT, and the port to meet at",
             [&](const std::string& text) { options.master_port = parse_port(text); });
-  group.add("--token-file", "FILE", "Secret that all nodes have, 64 hexadecimal digits",
+  group.add("--token-file", "FILE", "File with the nodes' shared secret, 64 hex digits",
             text_into(options.token_file, "file"));
   group.add(
-      "--rdzv-timeout", "SECONDS", "For all nodes to come (default 300)",
+      "--rdzv-timeout", "SECONDS", "How long to wait for all nodes (default 300)",
       [&](const std::string& text) { options.join_timeout = parse_seconds(text, Zero::kRefused); });
   group.add_flag("--standalone", "One node, whatever the cluster says",
                  [&] { options.standalone = true; });
-  group.add_flag("--explain", "Say from where the values of this group come",
+  group.add_flag("--explain", "Print where the values of this group come from",
                  [&] { options.explain = true; });
   group.add("--port", "PORT", "Port of the store on one node (default: any)",
             [&](const std::string& text) { options.store_port = parse_port(text); });

@@ -17,7 +17,7 @@ OutputOptions::Mode parse_mode(const std::string& text) {
 
 std::vector<int> parse_ranks_shown(const std::string& text) {
   auto ranks = parse_number_list(text, kHighestRank);
-  if (!ranks) throw BadValue("'" + text + "' is no list of ranks like 0,2,4-7");
+  if (!ranks) throw BadValue("'" + text + "' is not a list of ranks such as 0,2,4-7");
   return *std::move(ranks);
 }
 
@@ -47,7 +47,7 @@ void add_output_options(CLI::App& app, OutputOptions& options) {
             [&](const std::string& text) { options.mode = parse_mode(text); });
   group.add("--log-dir", "DIR", "Keep DIR/attempt-K/rank-N/stdout and stderr",
             [&](const std::string& text) { options.log_dir = parse_text(text, "folder"); });
-  group.add("--only", "RANKS", "Show these ranks only, 0,2,4-7, and one that fails",
+  group.add("--only", "RANKS", "Show only these ranks (0,2,4-7), and one that fails",
             [&](const std::string& text) { options.only = parse_ranks_shown(text); });
   group.add("--stdin", "RANK|none|all", "Who reads stdin (default: rank 0)",
             [&](const std::string& text) { options.standard_input = parse_reader(text); });

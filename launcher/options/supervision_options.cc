@@ -30,23 +30,23 @@ void add_supervision_options(CLI::App& app, SupervisionOptions& options) {
   group.add(
       "--timeout", "SECONDS", "End the job after this time (exit code 124)",
       [&](const std::string& text) { options.timeout = parse_seconds(text, Zero::kRefused); });
-  group.add("--grace", "SECONDS", "From SIGTERM to SIGKILL at the end of a job (5)",
+  group.add("--grace", "SECONDS", "Between SIGTERM and SIGKILL to end a job (default 5)",
             [&](const std::string& text) { options.grace = parse_seconds(text, Zero::kAllowed); });
   group.add(
-      "--max-restarts", "N", "Restarts of all ranks when one fails (default 0)",
+      "--max-restarts", "N", "Restart all ranks when one fails, up to N times (0)",
       [&](const std::string& text) { options.max_restarts = parse_restarts(text); },
       "PET_MAX_RESTARTS");
-  group.add("--restart-delay", "SECONDS", "Before the first restart; doubles (default 1)",
+  group.add("--restart-delay", "SECONDS", "Delay before the first restart; doubles (default 1)",
             [&](const std::string& text) {
               options.restart_delay = parse_seconds(text, Zero::kAllowed);
             });
   group.add(
-      "--ready-after", "SECONDS", "When a job counts as ready to be restarted (10)",
+      "--ready-after", "SECONDS", "Restart only a job that ran this long (default 10)",
       [&](const std::string& text) { options.ready_after = parse_seconds(text, Zero::kAllowed); });
   group.add(
       "--stall-after", "SECONDS", "Say who waits for whom after no progress (120)",
       [&](const std::string& text) { options.stall_after = parse_seconds(text, Zero::kAllowed); });
-  group.add("--report", "FILE", "Write what became of every rank there, as JSON",
+  group.add("--report", "FILE", "Write the outcome of every rank to FILE, as JSON",
             [&](const std::string& text) { options.report = parse_text(text, "file"); });
 }
 

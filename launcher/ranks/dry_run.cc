@@ -31,7 +31,7 @@ std::string value_of(const std::string& name, const std::string& value) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kUnknown{
       {{"DLAUNCH_STORE", "(the store's address)"},
        {"DLAUNCH_TOKEN", "(the job's secret)"},
-       {"DLAUNCH_JOB_ID", "(made up)"},
+       {"DLAUNCH_JOB_ID", "(generated)"},
        {"TORCHELASTIC_RUN_ID", "(the same as DLAUNCH_JOB_ID)"},
        {"MASTER_ADDR", "(the address of node 0)"},
        {"MASTER_PORT", "(a free port)"}}};

@@ -110,7 +110,7 @@ Status exec_error(const std::string& path, int error) {
   if (error == ENOMEM || error == EAGAIN || error == ENFILE) return Status::from_errno(path, error);
   if (error == ENOEXEC) {
     return Status(StatusCode::kInvalidArgument,
-                  path + ": is no program for this machine (a script needs a #! line)");
+                  path + ": cannot be executed on this machine (a script needs a #! line)");
   }
   return Status(StatusCode::kInvalidArgument, Status::from_errno(path, error).to_string());
 }

@@ -87,8 +87,9 @@ std::string format_times(const ResourceUse& use) {
   const double hidden = mean.hidden_communication;
   const double communication = hidden + mean[StepPhase::kCommunication];
   if (communication > 0)
-    text += fmt::format("\n  {:<22}{:>9.1f} ms           beside that: {:.0f} % of communication",
-                        "hidden communication", 1e3 * hidden, 100 * hidden / communication);
+    text += fmt::format(
+        "\n  {:<22}{:>9.1f} ms           (not part of the step: {:.0f} % of communication)",
+        "hidden communication", 1e3 * hidden, 100 * hidden / communication);
   return text;
 }
 

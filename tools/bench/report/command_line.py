@@ -26,17 +26,17 @@ def parse_arguments(description, root, words):
     parser = argparse.ArgumentParser(prog="report", description=description,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", metavar="OUT_DIR", nargs="?",
-                        help="of the report; a run that was interrupted goes on there")
+                        help="folder of the report; an interrupted run continues there")
     names = ", ".join(section.NAME for section in SECTIONS)
     parser.add_argument("--only", metavar="SECTIONS", help=f"some of: {names}")
     parser.add_argument("--quick", action="store_true", help="under ten minutes: fewer rounds, shorter, smaller")
-    parser.add_argument("--programs", help="where dlaunch, dbench, ... are; without, they are built as far as needed")
+    parser.add_argument("--programs", help="folder of dlaunch, dbench, ...; without it, they are built if necessary")
     parser.add_argument("--torch-python", help="a Python that can import torch")
-    parser.add_argument("--torchrun", help="path of torchrun; without, beside that Python or in PATH")
+    parser.add_argument("--torchrun", help="path of torchrun; default: beside that Python, or in PATH")
     parser.add_argument("--data", default=os.path.join(root, "data", "cifar-100-binary"),
                         help="folder of CIFAR-100's binary files")
-    parser.add_argument("--compare", nargs=2, metavar=("A", "B"), help="measure nothing; what differs between two reports")
-    parser.add_argument("--draw", action="store_true", help="measure nothing; the page from what has been measured")
+    parser.add_argument("--compare", nargs=2, metavar=("A", "B"), help="measure nothing; show what differs between two reports")
+    parser.add_argument("--draw", action="store_true", help="measure nothing; draw the page from the existing measurements")
     arguments = parser.parse_args(words)
     if (arguments.folder is None) == (arguments.compare is None):
         parser.error("either OUT_DIR or --compare A B")

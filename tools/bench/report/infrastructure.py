@@ -80,10 +80,10 @@ def blocks(document, entries, _plots):
             *sorted(machine["libraries"].items()), *machine["peers"].items(), *machine["tools"].items()]
     yield Table("Versions", ["what", "version"], [list(row) for row in rows], "dpkg-query -W", text_columns=2)
     command = command_of(document, NAME)
-    yield table_of(entries, "at best", ["what"], "What cores do at best, all at the same time; copied bytes count twice",
+    yield table_of(entries, "at best", ["what"], "Peak rates of the cores, all at the same time; copied bytes count twice",
                    command)
     if "amx_bf16" in cpu["instructions"]:
-        yield paragraph("The bf16 rate is that of AVX512-BF16. This processor has AMX too, which was not measured.")
+        yield paragraph("The bf16 rate is that of AVX512-BF16. This processor also has AMX, which was not measured.")
     for measure, caption in (("copying", "Copying a buffer, each core; a copied byte counts once"),
-                             ("round trip", "There and back between two processes")):
+                             ("round trip", "Round trip between two processes")):
         yield table_of(entries, measure, ["bytes"], caption, command)

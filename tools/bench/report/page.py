@@ -66,7 +66,7 @@ def missing_html(lines):
     if not lines:
         return ""
     items = "".join(f"<li>{html.escape(line)}</li>" for line in lines)
-    return f'<div class="missing">What is missing here:<ul>{items}</ul></div>\n'
+    return f'<div class="missing">Missing here:<ul>{items}</ul></div>\n'
 
 
 def render(title, subtitle, missing, sections, for_page):

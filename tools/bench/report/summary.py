@@ -55,8 +55,8 @@ def blocks(document, log):
     found = ratios(document["figures"])
     if not found:
         return
-    yield paragraph("Ours by the best of the peers in the same cell, both medians: 0.5 is half the time or memory, 2 twice. "
-                    "Cells of one rank are left out of the collectives here, not below.")
+    yield paragraph("Our median divided by that of the best peer in the same cell: 0.5 means half the time or memory, 2 twice as much. "
+                    "For collectives, cells of one rank are left out here, but shown below.")
     disturbed = {step["section"] for step in document["steps"].values() if step.get("load", {}).get("disturbed")}
     subjects = [(about + " *" * (section in disturbed), values) for section, about, values in found]
     if any(section in disturbed for section, _, _ in found):
@@ -64,7 +64,7 @@ def blocks(document, log):
                         "changed the ratios.")
     drawn = plots.ratios([(about, [value for value, _ in values]) for about, values in subjects], log)
     if drawn:
-        yield Plot("Each dot is a cell, the bar their geometric mean. Left of the line ours is better.", drawn)
+        yield Plot("Each dot is a cell; the bar is their geometric mean. Left of the line ours is better.", drawn)
     shown = iter(ratio_texts([value for _, values in subjects for value in (
         geometric_mean([value for value, _ in values]), values[0][0], values[-1][0])]))
     rows = []

@@ -102,7 +102,7 @@ def blocks(document, entries, log):
             if step["section"] == NAME and step["state"] == "done"}
     yield paragraph("Two ranks of one thread each. Ours with SyncBatchNorm, PyTorch's DistributedDataParallel over Gloo "
                     "with plain batch normalisation, as nn.SyncBatchNorm refuses CPU tensors; in both layouts, of which the "
-                    "better counts. Images that stay in memory; a step is forward, backward, reduction and update.")
+                    "better one is compared. The images stay in memory; a step consists of forward, backward, reduction and update.")
     drawn = training_plots.speed(entries, limits(document), log)
     if drawn:
         yield Plot("Images per second of both ranks together; right is better. Whiskers: least and greatest of the rounds. "
@@ -113,9 +113,9 @@ def blocks(document, entries, log):
     yield table_of(entries, "speed", keys, "Speed", command)
     yield table_of(entries, "step", keys, "Time of a step", command)
     yield table_of(entries, "memory", keys, "Peak resident set of a rank", command)
-    yield paragraph("Whole training on the real CIFAR-100 images, with the configuration's own recipe cut to so many "
-                    "epochs: the figures tell agreement with PyTorch, not what the recipes reach in the end. Validation "
-                    "is by scatter: every rank evaluates its share of the test images.")
+    yield paragraph("Whole training on the real CIFAR-100 images, with the configuration's own recipe shortened to a few "
+                    "epochs: the figures show agreement with PyTorch, not what the recipes finally reach. For validation "
+                    "the test images are scattered: every rank evaluates its share.")
     drawn = training_plots.accuracy(results_of(data, ("config",), True), SHOWN, log)
     if drawn:
         yield Plot("Top-1 by epochs; up is better: median of the seeds, bands from the least to the greatest.", drawn)
