@@ -183,7 +183,7 @@ void JobMonitor::leave_stall_to_others() {
 
 // "ID PID RANKS ATTEMPT TIME COMMAND", aligned.
 std::string JobMonitor::summary() const {
-  const std::size_t attempt = job_.attempts.size() + (supervisor_ != nullptr ? 1 : 0);
+  const std::size_t attempt = job_.attempts.size();  // as in --log-dir: the first is 0
   char text[128];
   std::snprintf(text, sizeof text, "%-12s %-8d %-5d %-7zu %-9s ", job_.job_id.c_str(),
                 static_cast<int>(getppid()), options_.ranks, attempt,

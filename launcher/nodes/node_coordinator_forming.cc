@@ -73,13 +73,16 @@ std::string NodeCoordinator::missing() const {
 }
 
 void NodeCoordinator::note_waiting() {
+  if (static_cast<int>(members_.size()) == options_.most) return;  // it begins now
   std::string here;
   for (const auto& [id, member] : members_) {
     here += (here.empty() ? "; here: " : ", ") + member.record.host;
   }
   const int short_of = options_.least - static_cast<int>(members_.size());
-  const std::string whom = short_of > 0 ? std::to_string(short_of) + " of " : "any more of ";
-  write(node_keys::kWaiting, "waiting for " + whom + options_.nodes + " nodes" + here + missing());
+  const std::string whom = short_of > 0
+                               ? std::to_string(short_of) + " of " + options_.nodes + " nodes"
+                               : "further nodes of " + options_.nodes;
+  write(node_keys::kWaiting, "waiting for " + whom + here + missing());
 }
 
 // The members of the next round in the order of their node ranks: whoever had or wants a number

@@ -25,6 +25,12 @@ Status invalid(std::string why) {
   return Status(StatusCode::kInvalidArgument, std::move(why));
 }
 
+// Where a value is from, for --explain.
+std::string from(const std::string& source) {
+  if (source == kDefault) return "by default";
+  return source == kCommandLine ? "from the command line" : "from " + source;
+}
+
 std::optional<Derived> given(const std::string& option, const std::optional<Derived>& derived) {
   if (!option.empty()) return Derived{option, kCommandLine};
   return derived;
@@ -85,8 +91,8 @@ Status parse_endpoint(const NodeOptions& options, const ClusterEnvironment& clus
   if (!number.ok()) return number.status();
   settings.host = head->value;
   settings.port = static_cast<std::uint16_t>(*number);
-  settings.explanation.push_back("endpoint: " + settings.endpoint() + ", host from " +
-                                 head->source + ", port from " + port->source);
+  settings.explanation.push_back("endpoint: " + settings.endpoint() + ", host " +
+                                 from(head->source) + ", port " + from(port->source));
   return {};
 }
 
@@ -140,13 +146,13 @@ Result<NodeSettings> resolve_nodes(const NodeOptions& options, const ClusterEnvi
                          ? Derived{"1", "--standalone"}
                          : given(options.nodes, cluster.nodes).value_or(Derived{"1", kDefault});
   if (!cluster.manager.empty()) settings.explanation.push_back("started by: " + cluster.manager);
-  settings.explanation.push_back("nodes: " + nodes.value + ", from " + nodes.source);
+  settings.explanation.push_back("nodes: " + nodes.value + ", " + from(nodes.source));
   DLAUNCH_RETURN_IF_ERROR(parse_nodes(nodes, settings));
   DLAUNCH_RETURN_IF_ERROR(refuse_what_would_not_count(options, settings));
   if (!options.standalone && cluster.ranks) {
     settings.ranks = cluster.ranks->value;
     settings.explanation.push_back("ranks of a node, unless --nproc says otherwise: " +
-                                   cluster.ranks->value + ", from " + cluster.ranks->source);
+                                   cluster.ranks->value + ", " + from(cluster.ranks->source));
   }
   // torchrun's "static" way: what names the master names the place where the nodes meet, unless
   // that is named itself.
@@ -159,7 +165,7 @@ Result<NodeSettings> resolve_nodes(const NodeOptions& options, const ClusterEnvi
     auto number = parse("node rank (" + rank->source + ")", rank->value, 0, settings.most - 1);
     if (!number.ok()) return number.status();
     settings.node_rank = *number;
-    settings.explanation.push_back("node rank: " + rank->value + ", from " + rank->source);
+    settings.explanation.push_back("node rank: " + rank->value + ", " + from(rank->source));
   } else {
     settings.explanation.emplace_back("node rank: in the order in which the nodes come");
   }

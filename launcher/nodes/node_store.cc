@@ -108,7 +108,8 @@ Result<NodeStore> try_once(const NodeSettings& settings, const Logger& logger, D
                                   earliest(deadline, Deadline::after(kAttempt)));
   if (!client.ok()) {
     const Status& why = client.status();
-    if (hosting.ok()) return why;
+    // Who hosts it is no question where a store has answered.
+    if (hosting.ok() || why.code() == StatusCode::kUnauthenticated) return why;
     return Status(why.code(),
                   why.to_string() + "; nor could this node host it: " + hosting.to_string());
   }

@@ -152,7 +152,7 @@ std::string unknown_option(const CLI::App& app, const std::string& given) {
   const std::string nearest = nearest_name(name, known);
   std::string text = "unknown option " + name;
   if (!nearest.empty()) text += "; did you mean " + nearest + "?";
-  return text + " (options of the program go behind its name)";
+  return text + " (the program's own options go after its name)";
 }
 
 EarlyExit refuse(const std::string& why) {
@@ -223,7 +223,7 @@ std::variant<JobOptions, EarlyExit> parse_command_line(int argc, const char* con
     return refuse(unknown_option(app, options.command.front()));
   }
   if (options.command.empty() && options.ranks == 0) {
-    return refuse("how many ranks of which program? --nproc N PROGRAM");
+    return refuse("which program, on how many ranks? --nproc N PROGRAM");
   }
   if (options.command.empty()) return refuse("no program is given");
   return options;

@@ -44,7 +44,7 @@ void add_supervision_options(CLI::App& app, SupervisionOptions& options) {
       "--ready-after", "SECONDS", "Restart only a job that ran this long (default 10)",
       [&](const std::string& text) { options.ready_after = parse_seconds(text, Zero::kAllowed); });
   group.add(
-      "--stall-after", "SECONDS", "Say who waits for whom after no progress (120)",
+      "--stall-after", "SECONDS", "Report who waits for whom after no progress (120)",
       [&](const std::string& text) { options.stall_after = parse_seconds(text, Zero::kAllowed); });
   group.add("--report", "FILE", "Write the outcome of every rank to FILE, as JSON",
             [&](const std::string& text) { options.report = parse_text(text, "file"); });

@@ -180,7 +180,7 @@ TEST_F(NodeSettingsTest, TakeWhatIsNotGivenFromTheClusterAndSayFromWhere) {
   EXPECT_EQ(settings->token, std::string(32, 't'));
   EXPECT_THAT(settings->explanation, Contains("started by: Slurm"));
   EXPECT_THAT(settings->explanation, Contains("nodes: 3, from SLURM_STEP_NUM_NODES"));
-  EXPECT_THAT(settings->explanation, Contains("node rank: 2, from command line"));
+  EXPECT_THAT(settings->explanation, Contains("node rank: 2, from the command line"));
   EXPECT_THAT(
       settings->explanation,
       Contains("endpoint: c017:24567, host from SLURM_STEP_NODELIST, port from SLURM_JOB_ID"));

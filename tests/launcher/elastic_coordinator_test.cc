@@ -171,7 +171,7 @@ TEST_F(ElasticCoordinator, ForgetsANewcomerThatIsInterruptedBeforeItsRound) {
 TEST_F(ElasticCoordinator, SaysThatItHasEnoughNodesAndWaitsForMore) {
   start(1, 3);
   come(member("1"));
-  EXPECT_EQ(text("nodes/waiting"), "waiting for any more of 1:3 nodes; here: host-1");
+  EXPECT_EQ(text("nodes/waiting"), "waiting for further nodes of 1:3; here: host-1");
 }
 
 }  // namespace

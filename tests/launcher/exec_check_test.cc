@@ -74,7 +74,7 @@ TEST_F(CheckExec, SaysWhatIsWrong) {
   std::memcpy(text.data() + offsetof(Elf64_Ehdr, e_machine), &nobodys, sizeof nobodys);
   const Status foreign = check(text);
   EXPECT_EQ(foreign.code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(foreign.to_string(), HasSubstr("is no program for this machine"));
+  EXPECT_THAT(foreign.to_string(), HasSubstr("cannot be executed on this machine"));
 }
 
 TEST_F(CheckExec, MissesSharedLibraries) {

@@ -153,7 +153,7 @@ TEST_F(RefusedCommandLine, WithAnImpossibleNumber) {
   expect({"--nproc", "1", "--timeout", "nan", "echo"}, 125, "'nan' is not a number of seconds");
   expect({"--nproc", "1", "--grace", "soon", "echo"}, 125, "'soon' is not a number of seconds");
   expect({"--nproc", "1", "--port", "65536", "echo"}, 125, "'65536' is not a port");
-  expect({"--nproc", "1", "--only", "2-1", "echo"}, 125, "'2-1' is no list of ranks");
+  expect({"--nproc", "1", "--only", "2-1", "echo"}, 125, "'2-1' is not a list of ranks");
   expect({"--nproc", "1", "--stdin", "me", "echo"}, 125, "'me' is not a rank, 'none' or 'all'");
   expect({"--nproc", "1", "--output", "loud", "echo"}, 125, "'loud' is neither plain nor prefix");
   expect({"--nproc", "1", "--gpus-per-rank", "0", "echo"}, 125, "'0' is not a number of GPUs");
@@ -197,7 +197,7 @@ TEST_F(RefusedCommandLine, WithAnUnknownOptionAndTheNearestOne) {
   expect({"--nproc", "2", "--nproc", "3", "echo"}, 125, "--nproc is given more than once");
   expect({"--nproc", "2", "--tee", "3", "echo"}, 125, "--log-dir keeps all output, and shows it");
   expect({"--nproc", "2", "-t", "3", "echo"}, 125, "--log-dir keeps all output, and shows it");
-  expect({"--local_ranks_filter=0", "echo"}, 125, "ranks that are shown are named by --only");
+  expect({"--local_ranks_filter=0", "echo"}, 125, "use --only to choose which ranks are shown");
   expect({"--nproc", "2", "-m", "train"}, 125,
          "unknown option -m: name the interpreter too: python3 -m");
 }

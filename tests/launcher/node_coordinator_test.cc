@@ -82,7 +82,7 @@ TEST_F(NodeCoordinatorTest, RefusesOtherVersionsNumbersOfNodesAndNodesTooMany) {
   come(member("1"));
   come(member("2"));
   come(member("3"));
-  EXPECT_THAT(text("nodes/refused/3"), HasSubstr("host-3 (pid 7) is one too many"));
+  EXPECT_THAT(text("nodes/refused/3"), HasSubstr("host-3 (pid 7) is surplus"));
   EXPECT_EQ(ranks(), "1 2");
 }
 

@@ -134,7 +134,7 @@ TEST(ResourceUse, IsATableOfAllRanks) {
               "    the exchange itself      13.0 ms  13.0 %\n"
               "    for slower ranks          0.0 ms   0.0 %\n"
               "  other                       4.0 ms   4.0 %\n"
-              "  hidden communication       32.0 ms           beside that: 71 % of communication\n"
+              "  hidden communication       32.0 ms           (not part of the step: 71 % of communication)\n"
               "peak memory, MiB           rank 0   rank 1\n"
               "  parameters                 10.0     10.0\n"
               "  gradients                   0.0      0.0\n"

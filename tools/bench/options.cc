@@ -179,7 +179,7 @@ void add_pair(CLI::App& app, Options& options) {
 
 void add_machine(CLI::App& app, Options& options) {
   CLI::App* sub = app.add_subcommand(
-      "machine", "What cores do at best, all ranks at the same time: multiply, read, copy");
+      "machine", "Peak rates of the cores, all ranks at the same time: multiply, read, copy");
   sub->callback([&options] { options.subject = Subject::kMachine; });
   add_common(*sub, options);
   sub->add_option("--bytes", options.bytes,
