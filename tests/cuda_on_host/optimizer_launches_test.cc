@@ -44,5 +44,11 @@ TEST(OptimizerLaunches, OfSgdAndAdamAreOneWhateverDecays) {
   EXPECT_EQ(launches_of_step("resnet20", AdamOptions{.weight_decay = decay}), 1U);
 }
 
+TEST(OptimizerLaunches, OfMoreRangesThanAListTakesAreTwo) {
+  const WeightDecay decay = WeightDecay::weights_only(1e-4);  // 116 ranges
+  EXPECT_EQ(launches_of_step("resnet56", SgdOptions{.momentum = 0.9, .weight_decay = decay}), 2U);
+  EXPECT_EQ(launches_of_step("resnet56", AdamOptions{.weight_decay = decay}), 2U);
+}
+
 }  // namespace
 }  // namespace dlaunch::nn

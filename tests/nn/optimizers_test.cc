@@ -215,5 +215,49 @@ TEST_F(OptimizerTest, EmaFollowsWithItsDecayAndCanBeExchanged) {
   EXPECT_EQ(values(), own);
 }
 
+/// More parameters, of two kinds in turn, than one launch on CUDA takes.
+class ManyParameters : public Module {
+ public:
+  static constexpr int kCount = 161;
+  explicit ManyParameters(Backend& backend) {
+    for (int i = 0; i < kCount; ++i)
+      add_parameter(
+          std::to_string(i),
+          Tensor::from<float>(backend, {3}, std::vector<float>(3, 0.01F * static_cast<float>(i))),
+          i % 2 == 0 ? ParameterKind::kWeight : ParameterKind::kBias);
+  }
+  Tensor forward(Tensor input) override { return input; }
+  std::string kind() const override { return "ManyParameters"; }
+  Shape output_shape(const Shape& input) const override { return input; }
+};
+
+TEST_F(OptimizerTest, TakeMoreParametersThanOneLaunchDoes) {
+  ManyParameters network(*backend_);
+  const FlatParameters flat = flatten_parameters(network);
+  Ema ema(state_of(network), 0.75);
+  Adam adam(flat, {.eps = 0.1, .weight_decay = WeightDecay::weights_only(0.5)});
+  auto gradients = flat.gradients.host_values<float>();
+  const auto gradient = [](int parameter, int i) { return std::sin(0.7 * parameter + i); };
+  for (int k = 0; k < ManyParameters::kCount; ++k)
+    for (int i = 0; i < 3; ++i)
+      gradients[static_cast<std::size_t>(flat.views[static_cast<std::size_t>(k)].offset + i)] =
+          static_cast<float>(gradient(k, i));
+  flat.gradients.set_values<float>(gradients);
+  adam.step(0.1);
+  ema.update();
+  for (int k = 0; k < ManyParameters::kCount; ++k) {
+    const NamedTensor& average = ema.averages()[static_cast<std::size_t>(k)];
+    const auto own = flat.views[static_cast<std::size_t>(k)].parameter.host_values<float>();
+    const auto averaged = average.tensor.host_values<float>();
+    for (std::size_t i = 0; i < 3; ++i) {
+      const double before = 0.01 * k;
+      const double slope = gradient(k, static_cast<int>(i)) + (k % 2 == 0 ? 0.5 * before : 0);
+      const double after = before - 0.1 * slope / (std::abs(slope) + 0.1);  // of a first step
+      EXPECT_NEAR(own[i], after, 1e-6) << k;
+      EXPECT_NEAR(averaged[i], 0.75 * before + 0.25 * after, 1e-6) << k;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace dlaunch::nn
