@@ -116,11 +116,12 @@ TEST(JsonReader, NamesWhatAShortenedKeyIsShortFor) {
        {std::pair{"lr", "optimizer.learning_rate"},
         std::pair{"train/lr", "optimizer.learning_rate"},
         std::pair{"optimizer/weight_decay", "optimizer.bias_weight_decay"},
+        std::pair{"optimizer/rate", "optimizer.learning_rate"},
         std::pair{"train/batch_size", "train.batch_size_per_rank"},
         std::pair{"batch_size", "train.batch_size_per_rank"}, std::pair{"seed", "train.seed"},
         std::pair{"data/seed", "train.seed"}})
     EXPECT_TRUE(meant_by(path).ends_with("did you mean " + std::string(meant) + "?")) << path;
-  EXPECT_EQ(meant_by("optimizer/rate"), "c.json: optimizer.rate: unknown key");
+  EXPECT_EQ(meant_by("train/rate"), "c.json: train.rate: unknown key");
 }
 
 TEST(JsonReader, SuggestsNothingForAKeyLikeNoOther) {
