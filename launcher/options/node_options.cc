@@ -19,7 +19,7 @@ void add_node_options(CLI::App& app, NodeOptions& options) {
   const auto text_into = [](std::string& into, const char* what) {
     return [&into, what](const std::string& text) { into = parse_text(text, what); };
   };
-  group.add("--nnodes", "N", "Number of nodes; MIN:MAX: elastic, nodes may come and go",
+  group.add("--nnodes", "N", "Number of nodes; MIN:MAX: nodes may come and go",
             text_into(options.nodes, "number of nodes"));
   group.add("--node-rank", "R", "Number of this node (default: by order of arrival)",
             text_into(options.node_rank, "node rank"));
@@ -27,7 +27,7 @@ void add_node_options(CLI::App& app, NodeOptions& options) {
             text_into(options.endpoint, "endpoint"));
   group.add("--rdzv-backend", "NAME", "c10d or static, as for torchrun: here the same",
             check_backend);
-  group.add("--rdzv-id", "ID", "The ranks' TORCHELASTIC_RUN_ID (default: the job's id)",
+  group.add("--rdzv-id", "ID", "The ranks' TORCHELASTIC_RUN_ID (default: job's id)",
             text_into(options.run_id, "id"), "PET_RDZV_ID");
   group.add("--master-addr", "HOST", "The ranks' MASTER_ADDR, and where the nodes meet",
             text_into(options.master_address, "host"));

@@ -136,8 +136,8 @@ class RefusedCommandLine : public ::testing::Test {
 
 TEST_F(RefusedCommandLine, WithoutAProgramOrANumberOfRanks) {
   expect({}, 125, "--nproc");
-  expect({"--nproc", "2"}, 125, "which program");
-  expect({"--nproc", "2", "--"}, 125, "which program");
+  expect({"--nproc", "2"}, 125, "no program is given");
+  expect({"--nproc", "2", "--"}, 125, "no program is given");
   expect({"echo", "hello"}, 125, "how many ranks? --nproc N; try dlaunch --help");
   expect({"docter"}, 125, "did you mean dlaunch doctor? (try dlaunch --help)");
   expect({"statsu"}, 125, "did you mean dlaunch status?");
