@@ -24,6 +24,7 @@ using ::testing::AllOf;
 using testing::built_program;
 using testing::CompletedProcess;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class Dtrain : public testing::DtrainTest {};
 
@@ -45,6 +46,20 @@ TEST_F(Dtrain, TrainsOnSeveralRanksAndRankZeroAloneReports) {
     EXPECT_EQ(summary["validation_images"], 37);
     EXPECT_EQ(summary["ranks"], std::max(ranks, 1));
   }
+}
+
+TEST_F(Dtrain, SaysThatItReplacesTheMetricsOfAnEarlierRun) {
+  const auto out = [&](const std::vector<std::string>& arguments) {
+    const CompletedProcess process = dtrain(0, arguments);
+    EXPECT_EQ(process.exit_code, kExitOk) << process.error;
+    return process.out;
+  };
+  const std::vector<std::string> stop{"--set", "train.max_steps=1", "--set",
+                                      "checkpoint.every_steps=1"};
+  const char* const kReplaced = "replacing the metrics of an earlier run: ";
+  EXPECT_THAT(out({"--set", "train.max_steps=1"}), Not(HasSubstr(kReplaced)));
+  EXPECT_THAT(out(stop), HasSubstr(kReplaced + directory_ + "/out/metrics.jsonl\n"));
+  EXPECT_THAT(out({"--resume", "auto", "--set", "train.max_steps=2"}), Not(HasSubstr(kReplaced)));
 }
 
 TEST_F(Dtrain, RepeatsItselfExactly) {

@@ -20,10 +20,14 @@ MetricsFile::MetricsFile(const std::string& directory, const std::string& name) 
                                        RecordFile::Words{"metrics", "set output.directory"});
 }
 
-void MetricsFile::begin(bool append) {
-  if (file_ == nullptr) return;
-  if (!append) return file_->clear();
+bool MetricsFile::begin(bool append) {
+  if (file_ == nullptr || file_->is_empty()) return false;
+  if (!append) {
+    file_->clear();
+    return true;
+  }
   if (ends_within_a_line(file_->path())) file_->append("\n");
+  return false;
 }
 
 void MetricsFile::write(const nlohmann::ordered_json& line) {

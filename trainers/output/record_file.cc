@@ -60,9 +60,12 @@ RecordFile::RecordFile(std::string path, Words words)
 }
 
 RecordFile::~RecordFile() {
+  if (made_here_ && is_empty()) ::unlink(path_.c_str());
+}
+
+bool RecordFile::is_empty() const {
   struct stat about {};
-  if (made_here_ && ::fstat(file_.get(), &about) == 0 && about.st_size == 0)
-    ::unlink(path_.c_str());
+  return ::fstat(file_.get(), &about) == 0 && about.st_size == 0;
 }
 
 void RecordFile::clear() {

@@ -30,6 +30,8 @@ class RecordFile {
   RecordFile(const RecordFile&) = delete;
   RecordFile& operator=(const RecordFile&) = delete;
 
+  /// Of a device or a pipe always.
+  bool is_empty() const;
   void clear();
   void append(std::string_view record);
   /// Throws std::runtime_error if something is still not in the file.

@@ -61,7 +61,8 @@ void Reporter::start(std::size_t ranks, const nn::StepPlan& plan, std::size_t tr
   summary_.ranks = ranks;
   summary_.steps_per_epoch = steps_per_epoch_;
   summary_.files = config_.describe_files();
-  metrics_.begin(resumes_);
+  if (metrics_.begin(resumes_))
+    progress_.line("replacing the metrics of an earlier run: " + metrics_.path());
   if (!resumes_) events_.restart_at(1);  // as the metrics: what an earlier run wrote is void
   metrics_.write({{"event", "start"},
                   {"ranks", ranks},
