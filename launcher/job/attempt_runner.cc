@@ -80,7 +80,7 @@ Status AttemptRunner::run(JobIdentity job, const std::function<void()>& when_sta
       loop_, relay_, descendants_,
       {.attempt = job.attempt, .job_deadline = deadline_, .grace = options_.supervision.grace});
   supervisor_ = &supervisor;
-  const Status started = run_ranks(job, supervisor, board, when_started);
+  Status started = run_ranks(job, supervisor, board, when_started);
   monitor_.end_attempt();
   supervisor_ = nullptr;
   all_ended_ = descendants_.kill_all(kLeftoverLimit);

@@ -216,6 +216,7 @@ Result<ConnectedLanes> EndpointCommunicator::connect_part(const CommunicatorOpti
     return Status(StatusCode::kUnavailable, "this communicator cannot make another one");
   }
   std::vector<int> in_world;
+  in_world.reserve(members.size());
   for (const int member : members) in_world.push_back(options_.part.rank_in_world(member));
   const auto index = std::ranges::find(members, rank_) - members.begin();
   return options.make_lanes({.members = in_world,

@@ -70,12 +70,12 @@ void check_settings(const nn::SafetensorsFile& file, std::span<const nn::NamedTe
   std::set<std::string> wanted;
   for (const nn::NamedTensor& item : state) wanted.insert(item.name);
   const auto& there = file.tensors();
-  for (const auto& [prefix, settings] : kSettings) {
+  for (const auto& setting : kSettings) {
     const auto refuse = [&](const std::string& name, const char* why) {
-      if (name.starts_with(prefix))
+      if (name.starts_with(setting.first))
         file.refuse(name, fmt::format("{}: set {} as in the run of this checkpoint, or begin anew "
                                       "without --resume in another output.directory",
-                                      why, settings));
+                                      why, setting.second));
     };
     for (const auto& [name, entry] : there)
       if (!wanted.contains(name)) refuse(name, "nothing of this name is wanted");
