@@ -11,8 +11,8 @@
 
 namespace dlaunch::nn::cuda {
 
-constexpr std::int64_t kChunk = 16 * kThreads;  // elements
-constexpr std::size_t kListBytes = 4000;        // a kernel's arguments may have 4096
+constexpr std::int64_t kChunk = std::int64_t{16} * kThreads;  // elements
+constexpr std::size_t kListBytes = 4000;                      // a kernel's arguments may have 4096
 
 template <typename Item>
 struct ArrayList {

@@ -107,7 +107,7 @@ __global__ void take_steps(const __grid_constant__ ArrayList<MuonMatrix> list,
 void muon_directions(Device& device, std::span<const MuonMatrix> matrices,
                      const float* skip_or_null, bool nesterov) {
   for_lists(matrices, [&](const ArrayList<MuonMatrix>& list, unsigned blocks) {
-    const ScratchMemory scratch(device.memory(), blocks * kSquares * sizeof(double));
+    const ScratchMemory scratch(device.memory(), std::size_t{blocks} * kSquares * sizeof(double));
     auto* const sums = static_cast<double*>(scratch.get());
     launch(device, "muon velocities", move_velocities, blocks, kThreads, list, skip_or_null,
            nesterov, sums);

@@ -25,7 +25,7 @@ constexpr int kRunRows = 64;  // added in float
 // of an H100 or H200. More would begin, and add up their threads, one after the other. A constant,
 // so that sums do not depend on the device.
 constexpr int kSumBlocksAtOnce = 2;
-constexpr std::int64_t kSumBlocks = 132 * kSumBlocksAtOnce;
+constexpr std::int64_t kSumBlocks = std::int64_t{132} * kSumBlocksAtOnce;
 // Rows of a thread: so many at least before a part has several shares, and then before it has more.
 // (To start a second kernel takes as long as to read some more rows.)
 constexpr std::int64_t kRowsOfOneShare = 16;
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(32 * kShareThreads, 1)
     for (int share = static_cast<int>(threadIdx.y); share < shares; share += kShareThreads)
 #pragma unroll
       for (int s = 0; s < kSums; ++s)
-        sum[s] += sums[((share * gridDim.y + part) * kSums + s) * channels + channel];
+        sum[s] += sums[((std::int64_t{share} * gridDim.y + part) * kSums + s) * channels + channel];
   }
 #pragma unroll
   for (int s = 0; s < kSums; ++s) shared[s][threadIdx.y][threadIdx.x] = sum[s];
