@@ -42,8 +42,8 @@ class AttemptRunner {
   JobIdentity identity(int restarts) const;
 
   /// Runs an attempt to its end, which is then the last in outcome(). `when_started` is called once
-  /// all ranks are. An error: not all ranks could be started, or
-  /// watched; those that were have been ended.
+  /// all ranks are. An error: not all ranks could be started or watched; those that were started
+  /// have been ended.
   Status run(JobIdentity job, const std::function<void()>& when_started = nullptr);
   /// The other nodes of the job end their ranks: so does the attempt that is running.
   void end_elsewhere();

@@ -140,6 +140,15 @@ TEST(TrainConfig, ReadsHowImagesAreAugmented) {
   EXPECT_THAT(refusal(R"({"train": {"validation_views": "both"}})"), HasSubstr("mirror_shift"));
 }
 
+TEST(TrainConfig, NamesTheFilesThatTrainingLeaves) {
+  const auto files = [](const std::string& json) { return read(json).describe_files(); };
+  EXPECT_EQ(files("{}"), "runs/c: metrics.jsonl, tensorboard");
+  EXPECT_EQ(files(R"({"output": {"trace": "t.json", "metrics": "/m.jsonl", "tensorboard": ""},
+                      "checkpoint": {"every_epochs": 1, "keep_best": true}})"),
+            "runs/c: checkpoints, model.safetensors, best.safetensors; /m.jsonl; t.json");
+  EXPECT_EQ(files(R"({"output": {"metrics": "", "tensorboard": ""}})"), "");
+}
+
 TEST(TrainConfig, RefusesKeysThatWouldChangeNothing) {
   EXPECT_THAT(refusal(R"({"schedule": {"milestones": [0.25, 0.5]}})"),
               HasSubstr("schedule.milestones: has no effect unless schedule.name is "

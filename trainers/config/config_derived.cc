@@ -11,8 +11,29 @@
 namespace dlaunch {
 namespace {
 
-bool is_absolute(const std::string& name) {
-  return std::filesystem::path(name).is_absolute();
+/// What training leaves.
+struct Files {
+  std::vector<std::string> inside;  // the output folder
+  std::vector<std::string> elsewhere;
+};
+
+Files files_of(const TrainConfig& config) {
+  Files files;
+  const auto add = [&](const std::string& name) {
+    if (name.empty()) return;
+    const bool absolute = std::filesystem::path(name).is_absolute();
+    (absolute ? files.elsewhere : files.inside).push_back(name);
+  };
+  add(config.metrics_file);
+  add(config.tensorboard);
+  if (config.checkpoint.enabled()) {
+    add(kCheckpointFolder);
+    add(kModelFile);
+  }
+  if (config.checkpoint.keep_best) add(kBestFile);
+  // In the working directory.
+  if (!config.trace.file.empty()) files.elsewhere.push_back(config.trace.file);
+  return files;
 }
 
 }  // namespace
@@ -22,19 +43,7 @@ std::string TrainConfig::output_path(const std::string& name) const {
 }
 
 std::string TrainConfig::describe_files() const {
-  std::vector<std::string> inside;
-  std::vector<std::string> elsewhere;
-  const auto add = [&](const std::string& name) {
-    if (!name.empty()) (is_absolute(name) ? elsewhere : inside).push_back(name);
-  };
-  add(metrics_file);
-  add(tensorboard);
-  if (checkpoint.enabled()) {
-    add(kCheckpointFolder);
-    add(kModelFile);
-  }
-  if (checkpoint.keep_best) add(kBestFile);
-  if (!trace.file.empty()) elsewhere.push_back(trace.file);  // in the working directory
+  auto [inside, elsewhere] = files_of(*this);
   if (!inside.empty())
     elsewhere.insert(elsewhere.begin(),
                      fmt::format("{}: {}", output_directory, fmt::join(inside, ", ")));
@@ -42,11 +51,7 @@ std::string TrainConfig::describe_files() const {
 }
 
 bool TrainConfig::writes_output() const {
-  const auto lies_there = [](const std::string& name) {
-    return !name.empty() && !is_absolute(name);
-  };
-  return checkpoint.enabled() || checkpoint.keep_best || lies_there(metrics_file) ||
-         lies_there(tensorboard);
+  return !files_of(*this).inside.empty();
 }
 
 std::size_t TrainConfig::samples_per_step(std::size_t ranks) const {

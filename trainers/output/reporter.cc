@@ -57,9 +57,8 @@ Reporter::Reporter(const TrainConfig& config, const Screen& screen, bool enabled
 
 void Reporter::start(std::size_t ranks, const nn::StepPlan& plan, std::size_t training_images,
                      std::size_t parameters, const std::string& compute_type) {
-  steps_per_epoch_ = plan.steps();
   summary_.ranks = ranks;
-  summary_.steps_per_epoch = steps_per_epoch_;
+  summary_.steps_per_epoch = plan.steps();
   summary_.files = config_.describe_files();
   if (metrics_.begin(resumes_))
     progress_.line("replacing the metrics of an earlier run: " + metrics_.path());
@@ -145,7 +144,7 @@ void Reporter::step(const StepReport& report) {
     progress_.show({.epoch = report.epoch,
                     .epochs = config_.epochs,
                     .step = report.step + 1,
-                    .steps = steps_per_epoch_,
+                    .steps = summary_.steps_per_epoch,
                     .loss = since_progress_.mean_loss(),
                     .images_per_second = since_progress_.images_per_second(),
                     .seconds_left = seconds_left(report)},
@@ -207,7 +206,8 @@ void Reporter::unused(const std::vector<UnusedParameter>& parameters) {
 double Reporter::seconds_left(const StepReport& report) const {
   const double per_step = summary_.train_seconds / static_cast<double>(summary_.steps);
   const std::size_t epochs = config_.epochs - report.epoch - 1;  // after this one
-  std::size_t steps = epochs * steps_per_epoch_ + steps_per_epoch_ - report.step - 1;
+  std::size_t steps =
+      epochs * summary_.steps_per_epoch + summary_.steps_per_epoch - report.step - 1;
   if (config_.max_steps > 0)
     steps = std::min(steps, config_.max_steps - std::min(config_.max_steps, summary_.steps));
   const std::size_t validations =

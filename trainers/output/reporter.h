@@ -113,7 +113,6 @@ class Reporter {
   EventFile events_;
   Progress progress_;
   Summary summary_;
-  std::size_t steps_per_epoch_ = 0;
   double learning_rate_ = 0;
   double validation_seconds_ = 0;  // the latest
   Interval epoch_;
