@@ -20,6 +20,7 @@
 #include "runtime/base/exit_codes.h"
 #include "runtime/base/job_environment.h"
 #include "runtime/base/json_reader.h"
+#include "runtime/base/option_help.h"
 #include "runtime/base/run_program.h"
 #include "runtime/base/standard_descriptors.h"
 #include "runtime/cuda/environment.h"
@@ -210,7 +211,9 @@ int run(int argc, char** argv) {
   Arguments arguments;
   CLI::App app(
       "Trains a network on images, as a JSON configuration says. Start it with dlaunch to "
-      "train on several ranks.");
+      "train on several ranks.",
+      "dtrain");
+  app.formatter(std::make_shared<OptionHelp>());
   app.add_option("config", arguments.config, "the configuration (JSON, comments allowed)")
       ->required()
       ->type_name("CONFIG.json");

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,34 @@ class Dbench : public ::testing::Test {
 
   fs::path folder_;
 };
+
+TEST(Help, OfEveryToolFitsAScreensWidthAndSaysNothingOfTheParser) {
+  const std::vector<std::vector<std::string>> commands{
+#ifdef WITH_NN
+      {"dtrain"},        {"dbench", "train"},  {"dbench", "syncbn"}, {"dbench", "device"},
+#endif
+      {"dstore"},        {"sequential_print"}, {"dbench"},           {"dbench", "allreduce"},
+      {"dbench", "p2p"}, {"dbench", "tune"},   {"dbench", "explain"}};
+  for (std::vector<std::string> command : commands) {
+    const std::string name = command.front() + (command.size() > 1 ? " " + command.back() : "");
+    command.front() = built_program(command.front());
+    command.emplace_back("--help");
+    const auto help = run_command({.arguments = command});
+    EXPECT_EQ(help.exit_code, 0) << name;
+    std::istringstream lines(help.out);
+    bool in_list = false;  // what is before it, the terminal wraps
+    for (std::string line; std::getline(lines, line);) {
+      in_list = in_list || line.ends_with(':');
+      if (in_list) {
+        EXPECT_LE(line.size(), 80U) << name << ": " << line;
+      }
+      for (const char* word : {"INT", "FLOAT", " in [", "POSITIVE", "Excludes"}) {
+        EXPECT_THAT(line, ::testing::Not(HasSubstr(word))) << name;
+      }
+    }
+    EXPECT_TRUE(in_list) << name << ": " << help.out;
+  }
+}
 
 TEST(FirstBarrier, SaysHowItIsUsed) {
   const std::string program = built_program("first_barrier");

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <iterator>
+#include <memory>
 #include <span>
 #include <string_view>
 
 #include <CLI/CLI.hpp>
 
 #include "runtime/base/nearest_name.h"
+#include "runtime/base/option_help.h"
 
 namespace dlaunch::bench {
 namespace {
@@ -59,9 +61,9 @@ Value value_called(const std::string& text, const std::string& option,
 }
 
 template <typename Value>
-void add_choice(CLI::App& app, const std::string& option, Value& into,
-                std::span<const Value> values, const std::string& help) {
-  app.add_option_function<std::string>(
+CLI::Option* add_choice(CLI::App& app, const std::string& option, Value& into,
+                        std::span<const Value> values, const std::string& help) {
+  return app.add_option_function<std::string>(
       option,
       [&into, option, values](const std::string& text) {
         into = value_called(text, option, values);
@@ -71,11 +73,13 @@ void add_choice(CLI::App& app, const std::string& option, Value& into,
 
 void add_sizes(CLI::App& app, Options& options, const char* counts_help) {
   app.add_option("--min-bytes", options.min_bytes, "Smallest size (K, M, G allowed)")
+      ->type_name("SIZE")
       ->transform(CLI::AsSizeValue(false))
       ->capture_default_str();
   app.add_option("--max-bytes", options.max_bytes, "Greatest size")
+      ->type_name("SIZE")
       ->transform(CLI::AsSizeValue(false))
-      ->capture_default_str();
+      ->default_str("16M");
   app.add_option("--factor", options.factor, "From one size to the next")
       ->check(CLI::Range(2, 1024))
       ->capture_default_str();
@@ -84,12 +88,14 @@ void add_sizes(CLI::App& app, Options& options, const char* counts_help) {
 
 void add_dtype(CLI::App& app, Options& options) {
   add_choice(app, "--dtype", options.dtype, std::span<const DType>(kAllDTypes),
-             "Element type: f16, bf16, f32 (default), f64, i32, i64, u8");
+             "Element type: f16, bf16, f32 (default), f64, i32, i64, u8")
+      ->type_name("TYPE");
 }
 
 void add_reduction(CLI::App& app, Options& options) {
   add_choice(app, "--op", options.op, std::span<const ReduceOp>(kAllReduceOps),
-             "Reduction: sum (default), avg, min, max, prod");
+             "Reduction: sum (default), avg, min, max, prod")
+      ->type_name("OPERATION");
   app.add_flag_callback(
       "--rank-order", [&options] { options.order = ReduceOrder::kRanks; },
       "Add in the order of ranks: the same bits with every algorithm and transport");
@@ -102,7 +108,8 @@ void add_launch(CLI::App& app, Options& options) {
 }
 
 void add_transport(CLI::App& app, Options& options) {
-  app.add_option("--transport", options.transport, "auto, shm or tcp (sets DLAUNCH_TRANSPORT)")
+  app.add_option("--transport", options.transport, "sets DLAUNCH_TRANSPORT")
+      ->type_name("auto|shm|tcp")
       ->check([](const std::string& text) {
         return text == "auto" || text == "shm" || text == "tcp"
                    ? ""
@@ -114,6 +121,7 @@ void add_common(CLI::App& app, Options& options) {
   add_launch(app, options);
   add_transport(app, options);
   app.add_option("--seconds", options.limits.seconds, "Time for each line at most")
+      ->type_name("SECONDS")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option_function<int>(
@@ -124,7 +132,8 @@ void add_common(CLI::App& app, Options& options) {
   app.add_option("--warmup", options.limits.warmup, "Repetitions that do not count")
       ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
-  app.add_option("--json", options.json_path, "Write the results to this file too");
+  app.add_option("--json", options.json_path, "Write the results to this file too")
+      ->type_name("FILE");
 }
 
 void add_collective(CLI::App& app, const Command& command, Options& options) {
@@ -162,6 +171,7 @@ void add_collective(CLI::App& app, const Command& command, Options& options) {
            }
          },
          "One or several: ring,butterfly (default auto)")
+      ->type_name("NAME")
       ->delimiter(',');
 }
 
@@ -184,6 +194,7 @@ void add_machine(CLI::App& app, Options& options) {
   add_common(*sub, options);
   sub->add_option("--bytes", options.bytes,
                   "That a rank reads or copies (K, M, G allowed; default: several caches' worth)")
+      ->type_name("SIZE")
       ->transform(CLI::AsSizeValue(false));
 }
 
@@ -192,9 +203,10 @@ void add_explain(CLI::App& app, Options& options) {
       "explain", "Which algorithm is chosen, what the cost model predicts, and of what terms");
   sub->callback([&options] { options.subject = Subject::kExplain; });
   add_choice(*sub, "collective", options.kind, std::span<const CollectiveKind>(kAllCollectiveKinds),
-             "all_reduce, broadcast, ...");
-  sub->get_option("collective")->required();
+             "all_reduce, broadcast, ...")
+      ->required();
   sub->add_option("--bytes", options.bytes, "Of the whole vector (K, M, G allowed)")
+      ->type_name("SIZE")
       ->transform(CLI::AsSizeValue(false))
       ->required();
   sub->add_option("--hosts", options.hosts, "Of the job")
@@ -207,6 +219,7 @@ void add_explain(CLI::App& app, Options& options) {
       ->check(CLI::Range(1, 4096));
   sub->add_option("--model", options.model_path,
                   "A file that dbench tune wrote (default: DLAUNCH_COST_MODEL)")
+      ->type_name("FILE")
       ->check(CLI::ExistingFile);
   add_transport(*sub, options);
   add_dtype(*sub, options);
@@ -224,9 +237,11 @@ void add_tune(CLI::App& app, Options& options) {
   add_launch(*sub, options);
   add_transport(*sub, options);
   sub->add_option("--seconds", options.limits.seconds, "Time for each term at most")
+      ->type_name("SECONDS")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  sub->add_option("--model", options.model_path, "The file to write; other terms in it are kept");
+  sub->add_option("--model", options.model_path, "The file to write; other terms in it are kept")
+      ->type_name("FILE");
 }
 
 // These are dbench_training's (relaunch.h); here they are named in the help only.
@@ -272,6 +287,7 @@ Options parse_command_line(int argc, char** argv, std::string& help) {
       "Times collectives and point-to-point messages. Run it under dlaunch, or alone: then "
       "it starts --nproc ranks itself.");
   app.name("dbench");
+  app.formatter(std::make_shared<OptionHelp>());
   app.require_subcommand(1);
   app.ignore_underscore();
   for (const Command& command : kCollectives) add_collective(app, command, options);

@@ -16,6 +16,7 @@
 #include <CLI/CLI.hpp>
 
 #include "runtime/base/exit_codes.h"
+#include "runtime/base/option_help.h"
 #include "runtime/base/token.h"
 #include "runtime/rendezvous/store_server.h"
 #include "runtime/rendezvous/tcp_store.h"
@@ -132,6 +133,7 @@ void raise_descriptor_limit() {
 
 int main(int argc, char** argv) {
   CLI::App app("Times the rendezvous store on loopback.", "store_bench");
+  app.formatter(std::make_shared<dlaunch::OptionHelp>());
   dlaunch::Options options;
   app.add_option("--operations", options.operations, "Sets of one client; a twentieth one by one")
       ->check(CLI::Range(1000, 100'000'000))

@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 
 #include "runtime/base/exit_codes.h"
+#include "runtime/base/option_help.h"
 #include "runtime/base/run_program.h"
 #include "runtime/base/standard_descriptors.h"
 #include "runtime/rendezvous/tcp_store.h"
@@ -126,9 +127,11 @@ void describe(CLI::App& app, Request& request, Action& action) {
   app.fallthrough();  // options may also stand behind the subcommand
   app.add_option("--endpoint", request.location.endpoint, "The store (default: DLAUNCH_STORE)")
       ->type_name("HOST:PORT");
-  app.add_option("--token-file", request.location.token_file, "The job's secret");
+  app.add_option("--token-file", request.location.token_file, "The job's secret")
+      ->type_name("FILE");
   app.add_option("--prefix", request.location.prefix,
-                 "Begins all keys, and is not shown (default: DLAUNCH_STORE_PREFIX); '' shows all");
+                 "Begins all keys, and is not shown (default: DLAUNCH_STORE_PREFIX); '' shows all")
+      ->type_name("TEXT");
   app.add_option("--pid", request.location.pid, "Take these from the environment of this rank");
   app.add_option("--timeout", request.timeout, "For connecting and for answers (default 5)")
       ->type_name("SECONDS")
@@ -165,6 +168,7 @@ int exit_code_of(StatusCode code) {
 
 int run(int argc, char** argv) {
   CLI::App app("Looks into the rendezvous store of a running job.", "dstore");
+  app.formatter(std::make_shared<OptionHelp>());
   Request request;
   Action action = nullptr;
   describe(app, request, action);

@@ -6,11 +6,13 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
+#include <memory>
 #include <string>
 #include <system_error>
 
 #include <CLI/CLI.hpp>
 
+#include "runtime/base/option_help.h"
 #include "runtime/base/run_rank.h"
 #include "runtime/comm/communicator.h"
 
@@ -48,6 +50,7 @@ void take_turns(Communicator& world, std::int64_t iterations) {
 
 int main(int argc, char** argv) {
   CLI::App app("Ranks print in turn: dlaunch --nproc N sequential_print --iterations K");
+  app.formatter(std::make_shared<dlaunch::OptionHelp>());
   std::int64_t iterations = 1;
   app.add_option("--iterations", iterations, "How many times every rank prints (default 1)")
       ->check(CLI::Range(std::int64_t{0}, dlaunch::kMostIterations))

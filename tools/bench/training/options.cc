@@ -2,10 +2,13 @@
 
 #include <cstdio>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include <CLI/CLI.hpp>
+
+#include "runtime/base/option_help.h"
 
 namespace dlaunch::bench {
 namespace {
@@ -16,7 +19,8 @@ void add_common(CLI::App& app, TrainingOptions& options) {
       ->capture_default_str();
   app.add_option("--threads", options.threads, "Threads of each rank (sets OMP_NUM_THREADS)")
       ->check(CLI::Range(1, 4096));
-  app.add_option("--json", options.json_path, "Write the results to this file too");
+  app.add_option("--json", options.json_path, "Write the results to this file too")
+      ->type_name("FILE");
 }
 
 void add_train(CLI::App& app, TrainingOptions& options) {
@@ -25,6 +29,7 @@ void add_train(CLI::App& app, TrainingOptions& options) {
   add_common(*sub, options);
   sub->add_option("config", options.config, "The configuration (JSON, comments allowed)")
       ->required()
+      ->type_name("CONFIG.json")
       ->check(CLI::ExistingFile);
   sub->add_option("--set", options.overrides, "Override one value; may be repeated")
       ->type_name("key.path=value")
@@ -53,12 +58,14 @@ ImageCell parse_images(const std::string& text) {
 void add_device(CLI::App& sub, TrainingOptions& options) {
   const std::map<std::string, BenchDeviceKind> kinds{{"cpu", BenchDeviceKind::kCpu},
                                                      {"cuda", BenchDeviceKind::kCuda}};
-  sub.add_option("--device", options.device, "cpu or cuda; on a GPU times are of its own events")
+  sub.add_option("--device", options.device, "On a GPU times are of its own events")
+      ->type_name("cpu|cuda")
       ->transform(CLI::CheckedTransformer(kinds));
 }
 
 void add_limits(CLI::App& sub, TrainingOptions& options) {
   sub.add_option("--seconds", options.limits.seconds, "Time for each cell at most")
+      ->type_name("SECONDS")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   sub.add_option_function<int>(
@@ -79,6 +86,7 @@ void add_device_limits(CLI::App& app, TrainingOptions& options) {
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
   sub->add_option("--bytes", options.copy_bytes, "To copy, as 512M")
+      ->type_name("SIZE")
       ->transform(CLI::AsSizeValue(false));
 }
 
@@ -87,18 +95,20 @@ void add_sync_batch_norm(CLI::App& app, TrainingOptions& options) {
       "syncbn", "SyncBatchNorm forward and backward, with BatchNorm of the same rows beside it");
   sub->callback([&options] { options.subject = TrainingSubject::kSyncBatchNorm; });
   add_common(*sub, options);
-  sub->add_option("--channels", options.channels, "128,256,...")->delimiter(',');
-  sub->add_option("--batches", options.batches, "Rows on each rank: 32,64")->delimiter(',');
+  sub->add_option("--channels", options.channels, "As 128,256")->delimiter(',');
+  sub->add_option("--batches", options.batches, "Rows on each rank, as 32,64")->delimiter(',');
   sub->add_option_function<std::vector<std::string>>(
          "--images",
          [&options](const std::vector<std::string>& cells) {
            for (const std::string& cell : cells) options.images.push_back(parse_images(cell));
          },
-         "Batches of images on each rank, in NHWC: 512x64x32 (count, channels, side),...")
+         "Batches of images on each rank, in NHWC, as 512x64x32")
+      ->type_name("COUNTxCHANNELSxSIDE")
       ->delimiter(',');
   sub->add_flag("--bf16", options.bf16, "Input and result in bf16");
   sub->add_option("--bound-bytes", options.copy_bytes,
                   "On a GPU: size of the copy that the bound is computed from, as 512M")
+      ->type_name("SIZE")
       ->transform(CLI::AsSizeValue(false));
   add_device(*sub, options);
   add_limits(*sub, options);
@@ -110,6 +120,7 @@ TrainingOptions parse_training_options(int argc, char** argv, std::string& help)
   TrainingOptions options;
   CLI::App app("Times training. Run it under dlaunch, or alone: then it starts --nproc ranks.");
   app.name("dbench");
+  app.formatter(std::make_shared<OptionHelp>());
   app.require_subcommand(1);
   add_train(app, options);
   add_sync_batch_norm(app, options);
