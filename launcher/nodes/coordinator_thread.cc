@@ -138,12 +138,17 @@ void CoordinatorThread::check_beats(Time now) {
 }
 
 void CoordinatorThread::put_out() {
-  for (const NodeCoordinator::Write& write : coordinator_.take_writes()) {
+  for (NodeCoordinator::Write& write : coordinator_.take_writes()) {
     if (!write.value && write.key.ends_with('/')) {
       unneeded_.push_back(write.key);
-      continue;
+    } else {
+      unwritten_.push_back(std::move(write));
     }
-    // Errors show in the next watch. A store that does not answer would cost a limit for each.
+  }
+  // What the store does not take, it is told again in the next turn. One that does not answer would
+  // cost a limit for each.
+  for (; !unwritten_.empty(); unwritten_.pop_front()) {
+    const NodeCoordinator::Write& write = unwritten_.front();
     const Status done =
         write.value ? store_->set(write.key, *write.value) : store_->remove(write.key).status();
     if (!done.ok()) return;

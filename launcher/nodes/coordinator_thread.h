@@ -43,8 +43,9 @@ class CoordinatorThread {
 
   const std::unique_ptr<TcpStore> store_;
   NodeCoordinator coordinator_;
-  std::unordered_map<std::string, Beat> beats_;  // by member
-  std::deque<std::string> unneeded_;             // prefixes of keys
+  std::unordered_map<std::string, Beat> beats_;   // by member
+  std::deque<NodeCoordinator::Write> unwritten_;  // decisions, oldest first
+  std::deque<std::string> unneeded_;              // prefixes of keys
   Time next_check_;
   std::atomic<bool> leaving_ = false;
   const std::function<void(const std::string&)> on_failure_;

@@ -79,11 +79,14 @@ std::vector<NodeEvent> NodeAgent::take_events() {
 }
 
 void NodeAgent::report(int round, const EndedRecord& ended, const std::string& outcome) {
-  // If it cannot be said, the beats fail too and tell.
+  // Without its place in the list of outcomes a node's end is still one.
   if (!outcome.empty()) {
     (void)store_.client->set(key_in_round(node_keys::kOutcomes, round, id()), outcome).ok();
   }
-  (void)store_.client->set(key_in_round(node_keys::kEnded, round, id()), to_text(ended)).ok();
+  const Status told =
+      store_.client->set(key_in_round(node_keys::kEnded, round, id()), to_text(ended));
+  // Where the store does not answer, the beats fail too and tell.
+  if (told.code() == StatusCode::kUnavailable) fail_here(told.to_string());
 }
 
 std::vector<std::string> NodeAgent::outcomes(const RoundRecord& round) {

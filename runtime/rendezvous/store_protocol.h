@@ -61,6 +61,8 @@ inline constexpr std::size_t kMostResponseBytes = std::size_t{64} << 20;
 /// Everything in one store, keys and values together, with kEntryBytes more for each key.
 inline constexpr std::size_t kMostStoreBytes = std::size_t{1} << 30;
 inline constexpr std::size_t kEntryBytes = 128;
+/// What is left of that to keys other than StoreServer::Options::limited_prefix's.
+inline constexpr std::size_t kReservedBytes = std::size_t{16} << 20;
 /// Requests of one connection that wait at the same time, and their bytes.
 inline constexpr std::size_t kMostWaits = 4096;
 inline constexpr std::size_t kMostWaitingBytes = std::size_t{64} << 20;

@@ -28,7 +28,7 @@ class StoreServer::Loop {
  public:
   explicit Loop(Options options)
       : most_unproved_(options.most_unproved),
-        waits_(context_, options.most_bytes),
+        waits_(context_, options.most_bytes, options.limited_prefix),
         shared_{.waits = waits_,
                 .token = std::move(options.token),
                 .handshake_timeout = options.handshake_timeout,

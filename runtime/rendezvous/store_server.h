@@ -34,6 +34,9 @@ class StoreServer {
     /// this befalls tries again.
     std::size_t most_unproved = 512;
     std::size_t most_bytes = std::size_t{1} << 30;  // keys and values, and 128 bytes for each key
+    /// Keys that begin with it (empty: none) leave the last 16 MiB of that to others, or half of it
+    /// if that is less: who lets a program's ranks fill the store still has room for his own.
+    std::string limited_prefix;
     Logger logger;
   };
 

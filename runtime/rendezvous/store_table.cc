@@ -17,6 +17,13 @@ Status invalid(std::string_view key, const char* why) {
 
 }  // namespace
 
+// For as many bytes in all.
+bool StoreTable::has_room(std::string_view key, std::size_t bytes) const {
+  const bool limited = !limited_prefix_.empty() && key.starts_with(limited_prefix_);
+  const std::size_t left = limited ? std::min(store_protocol::kReservedBytes, most_bytes_ / 2) : 0;
+  return bytes <= most_bytes_ - left;
+}
+
 Status StoreTable::full(std::string_view key) const {
   return Status(StatusCode::kUnavailable, "store: full (" + std::to_string(most_bytes_) +
                                               " bytes), no room for '" + std::string(key) + "'");
@@ -29,7 +36,7 @@ Status StoreTable::set(std::string_view key, std::string_view value) {
   const bool there = found != entries_.end() && found->first == key;
   const std::size_t freed = there ? found->second.value.size() : 0;
   const std::size_t added = value.size() + (there ? 0 : key.size() + kEntryBytes);
-  if (bytes_ - freed + added > most_bytes_) return full(key);
+  if (!has_room(key, bytes_ - freed + added)) return full(key);
   if (there) {
     found->second.value = value;
     found->second.revision = ++revision_;
@@ -76,7 +83,7 @@ Result<std::int64_t> StoreTable::append(std::string_view key, std::string_view b
   }
   std::string& value = found->second.value;
   DLAUNCH_RETURN_IF_ERROR(store_protocol::check_value(key, value.size() + bytes.size()));
-  if (bytes_ + bytes.size() > most_bytes_) return full(key);
+  if (!has_room(key, bytes_ + bytes.size())) return full(key);
   value += bytes;
   bytes_ += bytes.size();
   found->second.revision = ++revision_;

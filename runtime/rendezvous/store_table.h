@@ -20,8 +20,10 @@ namespace dlaunch {
 
 class StoreTable {
  public:
-  explicit StoreTable(std::size_t most_bytes = store_protocol::kMostStoreBytes)
-      : most_bytes_(most_bytes) {}
+  /// `limited_prefix`: as of StoreServer.
+  explicit StoreTable(std::size_t most_bytes = store_protocol::kMostStoreBytes,
+                      std::string limited_prefix = "")
+      : most_bytes_(most_bytes), limited_prefix_(std::move(limited_prefix)) {}
 
   /// kInvalidArgument for a key or value out of bounds, kUnavailable if the store is full.
   Status set(std::string_view key, std::string_view value);
@@ -61,10 +63,12 @@ class StoreTable {
     std::uint64_t revision;
   };
 
+  bool has_room(std::string_view key, std::size_t bytes) const;
   Status full(std::string_view key) const;
   void forget_removal(std::string_view key);
 
   const std::size_t most_bytes_;
+  const std::string limited_prefix_;
   std::map<std::string, Entry, std::less<>> entries_;
   std::size_t bytes_ = 0;
   std::uint64_t revision_ = 0;

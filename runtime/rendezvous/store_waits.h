@@ -28,8 +28,9 @@ class StoreWaits {
   using Reply = std::function<void(const Message&)>;
 
   explicit StoreWaits(asio::io_context& context,
-                      std::size_t most_bytes = store_protocol::kMostStoreBytes)
-      : context_(context), table_(most_bytes) {}
+                      std::size_t most_bytes = store_protocol::kMostStoreBytes,
+                      std::string limited_prefix = "")
+      : context_(context), table_(most_bytes, std::move(limited_prefix)) {}
 
   /// Carries out a request, of any operation but stat. `reply` is called once, at once or later,
   /// unless `owner` is forgotten before.

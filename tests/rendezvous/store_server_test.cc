@@ -24,6 +24,7 @@
 #include "runtime/rendezvous/socket_io.h"
 #include "runtime/rendezvous/store_protocol.h"
 #include "runtime/rendezvous/tcp_store.h"
+#include "tests/support/slow_resolver.h"
 #include "tests/support/soon.h"
 
 namespace dlaunch {
@@ -319,6 +320,20 @@ TEST_F(StoreServerTest, RefusesMoreThanItsMemoryAndSaysSo) {
   EXPECT_EQ(store->append("x", std::string(1000, 'x')).status().code(), StatusCode::kUnavailable);
 }
 
+TEST_F(StoreServerTest, KeepsRoomForThoseWhoLetOthersFillIt) {
+  server_ = StoreServer::start({.token = token_, .most_bytes = 100'000, .limited_prefix = "rank/"})
+                .value_or_throw();
+  const auto store = client();
+  int taken = 0;
+  while (taken < 200 && store->set("rank/" + std::to_string(taken), std::string(1000, 'x')).ok()) {
+    ++taken;
+  }
+  EXPECT_NEAR(taken, 50'000 / 1135, 1);
+  EXPECT_EQ(store->append("rank/0", std::string(1000, 'x')).status().code(),
+            StatusCode::kUnavailable);
+  EXPECT_TRUE(store->set("own", std::string(40'000, 'x')).ok());
+}
+
 TEST_F(StoreServerTest, RefusesToKeepMoreWaitsThanItsLimitForOneClient) {
   start();
   const auto store = client();
@@ -519,6 +534,14 @@ TEST_F(StoreServerTest, AClientWithoutAServerIsToldSo) {
   for (const char* wrong : {"", "host", "host:", ":1", "127.0.0.1:port", "127.0.0.1:99999999"}) {
     EXPECT_FALSE(TcpStore::connect(wrong, token_, soon()).ok()) << wrong;
   }
+}
+
+TEST_F(StoreServerTest, AClientWhoseNameServerIsSilentGivesUpAtItsDeadline) {
+  const testing::SlowResolver slow;
+  const auto client = TcpStore::connect("store.slow.test:29500", token_,
+                                        Deadline::after(std::chrono::milliseconds(20)));
+  EXPECT_EQ(client.status().code(), StatusCode::kTimeout);
+  EXPECT_THAT(client.status().to_string(), HasSubstr("store.slow.test:29500"));
 }
 
 TEST_F(StoreServerTest, AClientOfSomethingElseGivesUpAtItsDeadline) {
