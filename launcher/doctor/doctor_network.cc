@@ -1,10 +1,9 @@
 // doctor: ports and names.
 #include <array>
 #include <cerrno>
-#include <memory>
+#include <chrono>
 #include <system_error>
 
-#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 #include "launcher/nodes/addresses.h"
 #include "launcher/ranks/free_port.h"
 #include "runtime/base/descriptor.h"
+#include "runtime/base/host_address.h"
 
 namespace dlaunch {
 namespace {
@@ -54,39 +54,31 @@ Finding master_port() {
 }
 
 /// Of IPv6, that is: nobody else has the same name for the way there.
-bool is_link_local(const addrinfo& found) {
-  if (found.ai_family != AF_INET6) return false;
-  return IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(found.ai_addr)->sin6_addr);
+bool is_link_local(const HostAddress& address) {
+  if (address.family() != AF_INET6) return false;
+  return IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(address.get())->sin6_addr);
 }
 
 Finding own_name() {
   std::array<char, 256> name{};
   gethostname(name.data(), name.size() - 1);
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  int error = getaddrinfo(name.data(), nullptr, &hints, &found);
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, [](addrinfo* list) {
-    if (list != nullptr) freeaddrinfo(list);
-  });
-  std::string address;
-  bool reached = false;
-  for (const addrinfo* one = found; error == 0 && one != nullptr && !reached; one = one->ai_next) {
-    std::array<char, NI_MAXHOST> text{};
-    error = getnameinfo(one->ai_addr, one->ai_addrlen, text.data(), text.size(), nullptr, 0,
-                        NI_NUMERICHOST);
-    reached = error == 0 && !is_loopback(text.data()) && !is_link_local(*one);
-    if (reached || address.empty()) address = text.data();
-  }
-  Finding finding{.good = reached,
+  Finding finding{.good = false,
                   .subject = "own name",
                   .text = std::string(name.data()) + " ",
                   .advice =
                       "one node needs no name; between nodes give --rdzv-endpoint an address "
                       "that the others reach"};
-  if (error != 0) {
-    finding.text += "does not resolve: " + std::string(gai_strerror(error));
+  const auto found = find_host(name.data(), "", Deadline::after(std::chrono::seconds(5)));
+  if (!found.ok()) {
+    finding.text += "does not resolve: " + found.status().to_string();
     return finding;
+  }
+  std::string address;
+  for (const HostAddress& each : found->addresses) {
+    const std::string text = numeric_text(each.get());
+    finding.good = !is_loopback(text) && !is_link_local(each);
+    if (finding.good || address.empty()) address = text;
+    if (finding.good) break;
   }
   finding.text += "is " + address;
   if (!finding.good) finding.text += ", where other machines do not reach it";

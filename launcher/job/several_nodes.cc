@@ -13,6 +13,7 @@
 #include "launcher/ranks/free_port.h"
 #include "launcher/supervision/signals.h"
 #include "runtime/base/exit_codes.h"
+#include "runtime/base/host_address.h"
 #include "runtime/rendezvous/store_protocol.h"
 
 namespace dlaunch {

@@ -2,12 +2,9 @@
 
 #include <algorithm>
 
-namespace dlaunch {
+#include "runtime/base/host_address.h"
 
-std::string_view without_brackets(std::string_view address) {
-  const bool has_them = address.starts_with('[') && address.ends_with(']');
-  return has_them ? address.substr(1, address.size() - 2) : address;
-}
+namespace dlaunch {
 
 std::string host_port(std::string_view host, int port) {
   const std::string bare(without_brackets(host));

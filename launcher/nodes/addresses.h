@@ -7,9 +7,6 @@
 
 namespace dlaunch {
 
-/// "[::1]" -> "::1": for a resolver, not the beginning of "host:port".
-std::string_view without_brackets(std::string_view address);
-
 /// "::1" -> "[::1]:29500".
 std::string host_port(std::string_view host, int port);
 

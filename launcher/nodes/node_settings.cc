@@ -2,15 +2,14 @@
 
 #include <array>
 #include <charconv>
+#include <chrono>
 #include <cstdlib>
-#include <memory>
 #include <utility>
 
-#include <netdb.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "launcher/nodes/addresses.h"
+#include "runtime/base/host_address.h"
 #include "runtime/base/token.h"
 #include "runtime/base/token_file.h"
 
@@ -19,7 +18,8 @@ namespace {
 
 constexpr const char* kCommandLine = "command line";
 constexpr const char* kDefault = "default";
-constexpr const char* kUsualPort = "29500";  // torchrun's
+constexpr const char* kUsualPort = "29500";       // torchrun's
+constexpr std::chrono::seconds kOwnNameTakes{5};  // at most
 
 Status invalid(std::string why) {
   return Status(StatusCode::kInvalidArgument, std::move(why));
@@ -185,13 +185,8 @@ Variables own_variables() {
 std::string full_host_name() {
   std::array<char, 256> name{};
   if (gethostname(name.data(), name.size() - 1) != 0) return "?";
-  addrinfo hints{};
-  hints.ai_flags = AI_CANONNAME;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(name.data(), nullptr, &hints, &found) != 0) return name.data();
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
-  return found->ai_canonname == nullptr ? name.data() : found->ai_canonname;
+  const auto found = find_host(name.data(), "", Deadline::after(kOwnNameTakes));
+  return found.ok() ? found->canonical_name : name.data();
 }
 
 }  // namespace dlaunch

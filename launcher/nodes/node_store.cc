@@ -1,7 +1,6 @@
 #include "launcher/nodes/node_store.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <iterator>
 #include <memory>
@@ -9,45 +8,26 @@
 #include <vector>
 
 #include <ifaddrs.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 
 #include "launcher/nodes/addresses.h"
 #include "launcher/nodes/node_records.h"
+#include "runtime/base/host_address.h"
 
 namespace dlaunch {
 namespace {
 
 // For one attempt to connect; a host that is down does not answer at all.
 constexpr std::chrono::seconds kAttempt{3};
-
-// Numeric, without brackets; empty for an address of another kind.
-std::string text_of(const sockaddr* address) {
-  if (address == nullptr) return "";
-  if (address->sa_family != AF_INET && address->sa_family != AF_INET6) return "";
-  const socklen_t length =
-      address->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-  std::array<char, NI_MAXHOST> text{};
-  const int failed =
-      getnameinfo(address, length, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
-  return failed == 0 ? text.data() : "";
-}
+// Time for a resolver to find that two name servers are silent, and to ask a third.
+constexpr std::chrono::seconds kLookup{15};
 
 // The host name's addresses.
-Result<std::vector<std::string>> resolve(const std::string& host) {
-  const std::string bare(without_brackets(host));
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int failed = getaddrinfo(bare.c_str(), nullptr, &hints, &found);
-  if (failed != 0) {
-    return Status(StatusCode::kUnavailable, "host '" + host + "': " + gai_strerror(failed));
-  }
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
+Result<std::vector<std::string>> resolve(const std::string& host, Deadline deadline) {
+  const auto found = find_host(host, "", deadline);
+  if (!found.ok()) return found.status().within("host '" + host + "'");
   std::vector<std::string> addresses;
-  for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
-    if (std::string text = text_of(each->ai_addr); !text.empty()) {
+  for (const HostAddress& each : found->addresses) {
+    if (std::string text = numeric_text(each.get()); !text.empty()) {
       addresses.push_back(std::move(text));
     }
   }
@@ -63,7 +43,7 @@ bool is_own(const std::string& address) {
   if (getifaddrs(&interfaces) != 0) return false;
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(interfaces, &freeifaddrs);
   for (const ifaddrs* each = interfaces; each != nullptr; each = each->ifa_next) {
-    if (text_of(each->ifa_addr) == address) return true;
+    if (numeric_text(each->ifa_addr) == address) return true;
   }
   return false;
 }
@@ -80,8 +60,11 @@ std::string from_here(const std::string& listening, const NodeSettings& settings
 Result<std::unique_ptr<StoreServer>> host_store(const std::string& address,
                                                 const NodeSettings& settings,
                                                 const Logger& logger) {
-  StoreServer::Options options{
-      .bind_address = address, .port = settings.port, .token = settings.token, .logger = logger};
+  StoreServer::Options options{.bind_address = address,
+                               .port = settings.port,
+                               .token = settings.token,
+                               .limited_prefix = std::string(node_keys::kAttempt),
+                               .logger = logger};
   auto server = StoreServer::start(options);
   if (server.ok() || address != "::" || without_brackets(settings.host) == address) return server;
   options.bind_address = "0.0.0.0";
@@ -89,7 +72,7 @@ Result<std::unique_ptr<StoreServer>> host_store(const std::string& address,
 }
 
 Result<NodeStore> try_once(const NodeSettings& settings, const Logger& logger, Deadline deadline) {
-  auto addresses = resolve(settings.host);
+  auto addresses = resolve(settings.host, earliest(deadline, Deadline::after(kLookup)));
   if (!addresses.ok()) return addresses.status();
   NodeStore store{.address = settings.endpoint()};
   Status hosting;

@@ -31,10 +31,10 @@ CommunicatorOptions options_for(const JobEnvironment& job) {
 }
 
 // Where the other ranks reach this one's listener.
-Result<std::string> own_address(const JobEnvironment& job, std::uint16_t port) {
+Result<std::string> own_address(const JobEnvironment& job, std::uint16_t port, Deadline deadline) {
   std::string host = "127.0.0.1";
   if (job.nodes > 1) {
-    auto reached = local_address_towards(job.store_address);
+    auto reached = local_address_towards(job.store_address, deadline);
     if (!reached.ok()) return reached.status();
     host = *std::move(reached);
   }
@@ -139,7 +139,7 @@ Result<Lanes> connect_lanes(const JobEnvironment& job, const Logger& logger, Sto
   auto listener =
       TcpListener::open(job.nodes > 1 ? TcpListener::Bind::kAny : TcpListener::Bind::kLoopback);
   if (!listener.ok()) return give_up(store, request, progress, listener.status());
-  auto address = own_address(job, listener->port());
+  auto address = own_address(job, listener->port(), deadline);
   if (!address.ok()) return give_up(store, request, progress, address.status());
   MeshOptions options;
   options.rank = request.my_index;

@@ -2,35 +2,18 @@
 
 #include <cerrno>
 #include <climits>
-#include <memory>
-#include <optional>
-#include <string>
 #include <utility>
 
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "runtime/base/host_address.h"
+
 namespace dlaunch {
 namespace {
-
-struct HostPort {
-  std::string host;
-  std::string port;
-};
-
-std::optional<HostPort> split_address(std::string_view address) {
-  const auto colon = address.rfind(':');
-  if (colon == std::string_view::npos || colon == 0 || colon + 1 == address.size()) return {};
-  std::string_view host = address.substr(0, colon);
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
-    host = host.substr(1, host.size() - 2);
-  }
-  return HostPort{std::string(host), std::string(address.substr(colon + 1))};
-}
 
 // Waits until `events` can be done without blocking; false if the deadline passed.
 Result<bool> wait_for(int socket, short events, Deadline deadline) {
@@ -52,8 +35,8 @@ Status connection_error(int error_number) {
   return Status::from_errno("socket", error_number);
 }
 
-Status try_connect(int socket, const addrinfo& target, Deadline deadline) {
-  if (connect(socket, target.ai_addr, target.ai_addrlen) == 0) return {};
+Status try_connect(int socket, const HostAddress& target, Deadline deadline) {
+  if (connect(socket, target.get(), target.length) == 0) return {};
   if (errno != EINPROGRESS) {
     return Status(StatusCode::kUnavailable, Status::from_errno("connect", errno).to_string());
   }
@@ -70,25 +53,20 @@ Status try_connect(int socket, const addrinfo& target, Deadline deadline) {
 }  // namespace
 
 Result<int> connect_socket(std::string_view address, Deadline deadline) {
-  const auto parts = split_address(address);
+  const auto parts = split_host_port(address);
   if (!parts) return Status(StatusCode::kInvalidArgument, "an address is written host:port");
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  const int failed = getaddrinfo(parts->host.c_str(), parts->port.c_str(), &hints, &found);
-  if (failed != 0) return Status(StatusCode::kUnavailable, gai_strerror(failed));
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
+  const auto found = find_host(parts->host, parts->port, deadline);
+  if (!found.ok()) return found.status();
 
-  int left = 0;
-  for (const addrinfo* each = found; each != nullptr; each = each->ai_next) ++left;
+  auto left = static_cast<int>(found->addresses.size());
   Status status(StatusCode::kUnavailable, "no address of a kind that this system has");
-  for (const addrinfo* target = found; target != nullptr; target = target->ai_next, --left) {
-    const int socket = ::socket(target->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  for (const HostAddress& target : found->addresses) {
+    const auto share = Deadline::after(deadline.remaining() / left--);
+    const int socket = ::socket(target.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (socket < 0 && errno == EAFNOSUPPORT) continue;
     if (socket < 0) return Status::from_errno("socket", errno);
     // One that is silent leaves time for the others.
-    status = try_connect(socket, *target, Deadline::after(deadline.remaining() / left));
+    status = try_connect(socket, target, share);
     if (status.ok()) {
       const int on = 1;
       setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));

@@ -6,10 +6,10 @@
 #include <thread>
 #include <utility>
 
-#include <netdb.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "runtime/base/host_address.h"
 #include "runtime/base/token.h"
 #include "runtime/rendezvous/socket_io.h"
 
@@ -56,12 +56,9 @@ std::string numeric_host(int socket, int (*end_of)(int, sockaddr*, socklen_t*)) 
   sockaddr_storage end{};
   socklen_t length = sizeof(end);
   auto* const address = reinterpret_cast<sockaddr*>(&end);
-  std::array<char, NI_MAXHOST> text{};
-  if (end_of(socket, address, &length) != 0 ||
-      getnameinfo(address, length, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0) {
-    return "";
-  }
-  return end.ss_family == AF_INET6 ? "[" + std::string(text.data()) + "]" : text.data();
+  if (end_of(socket, address, &length) != 0) return "";
+  std::string text = numeric_text(address);
+  return end.ss_family == AF_INET6 ? "[" + text + "]" : text;
 }
 
 Status check_greeting(std::string_view greeting) {

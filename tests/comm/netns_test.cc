@@ -186,10 +186,11 @@ TEST_F(SeveralHosts, AreReachedUnderTheAddressOfTheInterfaceThatLeadsToTheStore)
   for (int host = 0; host < kHosts; ++host) {
     std::thread([&] {
       network().enter(host);
-      const auto own = local_address_towards(store);
+      const auto own = local_address_towards(store, soon());
       ASSERT_TRUE(own.ok()) << own.status().to_string();
       EXPECT_EQ(*own, NetworkHosts::address(host));
-      const auto nowhere = local_address_towards("192.0.2.1:80");  // kept free for documentation
+      const auto nowhere =
+          local_address_towards("192.0.2.1:80", soon());  // kept free for documentation
       EXPECT_EQ(nowhere.status().code(), StatusCode::kUnavailable);
       EXPECT_THAT(nowhere.status().to_string(),
                   AllOf(HasSubstr("192.0.2.1:80"), HasSubstr("unreachable")));
@@ -198,10 +199,10 @@ TEST_F(SeveralHosts, AreReachedUnderTheAddressOfTheInterfaceThatLeadsToTheStore)
 }
 
 TEST(LocalAddress, TowardsLoopbackIsLoopback) {
-  const auto own = local_address_towards("127.0.0.1:80");
+  const auto own = local_address_towards("127.0.0.1:80", soon());
   ASSERT_TRUE(own.ok()) << own.status().to_string();
   EXPECT_EQ(*own, "127.0.0.1");
-  const auto six = local_address_towards("[::1]:80");
+  const auto six = local_address_towards("[::1]:80", soon());
   // Without IPv6 there is no way there.
   if (six.ok()) {
     EXPECT_EQ(*six, "[::1]");
@@ -212,7 +213,7 @@ TEST(LocalAddress, TowardsLoopbackIsLoopback) {
 
 TEST(LocalAddress, OfWhatIsNoAddressIsRefusedWithIt) {
   for (const char* bad : {"", "127.0.0.1", "127.0.0.1:port", ":", "[::1"}) {
-    const auto own = local_address_towards(bad);
+    const auto own = local_address_towards(bad, soon());
     EXPECT_EQ(own.status().code(), StatusCode::kUnavailable) << bad;
     EXPECT_THAT(own.status().to_string(), HasSubstr("'" + std::string(bad) + "'"));
   }
