@@ -6,8 +6,6 @@
 #include <optional>
 #include <string>
 
-#include <sys/resource.h>
-
 #include "launcher/failure/json_report.h"
 #include "launcher/job/attempt_runner.h"
 #include "launcher/job/several_nodes.h"
@@ -15,34 +13,29 @@
 #include "launcher/output/rank_logs.h"
 #include "launcher/ranks/exec_check.h"
 #include "launcher/ranks/free_port.h"
+#include "runtime/base/descriptor_room.h"
 #include "runtime/base/exit_codes.h"
 
 namespace dlaunch {
 namespace {
 
-// Three per rank, and a connection of each to the store. More than this many descriptors nobody
-// needs, and some programs walk over all they might have.
-constexpr rlim_t kMostDescriptors = 65536;
-
-// As measured with ranks that connect to each other: each of them opens about as many as dlaunch,
-// which may keep two files for each besides.
-rlim_t enough_descriptors(const JobOptions& options) {
-  const rlim_t per_rank = options.output.log_dir.empty() ? 5 : 6;
-  return 16 + per_rank * static_cast<rlim_t>(options.ranks);
+// Three per rank, and a connection of each to the store. As measured with ranks that connect to
+// each other: each of them opens about as many as dlaunch, which may keep two files for each
+// besides.
+std::int64_t enough_descriptors(const JobOptions& options) {
+  const std::int64_t per_rank = options.output.log_dir.empty() ? 5 : 6;
+  return 16 + per_rank * options.ranks;
 }
 
 // Says so if there are too few: what fails then, here or in a rank, cannot say how many it takes.
-void raise_descriptor_limit(const JobOptions& options) {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = std::max(limit.rlim_cur, std::min(limit.rlim_max, kMostDescriptors));
-  setrlimit(RLIMIT_NOFILE, &limit);
-  const rlim_t enough = std::min(enough_descriptors(options), kMostDescriptors);
-  if (limit.rlim_cur >= enough) return;
+void make_room_for_descriptors(const JobOptions& options) {
+  const std::int64_t limit = raise_descriptor_limit(kUsualDescriptors);
+  const std::int64_t enough = std::min(enough_descriptors(options), kUsualDescriptors);
+  if (limit >= enough) return;
   std::fprintf(stderr,
                "dlaunch: a process may open only %s files, %d rank%s can need %s; raise the hard "
                "limit (ulimit -Hn)\n",
-               std::to_string(limit.rlim_cur).c_str(), options.ranks, options.ranks == 1 ? "" : "s",
+               std::to_string(limit).c_str(), options.ranks, options.ranks == 1 ? "" : "s",
                std::to_string(enough).c_str());
 }
 
@@ -111,7 +104,7 @@ int finish(AttemptRunner& runner, std::optional<ReportFile>& report, JobEnd end)
 }  // namespace
 
 int launch_job(const LaunchContext& context) {
-  raise_descriptor_limit(context.options);
+  make_room_for_descriptors(context.options);
   AttemptRunner runner(context);
   std::optional<ReportFile> report;
   std::optional<SeveralNodes> nodes;

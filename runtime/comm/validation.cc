@@ -14,6 +14,7 @@
 #include "runtime/collective/algorithms.h"
 #include "runtime/collective/signature.h"
 #include "runtime/comm/call_signature.h"
+#include "transport/endpoint.h"
 
 namespace dlaunch {
 namespace {
@@ -278,6 +279,10 @@ Status validate(const CollectiveCall& call, int rank, int size) {
 
 Status validate_message(ConstBuffer data, int peer, int size) {
   DLAUNCH_RETURN_IF_ERROR(check_buffer("data", data));
+  if (data.bytes() > kMaxMessageBytes) {
+    return invalid("a message of " + std::to_string(data.bytes()) +
+                   " bytes: " + std::to_string(kMaxMessageBytes) + " are allowed");
+  }
   if (peer < 0 || peer >= size) {
     return invalid("peer " + std::to_string(peer) + " is not in a world of " +
                    std::to_string(size));

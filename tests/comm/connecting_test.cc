@@ -64,8 +64,9 @@ TEST_P(Connecting, SaysOnEveryRankWhoHasTooFewDescriptors) {
                     [](Communicator&, LineChannel&) -> std::string { return "connected"; });
   const Deadline promptly = Deadline::after(kPromptly);
   for (const int rank : {0, 1, 2}) {
-    EXPECT_THAT(ranks[rank].read_line(promptly).value_or("nothing"),
-                AllOf(HasSubstr("rank 2 may open "), HasSubstr("raise its `ulimit -n` from ")))
+    EXPECT_THAT(
+        ranks[rank].read_line(promptly).value_or("nothing"),
+        AllOf(HasSubstr("rank 2 may open "), HasSubstr("raise its hard limit (ulimit -Hn) from ")))
         << "rank " << rank;
   }
 }

@@ -108,6 +108,16 @@ TEST_P(NoMemory, OnOneRankIsToldToAll) {
   EXPECT_EQ(first_hand, 1);
 }
 
+TEST(NoMemoryOfOne, ForAMessageToOneselfFailsIt) {
+  run_threads_as_ranks(1, [](Communicator& comm) {
+    const std::vector<float> data(kLong);
+    next_long_one_fails = true;
+    const Status status = comm.send(data, 0);
+    EXPECT_EQ(status.code(), StatusCode::kIo) << status.to_string();
+    EXPECT_THAT(status.to_string(), HasSubstr("no memory for a message of 4000000 bytes"));
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Calls, NoMemory, ::testing::Range(std::size_t{0}, hungry_calls().size()),
                          [](const auto& test) { return hungry_calls()[test.param].name; });
 

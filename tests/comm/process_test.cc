@@ -1,4 +1,5 @@
 // The communicator of real processes over TCP, started by dlaunch.
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -257,6 +258,25 @@ TEST(SplitOfARankThatHasNoDescriptorsLeft, FailsOnTheOthersToo) {
   });
 }
 
+// Of a rank that lives: its own mistake, not the loss of a peer.
+TEST(SendOfMemoryThatIsNotThere, IsSaidToBeTheSenders) {
+  run_on_ranks(2, [](Communicator& comm) {
+    constexpr std::size_t kBytes = std::size_t{1} << 20;
+    const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    void* const memory = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    ASSERT_NE(memory, MAP_FAILED);
+    auto* const bytes = static_cast<std::byte*>(memory);
+    if (comm.rank() == 0) {
+      ASSERT_EQ(::munmap(bytes + kBytes - page, page), 0);
+    }
+    const Status status = comm.rank() == 0 ? comm.send(ConstBuffer(bytes, kBytes, DType::kU8), 1)
+                                           : comm.recv(Buffer(bytes, kBytes, DType::kU8), 0);
+    EXPECT_EQ(status.code(), StatusCode::kIo) << status.to_string();
+    EXPECT_THAT(status.to_string(), HasSubstr("its buffer cannot be read"));
+  });
+}
+
 // As many descriptors as there are, and one less than there are needed; over TCP, as between hosts.
 TEST(SplitOfARankThatHasTooFewDescriptors, FailsOnEveryRankAtOnceAndSaysHowManyItTakes) {
   if (kSanitized)
@@ -279,7 +299,7 @@ TEST(SplitOfARankThatHasTooFewDescriptors, FailsOnEveryRankAtOnceAndSaysHowManyI
     EXPECT_THAT(
         status.to_string(),
         ::testing::AllOf(HasSubstr("whose rank 0 is rank 3 of the world: rank 0 may open "),
-                         HasSubstr("connections to 3 ranks take 20: raise its `ulimit -n`")));
+                         HasSubstr("connections to 3 ranks take 20: raise its hard limit")));
     EXPECT_LT(Clock::now() - begin, kPromptly);
   };
   run_on_ranks(4, body, {.environment = {{"DLAUNCH_TRANSPORT", "tcp"}}});

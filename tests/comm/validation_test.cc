@@ -1,5 +1,6 @@
 // Bad arguments are refused before anything is sent, and fail nothing.
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -132,6 +133,15 @@ TEST_F(Validation, RefusesNumbersThatAreNoOperation) {
   expect_refused(
       [&](Communicator& c) { return c.all_reduce(Buffer(data.data(), 3, static_cast<DType>(9))); },
       "unknown element type");
+}
+
+TEST_F(Validation, RefusesMessagesThatAreTooLong) {
+  std::byte data{};
+  const std::size_t bytes = (std::size_t{1} << 38) + 1;
+  expect_refused([&](Communicator& c) { return c.send(ConstBuffer(&data, bytes, DType::kU8), 0); },
+                 "a message of 274877906945 bytes");
+  expect_refused([&](Communicator& c) { return c.recv(Buffer(&data, bytes, DType::kU8), 0); },
+                 "a message of 274877906945 bytes");
 }
 
 TEST_F(Validation, OfOneRankAloneFailsNothing) {

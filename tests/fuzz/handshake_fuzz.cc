@@ -52,7 +52,7 @@ class Opponent {
       };
       start_listener_handshake(std::move(socket_), identity_, std::chrono::hours(1), admit, done);
     } else {
-      start_connector_handshake(std::move(socket_), identity_, 1, done);
+      start_connector_handshake(std::move(socket_), identity_, 1, std::chrono::hours(1), done);
     }
   }
   void say(std::string_view text) {

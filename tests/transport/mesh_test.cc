@@ -217,6 +217,21 @@ TEST(Mesh, NamesThePairAndTheReasonWhereDemandedSharingIsImpossible) {
               AllOf(HasSubstr("ranks 1 and 2"), HasSubstr("rank 1: it uses TCP only")));
 }
 
+TEST(Mesh, RefusesRanksOfDifferentBuilds) {
+  const RankOptions rank{.tamper = [](std::string_view round, std::vector<std::string>& texts) {
+    if (round != "introductions") return;
+    Introduction of_2 = Introduction::decode(texts[2]).value_or_throw();
+    of_2.build = "0.0.9 (old)";
+    texts[2] = of_2.encode();
+  }};
+  for (const Lanes& lanes : connect({rank, rank, rank})) {
+    EXPECT_EQ(lanes.status().code(), StatusCode::kUnavailable);
+    EXPECT_THAT(lanes.status().to_string(),
+                AllOf(HasSubstr("rank 2 is built with dlaunch 0.0.9 (old), rank 0 with "),
+                      HasSubstr(own_build())));
+  }
+}
+
 // What ranks of a job are told of rank 1 if it may open `left` more files.
 RankOptions hears_that_rank_1_may_open(int left) {
   return {.tamper = [left](std::string_view round, std::vector<std::string>& texts) {
@@ -247,7 +262,7 @@ TEST(Mesh, SaysWhichRankHasTooFewDescriptorsAndHowManyItNeeds) {
       EXPECT_EQ(lanes.status().to_string(),
                 "rank 1 may open " + std::to_string(needed - 1) +
                     " more files, but its connections to 2 ranks take " + std::to_string(needed) +
-                    ": raise its `ulimit -n` from 100 to at least 101");
+                    ": raise its hard limit (ulimit -Hn) from 100 to at least 101");
     }
     EXPECT_LT(std::chrono::steady_clock::now() - begin, testing::kPromptly);
   }

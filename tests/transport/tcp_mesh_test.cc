@@ -127,7 +127,7 @@ HandshakeOutcome shake_hands(asio::io_context& io, std::uint16_t port,
   tcp::socket socket(io);
   socket.connect({asio::ip::address_v4::loopback(), port});
   std::optional<HandshakeOutcome> outcome;
-  start_connector_handshake(std::move(socket), identity, 0,
+  start_connector_handshake(std::move(socket), identity, 0, kTestTimeout,
                             [&](HandshakeOutcome result) { outcome.emplace(std::move(result)); });
   const Deadline deadline = Deadline::after(kTestTimeout);
   while (!outcome.has_value() && !deadline.expired()) io.run_one_until(deadline.when());
@@ -244,6 +244,33 @@ TEST(TcpMesh, SaysWhyARankCouldNotBeReached) {
   EXPECT_THAT(status.to_string(), AllOf(HasSubstr("rank 0 ("), HasSubstr("refused")));
 }
 
+// A listener at the address of a rank that is not there, or not yet.
+class SilentListener {
+ public:
+  std::string address() const {
+    return "127.0.0.1:" + std::to_string(acceptor_.local_endpoint().port());
+  }
+  tcp::socket accept() { return acceptor_.accept(); }
+
+ private:
+  asio::io_context io_;
+  tcp::acceptor acceptor_{io_, {asio::ip::address_v4::loopback(), 0}};
+};
+
+TEST(TcpMesh, TriesAgainWhereAConnectionStaysSilent) {
+  SilentListener silent;
+  World world(2);
+  world.options().addresses[0] = silent.address();
+  world.options().patience = std::chrono::milliseconds(20);
+  world.options().timeout = std::chrono::seconds(1);
+  auto one = world.start(1);
+  const tcp::socket first = silent.accept();
+  const tcp::socket second = silent.accept();
+  const Status status = one.get().status();
+  EXPECT_EQ(status.code(), StatusCode::kTimeout);
+  EXPECT_THAT(status.to_string(), AllOf(HasSubstr("rank 0 ("), HasSubstr("said nothing")));
+}
+
 TEST(TcpMesh, RefusesARankThatDoesNotKnowTheToken) {
   World world(2);
   world.options().timeout = std::chrono::milliseconds(500);
@@ -301,7 +328,8 @@ TEST(TcpMesh, DropsASecondRankOfTheSameNumberAndImpossibleOnes) {
 }
 
 TEST(TcpMesh, RefusesImpossibleAddresses) {
-  for (const char* address : {"nonsense", "127.0.0.1:", ":5", "127.0.0.1:0", "127.0.0.1:70000"}) {
+  for (const char* address :
+       {"nonsense", "127.0.0.1:", ":5", "127.0.0.1:0", "127.0.0.1:70000", "localhost:5"}) {
     World world(2);
     world.options().addresses[0] = address;
     EXPECT_EQ(world.start(1).get().status().code(), StatusCode::kInvalidArgument) << address;

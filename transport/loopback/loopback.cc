@@ -7,7 +7,9 @@
 #include <cstring>
 #include <deque>
 #include <mutex>
+#include <new>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "transport/failure_notice.h"
@@ -115,7 +117,14 @@ class LoopbackEndpoint final : public Endpoint {
   void start_send(Transfer& transfer) override {
     if (refuse(transfer)) return;
     Mail mail{.from = context_.rank, .tag = transfer.tag, .signature = transfer.signature};
-    if (transfer.bytes > 0) mail.data.assign(transfer.data, transfer.data + transfer.bytes);
+    try {
+      if (transfer.bytes > 0) mail.data.assign(transfer.data, transfer.data + transfer.bytes);
+    } catch (const std::bad_alloc&) {
+      const Status why(StatusCode::kIo,
+                       "no memory for a message of " + std::to_string(transfer.bytes) + " bytes");
+      context_.complete(transfer, why);
+      return fail(why);
+    }
     if (transfer.peer != context_.rank && left(transfer.peer)) {
       return context_.complete(transfer, left_status(transfer.peer));
     }

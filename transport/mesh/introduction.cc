@@ -47,27 +47,32 @@ const char* flag(bool value) {
 
 }  // namespace
 
+std::string own_build() {
+  return DLAUNCH_BUILD;
+}
+
 std::string Introduction::encode() const {
-  return join({"introduction", address, host, socket, obstacle, flag(demands_sharing),
+  return join({"introduction", build, address, host, socket, obstacle, flag(demands_sharing),
                std::to_string(cores), std::to_string(room.limit), std::to_string(room.open)});
 }
 
 Result<Introduction> Introduction::decode(std::string_view text) {
-  auto fields = split(text, 9);
+  auto fields = split(text, 10);
   if (!fields.ok()) return fields.status();
   std::vector<std::string>& field = *fields;
   std::array<int, 3> numbers{};
   for (std::size_t i = 0; i < numbers.size(); ++i) {
-    const std::string& digits = field[6 + i];
+    const std::string& digits = field[7 + i];
     const char* const end = digits.data() + digits.size();
     const auto [stopped, error] = std::from_chars(digits.data(), end, numbers[i]);
     if (error != std::errc() || stopped != end || numbers[i] < 0) return not_understood();
   }
-  return Introduction{.address = std::move(field[1]),
-                      .host = std::move(field[2]),
-                      .socket = std::move(field[3]),
-                      .obstacle = std::move(field[4]),
-                      .demands_sharing = field[5] == "yes",
+  return Introduction{.build = std::move(field[1]),
+                      .address = std::move(field[2]),
+                      .host = std::move(field[3]),
+                      .socket = std::move(field[4]),
+                      .obstacle = std::move(field[5]),
+                      .demands_sharing = field[6] == "yes",
                       .cores = numbers[0],
                       .room = {.limit = numbers[1], .open = numbers[2]}};
 }

@@ -11,8 +11,12 @@
 
 namespace dlaunch {
 
+/// The version, and a hash of the sources that fix what ranks say to each other and choose alike.
+std::string own_build();
+
 /// The first thing a rank says.
 struct Introduction {
+  std::string build = own_build();
   std::string address;   // of its TCP listener
   std::string host;      // equal for ranks that may share memory; empty: it does not
   std::string socket;    // where it awaits the others if it is to lead them; or

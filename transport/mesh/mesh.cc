@@ -123,8 +123,16 @@ Introduction Mesh::introduction() {
   return own;
 }
 
+// Those of different builds would take each other's calls for mistakes of the program.
 Status Mesh::introduce() {
-  return exchange(kFirstMeshRound, introduction(), introductions_);
+  DLAUNCH_RETURN_IF_ERROR(exchange(kFirstMeshRound, introduction(), introductions_));
+  for (int rank = 1; rank < options_.world_size; ++rank) {
+    if (of(rank).build == of(0).build) continue;
+    return Status(StatusCode::kUnavailable,
+                  "rank " + std::to_string(rank) + " is built with dlaunch " + of(rank).build +
+                      ", rank 0 with " + of(0).build + ": build all with the same");
+  }
+  return Status();
 }
 
 std::vector<int> Mesh::ranks_of_host(const std::string& host) const {
@@ -276,12 +284,15 @@ Status Mesh::check_room() const {
     std::int64_t needed = lanes * (2 + options_.world_size - near);  // endpoints and connections
     if (near > 1) needed += lanes * near + near;                     // doorbells; pidfds, memory
     const DescriptorRoom& room = of(rank).room;
-    if (needed <= room.left()) continue;
+    if (needed <= room.left()) {
+      if (rank == options_.rank) raise_descriptor_limit(room.open + needed);
+      continue;
+    }
     return Status(
         StatusCode::kIo,
         "rank " + std::to_string(rank) + " may open " + std::to_string(room.left()) +
             " more files, but its connections to " + std::to_string(options_.world_size - 1) +
-            " ranks take " + std::to_string(needed) + ": raise its `ulimit -n` from " +
+            " ranks take " + std::to_string(needed) + ": raise its hard limit (ulimit -Hn) from " +
             std::to_string(room.limit) + " to at least " + std::to_string(room.open + needed));
   }
   return Status();

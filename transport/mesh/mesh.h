@@ -40,7 +40,7 @@ using Exchange = std::function<Result<std::vector<std::string>>(
 struct MeshOptions {
   int rank = 0;
   int world_size = 1;
-  std::string address;  // "host:port" under which the other ranks reach the listener
+  std::string address;  // under which the others reach the listener: numeric, "host:port"
   Exchange exchange;    // a world of one needs none
   std::string token;    // the job's secret, kTokenBytes raw bytes; a world of one needs none
   std::string job_id;

@@ -40,7 +40,9 @@ void MeshEndpoint::fail_unreadable(const Status& why) {
       return member_died(static_cast<int>(member - members.begin()));
     }
   }
-  fail(why);
+  // It lives, so the fault is its program's.
+  fail(Status::about_peer(StatusCode::kIo, rank,
+                          "its buffer cannot be read; was it freed, or is it shorter than said?"));
 }
 
 // Nothing more comes from a peer that has gone: takes in all that it sent, and what it fetched.

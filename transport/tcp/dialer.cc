@@ -2,87 +2,74 @@
 
 #include <algorithm>
 #include <charconv>
-#include <iterator>
 #include <system_error>
 #include <utility>
 
 #include "runtime/base/descriptor.h"
+#include "runtime/base/host_address.h"
 #include "transport/tcp/pacing.h"
 
 namespace dlaunch {
 namespace {
-
-using asio::ip::tcp;
 
 constexpr std::chrono::milliseconds kLongestPause{500};
 
 }  // namespace
 
 Dialer::Dialer(asio::io_context& io, const HandshakeIdentity& identity, int peer, int lane,
-               std::string address, Connected connected)
+               std::chrono::nanoseconds patience, std::string address, Connected connected)
     : identity_(identity),
       peer_(peer),
       lane_(lane),
+      patience_(patience),
       address_(std::move(address)),
       connected_(std::move(connected)),
       socket_(io),
-      resolver_(io),
       timer_(io) {}
 
 void Dialer::start() {
-  resolve();
-}
-
-void Dialer::resolve() {
-  const std::size_t colon = address_.rfind(':');
-  std::string host = address_.substr(0, colon);
-  const std::string port = colon == std::string::npos ? "" : address_.substr(colon + 1);
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
-    host = host.substr(1, host.size() - 2);
+  const auto parts = split_host_port(address_);
+  std::uint16_t port = 0;
+  std::error_code no_number;
+  if (parts) {
+    const char* const end = parts->port.data() + parts->port.size();
+    const auto parsed = std::from_chars(parts->port.data(), end, port);
+    if (parsed.ec != std::errc() || parsed.ptr != end) port = 0;
+    endpoint_ = {asio::ip::make_address(parts->host, no_number), port};
   }
-  std::uint16_t number = 0;
-  const auto [end, parsed] = std::from_chars(port.data(), port.data() + port.size(), number);
-  if (parsed != std::errc() || end != port.data() + port.size() || number == 0 || host.empty()) {
+  if (port == 0 || no_number) {
     return connected_({Status::about_peer(StatusCode::kInvalidArgument, peer_,
-                                          "'" + address_ + "' is no address (host:port)"),
+                                          "'" + address_ + "' is no numeric address (host:port)"),
                        std::move(socket_),
                        {}});
   }
-  std::error_code no_number;
-  const asio::ip::address address = asio::ip::make_address(host, no_number);
-  if (!no_number) {
-    return connect(
-        tcp::resolver::results_type::create(tcp::endpoint(address, number), host, port).begin());
-  }
-  resolver_.async_resolve(
-      host, port,
-      [this](const std::error_code& error, const tcp::resolver::results_type& addresses) {
-        if (error) {
-          return try_again(Status(StatusCode::kUnavailable, address_ + ": " + error.message()));
-        }
-        connect(addresses.begin());
-      });
+  connect();
 }
 
-// To this address, else to the next one. (Which is asio::async_connect(), but for the option.)
-void Dialer::connect(const tcp::resolver::results_type::iterator& address) {
-  const tcp::endpoint endpoint = address->endpoint();
+void Dialer::connect() {
   std::error_code unopened;  // what connecting fails with, then
-  socket_.close(unopened);
-  socket_.open(endpoint.protocol(), unopened);
+  socket_.open(endpoint_.protocol(), unopened);
   if (!unopened) {
     close_on_exec(socket_.native_handle());
     begin_unpaced(socket_.native_handle());
   }
-  socket_.async_connect(endpoint, [this, address](const std::error_code& error) {
+  timer_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(patience_));
+  timer_.async_wait([this](const std::error_code& cancelled) {
+    std::error_code ignored;
+    if (!cancelled) socket_.close(ignored);
+  });
+  socket_.async_connect(endpoint_, [this](const std::error_code& error) {
+    timer_.cancel();
+    if (error == asio::error::operation_aborted) {
+      return try_again(
+          Status(StatusCode::kUnavailable, "connect to " + address_ + ": no answer in time"));
+    }
     if (error) {
-      const auto next = std::next(address);
-      if (next != tcp::resolver::results_type::iterator()) return connect(next);
       return try_again(
           Status(StatusCode::kUnavailable, "connect to " + address_ + ": " + error.message()));
     }
     start_connector_handshake(
-        std::move(socket_), identity_, static_cast<std::uint32_t>(lane_),
+        std::move(socket_), identity_, static_cast<std::uint32_t>(lane_), patience_,
         [this](HandshakeOutcome outcome) { shake_hands(std::move(outcome)); });
   });
 }
@@ -109,7 +96,7 @@ void Dialer::try_again(Status why) {
   timer_.expires_after(pause_);
   pause_ = std::min(pause_ * 2, kLongestPause);
   timer_.async_wait([this](const std::error_code& error) {
-    if (!error) resolve();
+    if (!error) connect();
   });
 }
 

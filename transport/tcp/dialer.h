@@ -19,9 +19,10 @@ class Dialer {
   /// pointless.
   using Connected = std::function<void(HandshakeOutcome)>;
 
-  /// Neither `identity` nor the dialer may go away while the io_context runs.
+  /// `patience` is for one attempt. Neither `identity` nor the dialer may go away while the
+  /// io_context runs.
   Dialer(asio::io_context& io, const HandshakeIdentity& identity, int peer, int lane,
-         std::string address, Connected connected);
+         std::chrono::nanoseconds patience, std::string address, Connected connected);
 
   void start();
   int peer() const { return peer_; }
@@ -29,18 +30,18 @@ class Dialer {
   const Status& last_error() const { return last_error_; }
 
  private:
-  void resolve();
-  void connect(const asio::ip::tcp::resolver::results_type::iterator& address);
+  void connect();
   void shake_hands(HandshakeOutcome outcome);
   void try_again(Status why);
 
   const HandshakeIdentity& identity_;
   int peer_;
   int lane_;
+  std::chrono::nanoseconds patience_;
   std::string address_;
   Connected connected_;
+  asio::ip::tcp::endpoint endpoint_;
   asio::ip::tcp::socket socket_;
-  asio::ip::tcp::resolver resolver_;
   asio::steady_timer timer_;
   std::chrono::milliseconds pause_{10};
   Status last_error_;

@@ -30,10 +30,22 @@ Status io_failed(const char* step, const std::error_code& error) {
 class HandshakeBase {
  protected:
   HandshakeBase(tcp::socket socket, const HandshakeIdentity& identity, HandshakeDone done)
-      : socket_(std::move(socket)), identity_(identity), done_(std::move(done)) {}
+      : socket_(std::move(socket)),
+        identity_(identity),
+        done_(std::move(done)),
+        timer_(socket_.get_executor()) {}
 
+  // Ends the handshake after this time unless the timer is cancelled before.
+  template <typename Self>
+  void limit(Self self, std::chrono::nanoseconds patience) {
+    timer_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(patience));
+    timer_.async_wait([self = std::move(self)](const std::error_code& error) {
+      if (!error) self->finish(Status(StatusCode::kTimeout, "said nothing"));
+    });
+  }
   // Once only: the outcome takes the socket with it.
   void finish(Status status, const Hello& peer = {}) {
+    timer_.cancel();
     if (HandshakeDone done = std::exchange(done_, nullptr); done != nullptr) {
       done({std::move(status), std::move(socket_), peer});
     }
@@ -51,6 +63,7 @@ class HandshakeBase {
   tcp::socket socket_;
   const HandshakeIdentity& identity_;
   HandshakeDone done_;
+  asio::steady_timer timer_;
   Nonce own_nonce_ = make_nonce();
   Nonce peer_nonce_{};
   Mac peer_proof_{};
@@ -63,20 +76,16 @@ class ListenerHandshake : public HandshakeBase,
   ListenerHandshake(tcp::socket socket, const HandshakeIdentity& identity,
                     HandshakeAdmission admission, HandshakeDone done)
       : HandshakeBase(std::move(socket), identity, std::move(done)),
-        timer_(socket_.get_executor()),
         admission_(std::move(admission)) {}
 
   void start(std::chrono::nanoseconds patience) {
-    timer_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(patience));
-    timer_.async_wait([self = shared_from_this()](const std::error_code& error) {
-      if (!error) self->finish(Status(StatusCode::kTimeout, "said nothing"));
-    });
+    limit(shared_from_this(), patience);
     if (!write("challenge", asio::buffer(own_nonce_))) return;
     const std::array<asio::mutable_buffer, 2> response{asio::buffer(peer_nonce_),
                                                        asio::buffer(peer_proof_)};
     asio::async_read(socket_, response,
                      [self = shared_from_this()](const std::error_code& error, std::size_t) {
-                       if (error) return self->end(io_failed("proof", error));
+                       if (error) return self->finish(io_failed("proof", error));
                        self->check_proof();
                      });
   }
@@ -85,34 +94,28 @@ class ListenerHandshake : public HandshakeBase,
   void check_proof() {
     if (!proof_holds(peer_proof_, identity_.token, HandshakeRole::kConnector, own_nonce_,
                      peer_nonce_)) {
-      return end(Status(StatusCode::kUnauthenticated, "does not know the job's token"));
+      return finish(Status(StatusCode::kUnauthenticated, "does not know the job's token"));
     }
     asio::async_read(socket_, asio::buffer(peer_hello_),
                      [self = shared_from_this()](const std::error_code& error, std::size_t) {
-                       if (error) return self->end(io_failed("hello", error));
+                       if (error) return self->finish(io_failed("hello", error));
                        self->answer();
                      });
   }
 
   void answer() {
     const Result<Hello> peer = decode_hello(peer_hello_, identity_.hello);
-    if (!peer.ok()) return end(peer.status());
-    if (Status admitted = admission_(*peer); !admitted.ok()) return end(admitted);
+    if (!peer.ok()) return finish(peer.status());
+    if (Status admitted = admission_(*peer); !admitted.ok()) return finish(admitted);
     const Mac proof =
         make_proof(identity_.token, HandshakeRole::kListener, peer_nonce_, own_nonce_);
     Hello own = identity_.hello;
     own.lane = peer->lane;
     const EncodedHello hello = encode_hello(own);
     const std::array<asio::const_buffer, 2> parts{asio::buffer(proof), asio::buffer(hello)};
-    if (write("answer", parts)) end(Status(), *peer);
+    if (write("answer", parts)) finish(Status(), *peer);
   }
 
-  void end(const Status& status, const Hello& peer = {}) {
-    timer_.cancel();
-    finish(status, peer);
-  }
-
-  asio::steady_timer timer_;
   HandshakeAdmission admission_;
 };
 
@@ -123,7 +126,8 @@ class ConnectorHandshake : public HandshakeBase,
                      HandshakeDone done)
       : HandshakeBase(std::move(socket), identity, std::move(done)), lane_(lane) {}
 
-  void start() {
+  void start(std::chrono::nanoseconds patience) {
+    limit(shared_from_this(), patience);
     asio::async_read(socket_, asio::buffer(peer_nonce_),
                      [self = shared_from_this()](const std::error_code& error, std::size_t) {
                        if (error) return self->finish(io_failed("challenge", error));
@@ -132,7 +136,9 @@ class ConnectorHandshake : public HandshakeBase,
   }
 
  private:
+  // From here on the listener may take the connection for made: there is no second attempt.
   void respond() {
+    timer_.cancel();
     const Mac proof =
         make_proof(identity_.token, HandshakeRole::kConnector, peer_nonce_, own_nonce_);
     Hello own = identity_.hello;
@@ -177,8 +183,10 @@ void start_listener_handshake(tcp::socket socket, const HandshakeIdentity& ident
 }
 
 void start_connector_handshake(tcp::socket socket, const HandshakeIdentity& identity,
-                               std::uint32_t lane, HandshakeDone done) {
-  std::make_shared<ConnectorHandshake>(std::move(socket), identity, lane, std::move(done))->start();
+                               std::uint32_t lane, std::chrono::nanoseconds patience,
+                               HandshakeDone done) {
+  std::make_shared<ConnectorHandshake>(std::move(socket), identity, lane, std::move(done))
+      ->start(patience);
 }
 
 }  // namespace dlaunch

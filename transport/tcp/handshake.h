@@ -41,8 +41,10 @@ void start_listener_handshake(asio::ip::tcp::socket socket, const HandshakeIdent
                               std::chrono::nanoseconds patience, HandshakeAdmission admission,
                               HandshakeDone done);
 
-/// The connector's part, for `lane`. kUnauthenticated if the listener does not know the token.
+/// The connector's part, for `lane`. kTimeout if the challenge has not come within `patience`;
+/// kUnauthenticated if the listener does not know the token.
 void start_connector_handshake(asio::ip::tcp::socket socket, const HandshakeIdentity& identity,
-                               std::uint32_t lane, HandshakeDone done);
+                               std::uint32_t lane, std::chrono::nanoseconds patience,
+                               HandshakeDone done);
 
 }  // namespace dlaunch

@@ -1,13 +1,12 @@
 #include "transport/tcp/listener.h"
 
-#include <sys/resource.h>
-
 #include <system_error>
 #include <utility>
 
 #include <asio/ip/v6_only.hpp>
 
 #include "runtime/base/descriptor.h"
+#include "runtime/base/descriptor_room.h"
 #include "transport/tcp/listener_socket.h"
 #include "transport/tcp/pacing.h"
 
@@ -15,14 +14,6 @@ namespace dlaunch {
 namespace {
 
 using asio::ip::tcp;
-
-// A large world needs more connections than the usual soft limit of 1024 allows.
-void raise_open_file_limit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
 
 Status failed(const char* call, const std::error_code& error) {
   return Status(StatusCode::kIo, std::string("TCP listener: ") + call + ": " + error.message());
@@ -54,7 +45,8 @@ TcpListener::TcpListener(TcpListener&&) noexcept = default;
 TcpListener& TcpListener::operator=(TcpListener&&) noexcept = default;
 
 Result<TcpListener> TcpListener::open(Bind bind) try {
-  raise_open_file_limit();
+  // A large world needs more connections than the usual 1024.
+  raise_descriptor_limit(kUsualDescriptors);
   auto socket = std::make_unique<Socket>();
   Status listening;
   if (bind == Bind::kLoopback) {

@@ -14,8 +14,8 @@ class TcpListener {
   /// Where to listen: kLoopback unless the job has more than one node.
   enum class Bind { kLoopback, kAny };
 
-  /// Listens on a port that the system chooses. Raises this process's limit of open files as far as
-  /// it may. kIo if that is not possible.
+  /// Listens on a port that the system chooses. Raises this process's limit of open files to
+  /// kUsualDescriptors, as far as it may. kIo if that is not possible.
   static Result<TcpListener> open(Bind bind);
 
   ~TcpListener();

@@ -18,8 +18,6 @@ namespace {
 
 using asio::ip::tcp;
 
-// A connection that was accepted but has not proved itself is dropped after this.
-constexpr std::chrono::seconds kPatience{10};
 // Unproved connections beyond what is expected are dropped at once: strangers cannot use up the
 // descriptors. A rank that is turned away so tries again.
 constexpr int kSpareHandshakes = 256;
@@ -94,15 +92,15 @@ Status SocketMesh::connect() {
 }
 
 void SocketMesh::dial(int peer, int lane) {
-  dialers_.push_back(std::make_unique<Dialer>(listener_->io, identity_, peer, lane,
-                                              options_.addresses[static_cast<std::size_t>(peer)],
-                                              [this](HandshakeOutcome outcome) {
-                                                if (!outcome.status.ok()) {
-                                                  if (failure_.ok()) failure_ = outcome.status;
-                                                  return;
-                                                }
-                                                keep(std::move(outcome));
-                                              }));
+  dialers_.push_back(std::make_unique<Dialer>(
+      listener_->io, identity_, peer, lane, options_.patience,
+      options_.addresses[static_cast<std::size_t>(peer)], [this](HandshakeOutcome outcome) {
+        if (!outcome.status.ok()) {
+          if (failure_.ok()) failure_ = outcome.status;
+          return;
+        }
+        keep(std::move(outcome));
+      }));
   dialers_.back()->start();
 }
 
@@ -131,7 +129,8 @@ void SocketMesh::greet(tcp::socket socket) {
   }
   ++handshakes_;
   start_listener_handshake(
-      std::move(socket), identity_, kPatience, [this](const Hello& hello) { return admit(hello); },
+      std::move(socket), identity_, options_.patience,
+      [this](const Hello& hello) { return admit(hello); },
       [this, from = std::move(from)](HandshakeOutcome outcome) {
         --handshakes_;
         if (!outcome.status.ok()) return log_stranger(from, outcome.status);

@@ -24,8 +24,12 @@ struct SocketMeshOptions {
   int lanes = 1;
   std::string token;
   std::string job_id;
-  std::vector<std::string> addresses;  // "host:port" by rank; empty: not reached over TCP
+  std::vector<std::string> addresses;  // numeric "host:port" by rank; empty: not over TCP
   std::chrono::nanoseconds timeout = kDefaultTimeout;
+  // For a connection to be made, and for the other side of it to say something. Where packets are
+  // dropped (a network that is being set up, a firewall that forgot), the system would keep to one
+  // attempt for minutes; after this there is another.
+  std::chrono::nanoseconds patience = std::chrono::seconds(10);
   Logger logger;
 };
 
