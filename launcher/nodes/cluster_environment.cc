@@ -44,9 +44,9 @@ std::optional<ClusterEnvironment> detect_torchrun(const Variables& variables) {
   if (const auto endpoint = from(variables, "PET_RDZV_ENDPOINT")) {
     const std::size_t colon = endpoint->value.rfind(':');
     found.head = Derived{endpoint->value.substr(0, colon), endpoint->source};
-    if (colon != std::string::npos) {
-      found.port = Derived{endpoint->value.substr(colon + 1), endpoint->source};
-    }
+    found.port = colon == std::string::npos
+                     ? Derived{kTorchrunEndpointPort, "(default)"}
+                     : Derived{endpoint->value.substr(colon + 1), endpoint->source};
   }
   if (!found.port) found.port = Derived{kUsualPort, "(default)"};
   return found;

@@ -20,6 +20,7 @@ namespace {
 constexpr const char* kCommandLine = "command line";
 constexpr const char* kDefault = "default";
 constexpr const char* kUsualPort = "29500";  // torchrun's
+constexpr std::chrono::minutes kDefaultJoinTimeout{5};
 
 Status invalid(std::string why) {
   return Status(StatusCode::kInvalidArgument, std::move(why));
@@ -77,7 +78,9 @@ Status parse_endpoint(const NodeOptions& options, const ClusterEnvironment& clus
     if (colon != std::string::npos) {
       port = Derived{options.endpoint.substr(colon + 1), kCommandLine};
     }
-    if (!port) return invalid("--rdzv-endpoint: '" + options.endpoint + "' has no port");
+    // What a manager has made of the job's number keeps jobs on one host apart.
+    const bool chosen = port && port->source != "(default)";
+    if (!chosen) port = Derived{kTorchrunEndpointPort, kDefault};
   }
   if (options.endpoint.empty() && !options.master_address.empty()) {
     head = Derived{options.master_address, "--master-addr"};
@@ -141,7 +144,8 @@ std::string NodeSettings::endpoint() const {
 Result<NodeSettings> resolve_nodes(const NodeOptions& options, const ClusterEnvironment& cluster,
                                    const Variables& variables) {
   NodeSettings settings;
-  settings.join_timeout = options.join_timeout;
+  settings.join_timeout = options.join_timeout.value_or(kDefaultJoinTimeout);
+  settings.last_call = options.last_call.value_or(settings.last_call);
   const auto nodes = options.standalone
                          ? Derived{"1", "--standalone"}
                          : given(options.nodes, cluster.nodes).value_or(Derived{"1", kDefault});

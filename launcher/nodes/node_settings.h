@@ -22,6 +22,7 @@ struct NodeSettings {
   std::uint16_t port = 0;
   std::string token;  // raw bytes
   std::chrono::nanoseconds join_timeout{};
+  std::chrono::nanoseconds last_call = std::chrono::seconds(2);  // for a further node than needed
   std::optional<std::string> ranks;      // of this node, if the manager says; as --nproc takes it
   std::string master_address;            // for the ranks; empty: the first node's
   std::uint16_t master_port = 0;         // for the ranks; 0: a free one
