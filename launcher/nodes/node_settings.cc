@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "launcher/nodes/addresses.h"
+#include "runtime/base/chosen_address.h"
 #include "runtime/base/token.h"
 #include "runtime/base/token_file.h"
 
@@ -135,6 +136,21 @@ Status find_token(const NodeOptions& options, const Variables& variables, NodeSe
   return {};
 }
 
+// Now rather than in every rank, which would each find that there is none.
+Status find_local_address(const NodeOptions& options, const Variables& variables,
+                          NodeSettings& settings) {
+  std::string choice = options.local_address;
+  const std::string source = choice.empty() ? "DLAUNCH_INTERFACE" : "--local-addr";
+  if (choice.empty()) choice = variables("DLAUNCH_INTERFACE").value_or("");
+  if (choice.empty()) return {};
+  auto address = choose_address(choice);
+  if (!address.ok()) return invalid(source + ": " + address.status().to_string());
+  settings.local_address = *std::move(address);
+  settings.explanation.push_back("address of this node: " + settings.local_address + ", from " +
+                                 source + " " + choice);
+  return {};
+}
+
 }  // namespace
 
 std::string NodeSettings::endpoint() const {
@@ -174,6 +190,7 @@ Result<NodeSettings> resolve_nodes(const NodeOptions& options, const ClusterEnvi
     settings.explanation.emplace_back("node rank: in the order in which the nodes come");
   }
   DLAUNCH_RETURN_IF_ERROR(parse_endpoint(options, cluster, settings));
+  DLAUNCH_RETURN_IF_ERROR(find_local_address(options, variables, settings));
   DLAUNCH_RETURN_IF_ERROR(find_token(options, variables, settings));
   return settings;
 }

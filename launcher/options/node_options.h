@@ -20,6 +20,7 @@ struct NodeOptions {
   std::string run_id;    // TORCHELASTIC_RUN_ID; the nodes of a job have the same
   std::string master_address;
   std::uint16_t master_port = 0;  // 0: not given
+  std::string local_address;      // as choose_address() takes it
   std::string token_file;
   std::optional<std::chrono::nanoseconds> join_timeout;  // for all nodes to come
   std::optional<std::chrono::nanoseconds> last_call;     // for more than an elastic job needs

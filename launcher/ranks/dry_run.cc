@@ -61,6 +61,7 @@ JobIdentity presumed(const JobOptions& options, const NodeSettings& nodes) {
   job.first_rank = job.node * job.ranks;
   job.world = job.nodes * job.ranks;
   job.master_port = nodes.master_port;
+  job.interface = nodes.local_address;
   if (nodes.several()) job.store_prefix = "attempt 0/";
   if (!nodes.master_address.empty()) {
     job.master_address = nodes.master_address;

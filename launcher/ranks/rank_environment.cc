@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "launcher/failure/recorded_error.h"
+#include "launcher/nodes/addresses.h"
 #include "runtime/base/token.h"
 
 namespace dlaunch {
@@ -54,6 +55,7 @@ RankVariables variables_of(const JobIdentity& job, int local_rank) {
       {"DLAUNCH_NODES", std::to_string(job.nodes)},
       {"DLAUNCH_LOCAL_CORES", std::to_string(job.cores)},
   };
+  if (!job.interface.empty()) variables["DLAUNCH_INTERFACE"] = without_brackets(job.interface);
   if (job.gpus_per_rank > 0) variables["CUDA_VISIBLE_DEVICES"] = gpus_of(job, local_rank);
   return variables;
 }

@@ -28,7 +28,8 @@ struct JobIdentity {
   std::string store_prefix;   // of all keys of this attempt
   std::string master_address = "127.0.0.1";
   std::uint16_t master_port = 0;
-  int node = 0;  // this one, of
+  std::string interface;  // DLAUNCH_INTERFACE; empty: as dlaunch was given it
+  int node = 0;           // this one, of
   int nodes = 1;
   std::vector<NodePlace> others;  // all but this one
   int first_rank = 0;             // of this node, in

@@ -217,6 +217,24 @@ TEST_F(NodeSettingsTest, TakeTorchrunsPortForAnEndpointThatHasNone) {
   EXPECT_EQ(resolve(options, {{"PMI_SIZE", "2"}, {"PMI_RANK", "1"}})->endpoint(), "host:29400");
 }
 
+TEST_F(NodeSettingsTest, HaveTheAddressThatTheUserHasChosen) {
+  EXPECT_EQ(resolve({.nodes = "2", .endpoint = "h:1"})->local_address, "");
+  NodeOptions options{.nodes = "2", .endpoint = "h:1", .local_address = "lo"};
+  const auto by_option = resolve(options, {{"DLAUNCH_INTERFACE", "nowhere0"}});
+  ASSERT_TRUE(by_option.ok()) << by_option.status().to_string();
+  EXPECT_EQ(by_option->local_address, "127.0.0.1");
+  EXPECT_THAT(by_option->explanation,
+              Contains("address of this node: 127.0.0.1, from --local-addr lo"));
+  const auto by_variable =
+      resolve({.nodes = "2", .endpoint = "h:1"}, {{"DLAUNCH_INTERFACE", "127.0.0.0/8"}});
+  ASSERT_TRUE(by_variable.ok()) << by_variable.status().to_string();
+  EXPECT_EQ(by_variable->local_address, "127.0.0.1");
+  options.local_address = "nowhere0";
+  EXPECT_THAT(refusal(options), HasSubstr("--local-addr: 'nowhere0' is no interface"));
+  options.nodes = "1";
+  EXPECT_TRUE(resolve(options).ok()) << "one node is reached at loopback";
+}
+
 TEST_F(NodeSettingsTest, HaveTimesToWaitForNodes) {
   using namespace std::chrono_literals;
   EXPECT_EQ(resolve({})->join_timeout, 5min);
