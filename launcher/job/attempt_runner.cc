@@ -118,6 +118,7 @@ Status AttemptRunner::start_ranks(const JobIdentity& job, SpawnCrew& crew, Super
                                          context_.terminal_group);
   if (!input.ok()) return input.status();
   const std::vector<RankStart> starts = plan_ranks(options_, job, *input);
+  relay_.begin_attempt();
   DLAUNCH_RETURN_IF_ERROR(keep_logs(job, starts));
   return crew.start(plan, starts, job.cores,
                     [&](Rank started) { supervisor.add(std::move(started)); });
