@@ -1,6 +1,8 @@
 // dlaunch: starts N ranks of a program, watches them, and leaves nothing behind.
 #include <cstdio>
+#include <memory>
 #include <string_view>
+#include <system_error>
 #include <variant>
 
 #include <unistd.h>
@@ -21,6 +23,7 @@
 #include "runtime/base/exit_codes.h"
 #include "runtime/base/run_program.h"
 #include "runtime/base/standard_descriptors.h"
+#include "runtime/base/temporary_folder.h"
 
 namespace dlaunch {
 namespace {
@@ -45,6 +48,16 @@ pid_t terminal_group() {
   return isatty(STDIN_FILENO) != 0 && tcgetpgrp(STDIN_FILENO) >= 0 ? getpgrp() : 0;
 }
 
+// For what ranks record of their errors. None where no folder can be made: that is no reason not to
+// run.
+std::unique_ptr<TemporaryFolder> make_error_folder() {
+  try {
+    return std::make_unique<TemporaryFolder>();
+  } catch (const std::system_error&) {
+    return nullptr;
+  }
+}
+
 int leave(const EarlyExit& early) {
   std::fputs(early.text.c_str(), early.exit_code == kExitOk ? stdout : stderr);
   return early.exit_code;
@@ -60,6 +73,9 @@ int run(int argc, const char* const* argv) {
   const std::vector<int> inherited = inherited_descriptors();
   const auto parsed = parse_command_line(argc, argv);
   if (const auto* early = std::get_if<EarlyExit>(&parsed)) return leave(*early);
+  for (const std::string& line : std::get<JobOptions>(parsed).torchrun.warnings) {
+    std::fprintf(stderr, "dlaunch: %s\n", line.c_str());
+  }
   const auto nodes = settle_nodes(std::get<JobOptions>(parsed).nodes);
   if (!nodes.ok()) {
     std::fprintf(stderr, "dlaunch: %s\n", nodes.status().to_string().c_str());
@@ -79,6 +95,8 @@ int run(int argc, const char* const* argv) {
   }
   const SignalSetup signals = block_signals();
   const pid_t foreground = terminal_group();
+  // Here it is the guard's, who removes it whatever becomes of the launcher.
+  const std::unique_ptr<TemporaryFolder> errors = make_error_folder();
   return guard(signals, [&](int guard_pipe) {
     return launch_job({.options = options,
                        .nodes = *nodes,
@@ -86,6 +104,7 @@ int run(int argc, const char* const* argv) {
                        .signals = signals,
                        .inherited = inherited,
                        .guard_pipe = guard_pipe,
+                       .error_folder = errors == nullptr ? "" : errors->path(),
                        .terminal_group = foreground});
   });
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "launcher/failure/failure.h"
+#include "launcher/failure/recorded_error.h"
 
 namespace dlaunch {
 
@@ -32,7 +33,8 @@ struct RankOutcome {
   std::int64_t peak_memory = 0;                    // bytes resident, its own and its children's
   std::chrono::microseconds user_time{};
   std::chrono::microseconds system_time{};
-  std::vector<std::string> last_lines;  // on stderr
+  std::vector<std::string> last_lines;    // on stderr
+  std::optional<RecordedError> recorded;  // of a rank that failed
 
   bool failed() const { return !running && wait_status != 0; }
 };

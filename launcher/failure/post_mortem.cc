@@ -9,6 +9,36 @@
 namespace dlaunch {
 namespace {
 
+// Whose exception was raised before `rank` failed, though dlaunch noticed that one first: a process
+// may take long to end, and others fail for want of it. Empty: nobody's.
+std::string earlier_error(const AttemptOutcome& attempt, const RankOutcome& rank) {
+  const auto ended = std::chrono::floor<std::chrono::seconds>(rank.ended_at.time_since_epoch());
+  std::int64_t first = ended.count();
+  if (rank.recorded && rank.recorded->seconds > 0) first = rank.recorded->seconds;
+  const RankOutcome* earliest = nullptr;
+  for (const RankOutcome& other : attempt.ranks) {
+    if (!other.recorded || other.recorded->seconds == 0) continue;
+    if (other.recorded->seconds >= first) continue;
+    first = other.recorded->seconds;
+    earliest = &other;
+  }
+  if (earliest == nullptr) return "";
+  return "before it, in rank " + std::to_string(earliest->rank) + ", " +
+         python_error(*earliest->recorded);
+}
+
+std::string cause_of(const AttemptOutcome& attempt, const RankOutcome& rank,
+                     const PostMortemSources& sources) {
+  std::string cause = probable_cause({.wait_status = rank.wait_status,
+                                      .last_lines = rank.last_lines,
+                                      .recorded = rank.recorded,
+                                      .kernel_account = sources.memory.about(rank.pid),
+                                      .speaks_our_protocol = rank.joins_world});
+  const std::string earlier = earlier_error(attempt, rank);
+  if (!cause.empty() && !earlier.empty()) cause += "; ";
+  return cause + earlier;
+}
+
 FailureRecord record_of(const AttemptOutcome& attempt, const RankOutcome& rank,
                         const PostMortemSources& sources) {
   const bool signalled = WIFSIGNALED(rank.wait_status);
@@ -22,10 +52,7 @@ FailureRecord record_of(const AttemptOutcome& attempt, const RankOutcome& rank,
           .exit_code = signalled ? 0 : WEXITSTATUS(rank.wait_status),
           .signal = signalled ? WTERMSIG(rank.wait_status) : 0,
           .core_dumped = signalled && WCOREDUMP(rank.wait_status),
-          .probable_cause = probable_cause({.wait_status = rank.wait_status,
-                                            .last_lines = rank.last_lines,
-                                            .kernel_account = sources.memory.about(rank.pid),
-                                            .speaks_our_protocol = rank.joins_world}),
+          .probable_cause = cause_of(attempt, rank, sources),
           .last_lines = rank.last_lines};
 }
 
@@ -50,6 +77,10 @@ void add_post_mortem(AttemptOutcome& attempt, const PostMortemSources& sources) 
     rank.last_lines = sources.relay.last_lines(rank.rank);
     const ShownRank shown = sources.board.read(static_cast<int>(i));
     rank.joins_world = shown.joins_world;
+    if (rank.failed()) {
+      const std::string file = error_file(sources.error_folder, attempt.number, rank.rank);
+      rank.recorded = read_recorded_error(file);
+    }
     if (shown.ready) rank.ready = *shown.ready - sources.start;
   }
   attempt.got_ready = got_ready(attempt, sources.ready_after);

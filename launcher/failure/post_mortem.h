@@ -17,6 +17,7 @@ struct PostMortemSources {
   const ActivityBoard& board;
   MemoryAccount& memory;
   std::string host;
+  std::string error_folder;              // see recorded_error.h
   EventLoop::Clock::time_point start;    // of the attempt
   std::chrono::nanoseconds ready_after;  // --ready-after
 };

@@ -76,6 +76,11 @@ Lines without_rank(Lines lines) {
   return lines;
 }
 
+std::string named_exception(std::string_view raised) {
+  if (raised.starts_with("MemoryError")) return "out of memory: Python's MemoryError";
+  return "a Python exception: " + in_quotes(raised);
+}
+
 // "Traceback (most recent call last):", indented lines, and then what was raised.
 std::string python_exception(const Lines& written) {
   const Lines lines = without_rank(written);
@@ -92,8 +97,7 @@ std::string python_exception(const Lines& written) {
     return !line.empty() && line.front() != ' ' && line.front() != '\t';
   });
   if (raised == lines.end()) return "";
-  if (raised->starts_with("MemoryError")) return "out of memory: Python's MemoryError";
-  return "a Python exception: " + in_quotes(*raised);
+  return named_exception(*raised);
 }
 
 // What other tools and the C library say on stderr before they end a process.
@@ -164,10 +168,17 @@ std::string cause_of_our_code(int code) {
 
 }  // namespace
 
+std::string python_error(const RecordedError& error) {
+  return named_exception(error.message) + (error.place.empty() ? "" : " (" + error.place + ")");
+}
+
 std::string probable_cause(const FailureEvidence& evidence) {
-  if (WIFSIGNALED(evidence.wait_status)) {
-    return cause_of_signal(WTERMSIG(evidence.wait_status), evidence);
-  }
+  const int signal = WIFSIGNALED(evidence.wait_status) ? WTERMSIG(evidence.wait_status) : 0;
+  // A process in which an exception was raised may still end in any way. But the kernel knows why
+  // it has killed one.
+  const bool memory_ran_out = signal == SIGKILL && !evidence.kernel_account.empty();
+  if (evidence.recorded && !memory_ran_out) return python_error(*evidence.recorded);
+  if (signal != 0) return cause_of_signal(signal, evidence);
   const int code = WEXITSTATUS(evidence.wait_status);
   const Lines& lines = evidence.last_lines;
   // A shell between dlaunch and the program tells of a signal so.

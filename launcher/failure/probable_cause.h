@@ -1,15 +1,20 @@
-// What a failure probably was, in words, from what can be known without the program's help: how it
-// ended, its last lines on stderr, and the kernel's account of processes killed for memory.
+// What a failure probably was, in words: by what the program has recorded itself, if it has, else
+// from how it ended, its last lines on stderr, and the kernel's account of processes killed for
+// memory.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "launcher/failure/recorded_error.h"
 
 namespace dlaunch {
 
 struct FailureEvidence {
   int wait_status = 0;                         // as waitpid() gives it
   const std::vector<std::string>& last_lines;  // on stderr, oldest first
+  std::optional<RecordedError> recorded;       // by itself
   std::string kernel_account;                  // of running out of memory; empty: none
   bool speaks_our_protocol = false;            // it uses our runtime, whose exit codes we know
 };
@@ -17,5 +22,8 @@ struct FailureEvidence {
 /// One line without the rank's name; empty if nothing more is known than the code or signal. A pure
 /// function.
 std::string probable_cause(const FailureEvidence& evidence);
+
+/// "a Python exception: ValueError: upside down (train.py:8, in load)".
+std::string python_error(const RecordedError& error);
 
 }  // namespace dlaunch

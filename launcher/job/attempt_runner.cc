@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "launcher/failure/post_mortem.h"
+#include "launcher/failure/recorded_error.h"
 #include "launcher/failure/report.h"
 #include "launcher/ranks/cpu_quota.h"
 #include "launcher/ranks/rank_plans.h"
@@ -63,6 +64,8 @@ AttemptRunner::AttemptRunner(const LaunchContext& context)
 JobIdentity AttemptRunner::identity(int restarts) const {
   return {.job_id = outcome_.job_id,
           .run_id = options_.nodes.run_id,
+          .role = options_.torchrun.role,
+          .error_folder = context_.error_folder,
           .world = options_.ranks,
           .ranks = options_.ranks,
           .attempt = restarts,
@@ -115,6 +118,7 @@ Status AttemptRunner::start_ranks(const JobIdentity& job, SpawnCrew& crew, Super
                                          context_.terminal_group);
   if (!input.ok()) return input.status();
   const std::vector<RankStart> starts = plan_ranks(options_, job, *input);
+  relay_.begin_attempt();
   DLAUNCH_RETURN_IF_ERROR(keep_logs(job, starts));
   return crew.start(plan, starts, job.cores,
                     [&](Rank started) { supervisor.add(std::move(started)); });
@@ -144,8 +148,10 @@ void AttemptRunner::close_attempt(const Supervisor& supervisor, const ActivityBo
                             .board = board,
                             .memory = memory_,
                             .host = outcome_.host,
+                            .error_folder = context_.error_folder,
                             .start = supervisor.start(),
                             .ready_after = options_.supervision.ready_after});
+  remove_error_files(context_.error_folder);
   // Only a report tells of those before; there may be very many.
   if (options_.supervision.report.empty() && !outcome_.attempts.empty()) {
     outcome_.attempts.back() = AttemptOutcome();

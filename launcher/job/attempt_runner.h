@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <string>
 
 #include "launcher/base/event_loop.h"
 #include "launcher/failure/memory_account.h"
@@ -37,6 +38,7 @@ class AttemptRunner {
   OutputRelay& relay() { return relay_; }
   JobOutcome& outcome() { return outcome_; }
   JobMonitor& monitor() { return monitor_; }
+  const std::string& error_folder() const { return context_.error_folder; }
 
   /// For an attempt after so many restarts; store, secret and MASTER_PORT are to be filled in.
   JobIdentity identity(int restarts) const;

@@ -19,6 +19,7 @@ struct LaunchContext {
   SignalSetup signals;         // blocked already
   std::vector<int> inherited;  // descriptors that the ranks keep
   int guard_pipe;              // its end of file says that the guard has gone
+  std::string error_folder;    // for what ranks record of errors; empty: there is none
   pid_t terminal_group;        // dlaunch's group if that is the terminal's foreground, else 0
 };
 

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <optional>
 #include <string>
+#include <system_error>
 
 #include "launcher/failure/json_report.h"
 #include "launcher/job/attempt_runner.h"
@@ -84,6 +86,9 @@ int finish(AttemptRunner& runner, std::optional<ReportFile>& report, JobEnd end)
     end = {.exit_code = kLauncherFailure,
            .error = "its guarding process was killed; all ranks were ended"};
   }
+  // Otherwise the guard removes it, in every case.
+  std::error_code ignored;
+  if (runner.guard_gone()) std::filesystem::remove_all(runner.error_folder(), ignored);
   if (!runner.all_ended())
     relay.write_line("dlaunch: some processes of the job could not be killed");
   if (!end.error.empty()) relay.write_line("dlaunch: " + end.error);

@@ -120,6 +120,7 @@ JobIdentity SeveralNodes::identity_in(const RoundRecord& round) const {
   const NodeSettings& nodes = context_.nodes;
   if (!nodes.master_address.empty()) job.master_address = nodes.master_address;
   if (nodes.master_port != 0) job.master_port = nodes.master_port;
+  job.interface = nodes.local_address;
   job.node = session_.node_of(round);
   job.nodes = static_cast<int>(round.nodes.size());
   job.first_rank = round.nodes[static_cast<std::size_t>(job.node)].first_rank;

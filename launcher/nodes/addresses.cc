@@ -6,6 +6,10 @@
 
 namespace dlaunch {
 
+std::size_t before_port(std::string_view endpoint) {
+  return endpoint.ends_with(']') ? std::string_view::npos : endpoint.rfind(':');
+}
+
 std::string host_port(std::string_view host, int port) {
   const std::string bare(without_brackets(host));
   return (bare.find(':') == std::string::npos ? bare : "[" + bare + "]") + ":" +

@@ -1,11 +1,16 @@
 // Numeric addresses of hosts as text, those of IPv6 with brackets ("[::1]") or without.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace dlaunch {
+
+/// Where the colon is that stands before the port of "host:29500" or "[::1]:29500"; npos where
+/// there is none: "host", "[::1]".
+std::size_t before_port(std::string_view endpoint);
 
 /// "::1" -> "[::1]:29500".
 std::string host_port(std::string_view host, int port);

@@ -3,6 +3,8 @@
 #include <charconv>
 #include <cstdint>
 
+#include "launcher/nodes/addresses.h"
+
 namespace dlaunch {
 namespace {
 
@@ -42,11 +44,11 @@ std::optional<ClusterEnvironment> detect_torchrun(const Variables& variables) {
   found.head = from(variables, "PET_MASTER_ADDR");
   found.port = from(variables, "PET_MASTER_PORT");
   if (const auto endpoint = from(variables, "PET_RDZV_ENDPOINT")) {
-    const std::size_t colon = endpoint->value.rfind(':');
+    const std::size_t colon = before_port(endpoint->value);
     found.head = Derived{endpoint->value.substr(0, colon), endpoint->source};
-    if (colon != std::string::npos) {
-      found.port = Derived{endpoint->value.substr(colon + 1), endpoint->source};
-    }
+    found.port = colon == std::string::npos
+                     ? Derived{kTorchrunEndpointPort, "(default)"}
+                     : Derived{endpoint->value.substr(colon + 1), endpoint->source};
   }
   if (!found.port) found.port = Derived{kUsualPort, "(default)"};
   return found;

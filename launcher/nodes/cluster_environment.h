@@ -24,6 +24,9 @@
 
 namespace dlaunch {
 
+/// The port of a rendezvous endpoint that has none, with torchrun.
+inline constexpr const char* kTorchrunEndpointPort = "29400";
+
 /// A value and the variables that it comes from.
 struct Derived {
   std::string value;

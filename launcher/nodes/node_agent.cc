@@ -210,7 +210,8 @@ bool NodeAgent::join_job() {
         std::make_unique<CoordinatorThread>(*std::move(client), options_.coordinator,
                                             [this](const std::string& why) { fail_here(why); });
   }
-  options_.self.address = store_.client->own_host();
+  const std::string& chosen = options_.settings.local_address;
+  options_.self.address = chosen.empty() ? store_.client->own_host() : chosen;
   options_.self.store = store_.client->server_host();
   const Status told =
       store_.client->set_owned(std::string(node_keys::kMember) + id(), to_text(options_.self));

@@ -58,7 +58,8 @@ NodeAgent::Options describe_node(const NodeSettings& settings, const JobOptions&
                                        .advice = advice_on(settings),
                                        .max_restarts = options.supervision.max_restarts,
                                        .restart_delay = options.supervision.restart_delay,
-                                       .join_timeout = settings.join_timeout};
+                                       .join_timeout = settings.join_timeout,
+                                       .settle = settings.last_call};
   return {.settings = settings, .self = std::move(self), .coordinator = std::move(coordinator)};
 }
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "launcher/nodes/addresses.h"
+#include "runtime/base/chosen_address.h"
 #include "runtime/base/host_address.h"
 #include "runtime/base/token.h"
 #include "runtime/base/token_file.h"
@@ -18,7 +19,8 @@ namespace {
 
 constexpr const char* kCommandLine = "command line";
 constexpr const char* kDefault = "default";
-constexpr const char* kUsualPort = "29500";       // torchrun's
+constexpr const char* kUsualPort = "29500";  // torchrun's
+constexpr std::chrono::minutes kDefaultJoinTimeout{5};
 constexpr std::chrono::seconds kOwnNameTakes{5};  // at most
 
 Status invalid(std::string why) {
@@ -68,16 +70,14 @@ Status parse_endpoint(const NodeOptions& options, const ClusterEnvironment& clus
   std::optional<Derived> head = cluster.head;
   std::optional<Derived> port = cluster.port;
   if (!options.endpoint.empty()) {
-    std::size_t colon = options.endpoint.rfind(':');
-    const std::size_t bracket = options.endpoint.rfind(']');
-    if (colon != std::string::npos && bracket != std::string::npos && colon < bracket) {
-      colon = std::string::npos;  // within an IPv6 address
-    }
+    const std::size_t colon = before_port(options.endpoint);
     head = Derived{options.endpoint.substr(0, colon), kCommandLine};
     if (colon != std::string::npos) {
       port = Derived{options.endpoint.substr(colon + 1), kCommandLine};
     }
-    if (!port) return invalid("--rdzv-endpoint: '" + options.endpoint + "' has no port");
+    // What a manager has made of the job's number keeps jobs on one host apart.
+    const bool chosen = port && port->source != "(default)";
+    if (!chosen) port = Derived{kTorchrunEndpointPort, kDefault};
   }
   if (options.endpoint.empty() && !options.master_address.empty()) {
     head = Derived{options.master_address, "--master-addr"};
@@ -132,6 +132,21 @@ Status find_token(const NodeOptions& options, const Variables& variables, NodeSe
   return {};
 }
 
+// Now rather than in every rank, which would each find that there is none.
+Status find_local_address(const NodeOptions& options, const Variables& variables,
+                          NodeSettings& settings) {
+  std::string choice = options.local_address;
+  const std::string source = choice.empty() ? "DLAUNCH_INTERFACE" : "--local-addr";
+  if (choice.empty()) choice = variables("DLAUNCH_INTERFACE").value_or("");
+  if (choice.empty()) return {};
+  auto address = choose_address(choice);
+  if (!address.ok()) return invalid(source + ": " + address.status().to_string());
+  settings.local_address = *std::move(address);
+  settings.explanation.push_back("address of this node: " + settings.local_address + ", from " +
+                                 source + " " + choice);
+  return {};
+}
+
 }  // namespace
 
 std::string NodeSettings::endpoint() const {
@@ -141,7 +156,8 @@ std::string NodeSettings::endpoint() const {
 Result<NodeSettings> resolve_nodes(const NodeOptions& options, const ClusterEnvironment& cluster,
                                    const Variables& variables) {
   NodeSettings settings;
-  settings.join_timeout = options.join_timeout;
+  settings.join_timeout = options.join_timeout.value_or(kDefaultJoinTimeout);
+  settings.last_call = options.last_call.value_or(settings.last_call);
   const auto nodes = options.standalone
                          ? Derived{"1", "--standalone"}
                          : given(options.nodes, cluster.nodes).value_or(Derived{"1", kDefault});
@@ -170,6 +186,7 @@ Result<NodeSettings> resolve_nodes(const NodeOptions& options, const ClusterEnvi
     settings.explanation.emplace_back("node rank: in the order in which the nodes come");
   }
   DLAUNCH_RETURN_IF_ERROR(parse_endpoint(options, cluster, settings));
+  DLAUNCH_RETURN_IF_ERROR(find_local_address(options, variables, settings));
   DLAUNCH_RETURN_IF_ERROR(find_token(options, variables, settings));
   return settings;
 }

@@ -20,8 +20,10 @@ struct NodeSettings {
   std::optional<int> node_rank;
   std::string host;  // where the store is, and
   std::uint16_t port = 0;
-  std::string token;  // raw bytes
+  std::string local_address;  // which the others are told; numeric; empty: by the way to the store
+  std::string token;          // raw bytes
   std::chrono::nanoseconds join_timeout{};
+  std::chrono::nanoseconds last_call = std::chrono::seconds(2);  // for a further node than needed
   std::optional<std::string> ranks;      // of this node, if the manager says; as --nproc takes it
   std::string master_address;            // for the ranks; empty: the first node's
   std::uint16_t master_port = 0;         // for the ranks; 0: a free one

@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 
 #include "launcher/options/option_group.h"
+#include "launcher/options/torchrun_options.h"
 #include "launcher/options/values.h"
 #include "launcher/ranks/cpu_quota.h"
 #include "launcher/ranks/gpus.h"
@@ -24,8 +25,8 @@ constexpr const char* kFooter =
     "stdout is the ranks' own, untouched. stderr has '[rank N] ' before each line.\n"
     "The first rank that fails ends the job and gives the exit code, 128 + signal if\n"
     "it was killed; 124: --timeout passed, 125: dlaunch itself failed, 126 and 127:\n"
-    "the program cannot be run or does not exist. An example:\n"
-    "  dlaunch --nproc 4 --timeout 60 ./prog --its-own-option\n";
+    "the program cannot be run or does not exist.\n"
+    "torchrun's other options and its variables (PET_...) are taken too: man dlaunch.\n";
 
 // One line for each option: "  --name VALUE  what it does".
 class HelpFormatter : public CLI::Formatter {
@@ -47,6 +48,10 @@ class HelpFormatter : public CLI::Formatter {
     std::string name = "--" + option->get_lnames().front();
     for (const std::string& letter : option->get_snames()) name.insert(0, "-" + letter + ", ");
     return name;
+  }
+  // Without the variable that gives a value, which would not fit into the line.
+  std::string make_option_opts(const CLI::Option* option) const override {
+    return option->get_type_size() == 0 ? "" : " " + option->get_type_name();
   }
   std::string make_help(const CLI::App* app, std::string name,
                         CLI::AppFormatMode mode) const override {
@@ -84,6 +89,7 @@ void set_up(CLI::App& app, JobOptions& options) {
   add_supervision_options(app, options.supervision);
   add_node_options(app, options.nodes);
   add_placement_options(app, options.placement);
+  add_torchrun_options(app, options.torchrun);
   app.formatter(std::make_shared<HelpFormatter>());
   app.get_formatter()->column_width(27);
   app.footer(kFooter);
@@ -97,19 +103,11 @@ void set_up(CLI::App& app, JobOptions& options) {
 std::string_view hint_for(std::string name) {
   std::replace(name.begin(), name.end(), '_', '-');
   constexpr std::pair<std::string_view, std::string_view> kHints[] = {
-      {"-m", "name the interpreter too: python3 -m MODULE"},
-      {"--module", "name the interpreter too: python3 -m MODULE"},
-      {"--no-python", "leave it out, dlaunch starts any program"},
-      {"-r", "--log-dir keeps all output, --only shows some of it"},
-      {"--redirects", "--log-dir keeps all output, --only shows some of it"},
-      {"-t", "--log-dir keeps all output, and shows it"},
-      {"--tee", "--log-dir keeps all output, and shows it"},
-      {"--local-ranks-filter", "use --only to choose which ranks are shown"},
-      {"--role", "leave it out, ROLE_NAME is always 'default'"},
-      {"--local-addr", "leave it out, --rdzv-endpoint says where the nodes meet"},
-      {"--rdzv-conf", "leave it out; the only such setting is --rdzv-timeout"},
-      {"--monitor-interval", "leave it out, the end of a rank is noticed at once"},
-      {"--start-method", "leave it out, ranks are programs of their own"},
+      {"--run-path", "name the interpreter instead: python3 SCRIPT"},
+      {"--logs-specs", "leave it out; --log-dir DIR keeps all output"},
+      {"--virtual-local-rank", "--gpus-per-rank 1 gives each rank a GPU of its own, as device 0"},
+      {"--print-completion", "dlaunch completion SHELL prints the script"},
+      {"--use-env", "leave it out, ranks learn everything from their environment"},
       {"-n", "the number of ranks is --nproc"},
       {"-np", "the number of ranks is --nproc"},
       {"--np", "the number of ranks is --nproc"},
@@ -160,6 +158,21 @@ EarlyExit refuse(const std::string& why) {
   return {kLauncherFailure, "dlaunch: " + why + end};
 }
 
+// What options say together.
+std::variant<JobOptions, EarlyExit> combine(JobOptions options) {
+  const TorchrunOptions& torchrun = options.torchrun;
+  if (torchrun.module && torchrun.no_python) {
+    return refuse("--module and --no-python exclude each other");
+  }
+  if (torchrun.local_ranks && options.output.only) {
+    return refuse("--only and --local-ranks-filter say the same in two ways: take one of them");
+  }
+  if (torchrun.module) options.command = module_command(options.command);
+  if (!options.nodes.join_timeout) options.nodes.join_timeout = torchrun.join_timeout;
+  options.nodes.last_call = torchrun.last_call;
+  return options;
+}
+
 // A program's name that may be meant for a command of dlaunch: "; did you mean dlaunch doctor?"
 std::string perhaps_command(const std::string& program) {
   const std::vector<std::string> commands(std::begin(kCommands), std::end(kCommands));
@@ -194,6 +207,7 @@ std::vector<OptionHelp> option_table() {
   set_up(app, options);
   std::vector<OptionHelp> table;
   for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group().empty()) continue;
     OptionHelp entry{.names = {},
                      .value = option->get_type_size() == 0 ? "" : option->get_type_name(),
                      .help = option->get_description()};
@@ -201,6 +215,17 @@ std::vector<OptionHelp> option_table() {
     table.push_back(std::move(entry));
   }
   return table;
+}
+
+std::vector<std::string> unlisted_options() {
+  JobOptions options;
+  CLI::App app("", "dlaunch");
+  set_up(app, options);
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group().empty()) names.push_back("--" + option->get_lnames().front());
+  }
+  return names;
 }
 
 std::variant<JobOptions, EarlyExit> parse_command_line(int argc, const char* const* argv) {
@@ -226,7 +251,7 @@ std::variant<JobOptions, EarlyExit> parse_command_line(int argc, const char* con
     return refuse("which program, on how many ranks? --nproc N PROGRAM");
   }
   if (options.command.empty()) return refuse("no program is given");
-  return options;
+  return combine(std::move(options));
 }
 
 std::variant<JobOptions, EarlyExit> settle_ranks(JobOptions options,
@@ -240,6 +265,11 @@ std::variant<JobOptions, EarlyExit> settle_ranks(JobOptions options,
   if (options.ranks == 0) {
     return refuse("how many ranks? --nproc N" + perhaps_command(options.command.front()));
   }
+  if (options.torchrun.local_ranks && !alone) {
+    return refuse(
+        "--local-ranks-filter is for one node; on several --only chooses ranks of the job");
+  }
+  if (options.torchrun.local_ranks) options.output.only = options.torchrun.local_ranks;
   if (const auto why = unknown_rank(options.output, options.ranks); alone && !why.empty()) {
     return refuse(why);
   }

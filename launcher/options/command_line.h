@@ -12,6 +12,7 @@
 #include "launcher/options/output_options.h"
 #include "launcher/options/placement_options.h"
 #include "launcher/options/supervision_options.h"
+#include "launcher/options/torchrun_options.h"
 
 namespace dlaunch {
 
@@ -26,6 +27,7 @@ struct JobOptions {
   SupervisionOptions supervision;
   NodeOptions nodes;
   PlacementOptions placement;
+  TorchrunOptions torchrun;
 };
 
 /// There is nothing to launch: print `text` (to stderr if `exit_code` is not 0) and exit.
@@ -41,6 +43,8 @@ struct OptionHelp {
   std::string help;
 };
 std::vector<OptionHelp> option_table();
+/// Those that --help leaves out.
+std::vector<std::string> unlisted_options();
 
 /// Reads the command line. Whatever follows the program, or "--", is the program's.
 std::variant<JobOptions, EarlyExit> parse_command_line(int argc, const char* const* argv);

@@ -33,6 +33,8 @@ void add_node_options(CLI::App& app, NodeOptions& options) {
             text_into(options.master_address, "host"));
   group.add("--master-port", "PORT", "The ranks' MASTER_PORT, and the port to meet at",
             [&](const std::string& text) { options.master_port = parse_port(text); });
+  group.add("--local-addr", "ADDR", "This node's address (interface, prefix) for others",
+            text_into(options.local_address, "address"), "PET_LOCAL_ADDR");
   group.add("--token-file", "FILE", "File with the nodes' shared secret, 64 hex digits",
             text_into(options.token_file, "file"));
   group.add(

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace CLI {
@@ -19,8 +20,10 @@ struct NodeOptions {
   std::string run_id;    // TORCHELASTIC_RUN_ID; the nodes of a job have the same
   std::string master_address;
   std::uint16_t master_port = 0;  // 0: not given
+  std::string local_address;      // as choose_address() takes it
   std::string token_file;
-  std::chrono::nanoseconds join_timeout = std::chrono::minutes(5);
+  std::optional<std::chrono::nanoseconds> join_timeout;  // for all nodes to come
+  std::optional<std::chrono::nanoseconds> last_call;     // for more than an elastic job needs
   bool standalone = false;       // one node, whatever the cluster's manager says
   bool explain = false;          // say where each value comes from
   std::uint16_t store_port = 0;  // 0: chosen by the system

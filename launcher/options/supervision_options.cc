@@ -30,8 +30,11 @@ void add_supervision_options(CLI::App& app, SupervisionOptions& options) {
   group.add(
       "--timeout", "SECONDS", "End the job after this time (exit code 124)",
       [&](const std::string& text) { options.timeout = parse_seconds(text, Zero::kRefused); });
-  group.add("--grace", "SECONDS", "Between SIGTERM and SIGKILL to end a job (default 5)",
-            [&](const std::string& text) { options.grace = parse_seconds(text, Zero::kAllowed); });
+  group.add(
+      "--grace,--shutdown-timeout", "SECONDS",
+      "Between SIGTERM and SIGKILL to end a job (default 5)",
+      [&](const std::string& text) { options.grace = parse_seconds(text, Zero::kAllowed); },
+      "PET_SHUTDOWN_TIMEOUT");
   group.add(
       "--max-restarts", "N", "Restart all ranks when one fails, up to N times (0)",
       [&](const std::string& text) { options.max_restarts = parse_restarts(text); },

@@ -39,6 +39,9 @@ class OutputRelay {
   OutputRelay(const OutputRelay&) = delete;
   OutputRelay& operator=(const OutputRelay&) = delete;
 
+  /// Before the ranks of an attempt are added, whose numbers may be others than before.
+  void begin_attempt() { first_shown_ = -1; }
+
   /// Opens the rank's files in --log-dir, if there is one. Before add().
   Status keep_logs(int attempt, int rank) { return logs_.open(attempt, rank); }
 
@@ -115,7 +118,7 @@ class OutputRelay {
   std::unique_ptr<OutputSink> output_;  // none: stdout and stderr are the same, and share error_
   RankLogs logs_;
   Sources sources_;
-  int first_shown_ = -1;                // the lowest rank that is shown
+  int first_shown_ = -1;                // the lowest rank of the attempt that is shown
   const Source* unfinished_ = nullptr;  // whose unfinished line is shown
   bool paused_ = false;
   bool told_write_error_ = false;

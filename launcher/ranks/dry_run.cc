@@ -28,11 +28,12 @@ std::string shell_quoted(const std::string& word) {
 
 // What a start would set the variable to, as far as that is known before.
 std::string value_of(const std::string& name, const std::string& value) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kUnknown{
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kUnknown{
       {{"DLAUNCH_STORE", "(the store's address)"},
        {"DLAUNCH_TOKEN", "(the job's secret)"},
        {"DLAUNCH_JOB_ID", "(generated)"},
        {"TORCHELASTIC_RUN_ID", "(the same as DLAUNCH_JOB_ID)"},
+       {"TORCHELASTIC_ERROR_FILE", "(a file of its own)"},
        {"MASTER_ADDR", "(the address of node 0)"},
        {"MASTER_PORT", "(a free port)"}}};
   for (const auto& [unknown, what] : kUnknown) {
@@ -49,6 +50,7 @@ std::string reader(const OutputOptions& output, int rank) {
 // As if all nodes had come and had as many ranks as this one.
 JobIdentity presumed(const JobOptions& options, const NodeSettings& nodes) {
   JobIdentity job{.run_id = options.nodes.run_id,
+                  .role = options.torchrun.role,
                   .ranks = options.ranks,
                   .max_restarts = options.supervision.max_restarts,
                   .cores = cores_with_time(),
@@ -59,6 +61,7 @@ JobIdentity presumed(const JobOptions& options, const NodeSettings& nodes) {
   job.first_rank = job.node * job.ranks;
   job.world = job.nodes * job.ranks;
   job.master_port = nodes.master_port;
+  job.interface = nodes.local_address;
   if (nodes.several()) job.store_prefix = "attempt 0/";
   if (!nodes.master_address.empty()) {
     job.master_address = nodes.master_address;

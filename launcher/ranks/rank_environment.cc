@@ -3,6 +3,8 @@
 #include <map>
 #include <string_view>
 
+#include "launcher/failure/recorded_error.h"
+#include "launcher/nodes/addresses.h"
 #include "runtime/base/token.h"
 
 namespace dlaunch {
@@ -34,13 +36,16 @@ RankVariables variables_of(const JobIdentity& job, int local_rank) {
       {"ROLE_WORLD_SIZE", world},
       {"GROUP_RANK", std::to_string(job.node)},
       {"GROUP_WORLD_SIZE", std::to_string(job.nodes)},
-      {"ROLE_NAME", "default"},
+      {"ROLE_NAME", job.role},
       {"MASTER_ADDR", job.master_address},
       {"MASTER_PORT", std::to_string(job.master_port)},
       {"TORCHELASTIC_RESTART_COUNT", std::to_string(job.restarts)},
       {"TORCHELASTIC_MAX_RESTARTS", std::to_string(job.max_restarts)},
       {"TORCHELASTIC_RUN_ID", job.run_id.empty() ? job.job_id : job.run_id},
       {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+      // Empty is as unset to those who write it. That of an outer job is not for this one's ranks.
+      {"TORCHELASTIC_ERROR_FILE",
+       error_file(job.error_folder, job.attempt, job.first_rank + local_rank)},
       // Ours, see runtime/base/job_environment.h.
       {"DLAUNCH_STORE", job.store_address},
       {"DLAUNCH_STORE_PREFIX", job.store_prefix},
@@ -50,6 +55,7 @@ RankVariables variables_of(const JobIdentity& job, int local_rank) {
       {"DLAUNCH_NODES", std::to_string(job.nodes)},
       {"DLAUNCH_LOCAL_CORES", std::to_string(job.cores)},
   };
+  if (!job.interface.empty()) variables["DLAUNCH_INTERFACE"] = without_brackets(job.interface);
   if (job.gpus_per_rank > 0) variables["CUDA_VISIBLE_DEVICES"] = gpus_of(job, local_rank);
   return variables;
 }

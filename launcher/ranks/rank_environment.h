@@ -20,13 +20,16 @@ struct NodePlace {
 struct JobIdentity {
   std::string job_id;
   std::string run_id;         // as the user calls it; empty: the job's id
+  std::string role;           // ROLE_NAME
   std::string token;          // raw bytes
   std::string store_address;  // host:port
   std::string activity;       // path of an ActivityBoard; empty: none
+  std::string error_folder;   // of the files of recorded_error.h; empty: none
   std::string store_prefix;   // of all keys of this attempt
   std::string master_address = "127.0.0.1";
   std::uint16_t master_port = 0;
-  int node = 0;  // this one, of
+  std::string interface;  // DLAUNCH_INTERFACE; empty: as dlaunch was given it
+  int node = 0;           // this one, of
   int nodes = 1;
   std::vector<NodePlace> others;  // all but this one
   int first_rank = 0;             // of this node, in

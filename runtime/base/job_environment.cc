@@ -106,6 +106,7 @@ Result<JobEnvironment> read_job_environment() {
   auto in_rank_order = read_reduce_in_rank_order();
   if (!in_rank_order.ok()) return in_rank_order.status();
   job.reduce_in_rank_order = *in_rank_order;
+  job.interface = variable("DLAUNCH_INTERFACE").value_or("");
   job.cost_model = variable("DLAUNCH_COST_MODEL").value_or("");
 
   job.local_cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));

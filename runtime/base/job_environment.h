@@ -12,6 +12,7 @@
 //   DLAUNCH_LOCAL_CORES  cores of this node that its ranks share (default: all that it may use)
 //   DLAUNCH_TIMEOUT      seconds that a wait lasts at most (default 300)
 //   DLAUNCH_TRANSPORT    auto (default), tcp or shm: see transport_choice.h
+//   DLAUNCH_INTERFACE    this host's address for the ranks of other nodes: see chosen_address.h
 //   DLAUNCH_REDUCE_ORDER any (default) or ranks: the order of operands in reductions
 //   DLAUNCH_COST_MODEL   file by which algorithms are chosen: see collective/cost_model.h
 #pragma once
@@ -39,6 +40,7 @@ struct JobEnvironment {
   std::string activity;  // file of an activity.h; empty: none
   std::chrono::nanoseconds timeout = kDefaultTimeout;
   TransportChoice transport = TransportChoice::kAuto;
+  std::string interface;  // as choose_address() takes it; empty: by the way to the store
   bool reduce_in_rank_order = false;
   std::string cost_model;  // file of a collective/cost_model.h; empty: the built-in one
 

@@ -18,8 +18,8 @@
 // destroyed, which disturbs nobody (they leave their descriptors open until the process ends or
 // executes another program). A child that is to communicate connects a world of its own.
 //
-// What others have and this has not: receiving from any source, i8 and bool, bitwise reductions,
-// and a timeout for a single call.
+// What others have and this has not: receiving from any source, i8 and bool, bitwise reductions, a
+// timeout for a single call. For texts and objects of unknown length there is objects.h.
 //
 // Counts are elements. A count of zero is allowed everywhere. Results are reproducible: the same
 // inputs, ranks and algorithm give the same bits, and all ranks of an all_reduce hold the same

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/chosen_address.h"
 #include "runtime/base/standard_descriptors.h"
 #include "runtime/collective/signature.h"
 #include "runtime/comm/communicator.h"
@@ -34,7 +35,10 @@ CommunicatorOptions options_for(const JobEnvironment& job) {
 Result<std::string> own_address(const JobEnvironment& job, std::uint16_t port, Deadline deadline) {
   std::string host = "127.0.0.1";
   if (job.nodes > 1) {
-    auto reached = local_address_towards(job.store_address, deadline);
+    auto reached = job.interface.empty() ? local_address_towards(job.store_address, deadline)
+                                         : choose_address(job.interface);
+    if (!reached.ok() && !job.interface.empty())
+      return reached.status().within("DLAUNCH_INTERFACE");
     if (!reached.ok()) return reached.status();
     host = *std::move(reached);
   }
@@ -63,6 +67,7 @@ struct ExchangeProgress {
   std::size_t rounds = 0;  // those in which it has said something
   bool has_heard = false;  // of one that gives up
   bool has_failed = false;
+  std::string address;  // of this rank's listener, as the others are told
 };
 
 std::string key_of(const LaneRequest& request, std::string_view round, int rank) {
@@ -144,7 +149,8 @@ Result<Lanes> connect_lanes(const JobEnvironment& job, const Logger& logger, Sto
   MeshOptions options;
   options.rank = request.my_index;
   options.world_size = static_cast<int>(request.members.size());
-  options.address = *std::move(address);
+  progress.address = *std::move(address);
+  options.address = progress.address;
   options.exchange = exchange_through(store, request, progress);
   options.token = job.token;
   options.job_id = job.job_id + "/" + job.store_prefix;  // with its attempt, on several nodes
@@ -223,7 +229,8 @@ Result<std::unique_ptr<Communicator>> connect_ranks(const JobEnvironment& job, c
   const std::string transports = describe_transports(*lanes->front());
   auto world = make_communicator(*std::move(lanes), options);
   if (!world.ok()) return world.status();
-  logger->info("rank {} of {} connected: {}", job.rank, job.world_size, transports);
+  logger->info("rank {} of {} connected: {}; its address is {}", job.rank, job.world_size,
+               transports, progress.address);
   return world;
 }
 

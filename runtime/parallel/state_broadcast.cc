@@ -39,12 +39,4 @@ Status broadcast_state(Communicator& world, std::span<const Buffer> state) {
   return {};
 }
 
-Status broadcast_text(Communicator& world, std::string& text, int root) {
-  std::array<std::int64_t, 1> size{static_cast<std::int64_t>(text.size())};
-  DLAUNCH_RETURN_IF_ERROR(world.broadcast(size, root));
-  text.resize(static_cast<std::size_t>(size[0]));
-  if (text.empty()) return {};
-  return world.broadcast(Buffer(text.data(), text.size(), DType::kU8), root);
-}
-
 }  // namespace dlaunch

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <span>
-#include <string>
 
 #include "runtime/comm/communicator.h"
 
@@ -11,8 +10,5 @@ namespace dlaunch {
 /// Copies rank 0's contents of each buffer (parameters, running statistics) to all ranks. Ranks
 /// whose buffers differ in number, size or type all get kMismatch. Blocks.
 Status broadcast_state(Communicator& world, std::span<const Buffer> state);
-
-/// Gives all ranks the text of rank `root`, of any length. Blocks.
-Status broadcast_text(Communicator& world, std::string& text, int root);
 
 }  // namespace dlaunch

@@ -28,6 +28,7 @@ const char* const kVariables[] = {"RANK",
                                   "DLAUNCH_NODES",
                                   "DLAUNCH_TIMEOUT",
                                   "DLAUNCH_TRANSPORT",
+                                  "DLAUNCH_INTERFACE",
                                   "OMPI_COMM_WORLD_SIZE",
                                   "PMI_SIZE",
                                   "SLURM_STEP_NUM_TASKS"};
@@ -53,6 +54,13 @@ std::map<std::string, std::string> complete() {
           {"DLAUNCH_JOB_ID", "job-7"},
           {"DLAUNCH_NODES", "2"},
           {"DLAUNCH_TIMEOUT", "1.5"}};
+}
+
+TEST(JobEnvironment, HasTheInterfaceForOtherNodes) {
+  auto variables = complete();
+  EXPECT_EQ(read(variables)->interface, "");
+  variables["DLAUNCH_INTERFACE"] = "ib0";
+  EXPECT_EQ(read(variables)->interface, "ib0");
 }
 
 TEST(JobEnvironment, IsAWorldOfOneWithoutDlaunch) {

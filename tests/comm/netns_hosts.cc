@@ -87,8 +87,9 @@ Status NetworkHosts::build(int hosts) {
                                                 "link set eth0 netns " + there + "\n" +
                                                 "link set " + port + " master bridge0\n" +
                                                 "link set " + port + " up\n"));
-    DLAUNCH_RETURN_IF_ERROR(run_ip(
-        *own, "link set lo up\naddr add " + address(host) + "/24 dev eth0\nlink set eth0 up\n"));
+    DLAUNCH_RETURN_IF_ERROR(run_ip(*own, "link set lo up\naddr add " + address(host) +
+                                             "/24 dev eth0\naddr add " + other_address(host) +
+                                             "/24 dev eth0\nlink set eth0 up\n"));
   }
   return Status();
 }
@@ -100,6 +101,10 @@ NetworkHosts::~NetworkHosts() {
 
 std::string NetworkHosts::address(int host) {
   return "10.83.0." + std::to_string(host + 1);
+}
+
+std::string NetworkHosts::other_address(int host) {
+  return "10.84.0." + std::to_string(host + 1);
 }
 
 void NetworkHosts::enter(int host) const {

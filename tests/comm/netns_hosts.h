@@ -27,6 +27,8 @@ class NetworkHosts {
   int size() const { return static_cast<int>(hosts_.size()); }
   /// Under which the others reach a host: "10.83.0.1" for host 0.
   static std::string address(int host);
+  /// Another one, in a network of its own: "10.84.0.1".
+  static std::string other_address(int host);
   /// Moves the calling thread, and what it starts from then on, to a host. Throws
   /// std::system_error.
   void enter(int host) const;

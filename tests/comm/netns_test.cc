@@ -84,6 +84,40 @@ TEST_F(SeveralHosts, ShareMemoryInsideAHostAndUseTcpBetweenHosts) {
   }
 }
 
+TEST_F(SeveralHosts, ReachEachOtherAtTheAddressesThatTheUserHasChosen) {
+  const std::pair<const char*, const char*> choices[] = {{"", "10.83.0."},
+                                                         {"10.84.0.0/16", "10.84.0."}};
+  for (const auto& [choice, network] : choices) {
+    auto asked = options({0, 1, 2});
+    asked.send_log = true;
+    asked.environment = {{"DLAUNCH_INTERFACE", choice}};
+    ForkedRanks ranks(
+        asked, [](Communicator& world, LineChannel&) { return world.barrier().to_string(); });
+    for (int rank = 0; rank < ranks.size(); ++rank) {
+      std::string log;
+      std::string line;
+      while ((line = ranks[rank].read_line(Deadline::after(20s)).value_or("(nothing)"))
+                 .starts_with("log: ")) {
+        log += line;
+      }
+      EXPECT_EQ(line, "ok");
+      EXPECT_THAT(log, HasSubstr("tcp with 2 ranks; its address is " + std::string(network) +
+                                 std::to_string(rank + 1) + ":"));
+    }
+  }
+}
+
+TEST_F(SeveralHosts, SayWhichAddressesThereAreWhereTheChosenOneIsNot) {
+  auto asked = options({0, 1});
+  asked.environment = {{"DLAUNCH_INTERFACE", "ib0"}};
+  ForkedRanks ranks(asked, [](Communicator&, LineChannel&) { return "connected"; });
+  for (const std::string& line : lines_of(ranks, Deadline::after(20s))) {
+    EXPECT_THAT(line,
+                AllOf(StartsWith("not connected: "), HasSubstr("DLAUNCH_INTERFACE: 'ib0' is no"),
+                      HasSubstr("eth0 10.83.0.")));
+  }
+}
+
 TEST_F(SeveralHosts, CannotAllShareMemoryAndSaySoWithThePair) {
   auto asked = options({0, 0, 1});
   asked.environment = {{"DLAUNCH_TRANSPORT", "shm"}};

@@ -6,12 +6,14 @@
 #include <latch>
 #include <new>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "runtime/comm/communicator.h"
+#include "runtime/comm/objects.h"
 #include "tests/support/thread_ranks.h"
 
 namespace {
@@ -68,6 +70,11 @@ std::vector<Hungry> hungry_calls() {
          const Buffer bytes(data.data(), data.size(), DType::kU8);
          return comm.start_all_reduce(bytes, ReduceOp::kAvg, Algorithm::kRing).wait();
        }}};
+  calls.push_back({"bytes_of_unknown_length", [](Communicator& comm, std::vector<float>& data) {
+                     const std::string_view bytes(reinterpret_cast<const char*>(data.data()),
+                                                  kLong);
+                     return all_gather_bytes(comm, comm.rank() == 1 ? bytes : "").status();
+                   }});
   // What these need depends on how ranks reach each other.
   const Algorithm algorithm = share_memory() ? Algorithm::kDirect : Algorithm::kOneShot;
   const auto scatter = [](std::vector<float>& data) {

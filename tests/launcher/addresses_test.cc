@@ -12,6 +12,14 @@ TEST(Addresses, OfIPv6AreTheSameWithBracketsAndWithout) {
   EXPECT_EQ(host_port("10.0.0.1", 29500), "10.0.0.1:29500");
 }
 
+TEST(Addresses, HaveAPortBehindTheirLastColonUnlessThatIsOfIPv6) {
+  EXPECT_EQ(before_port("host:80"), 4U);
+  EXPECT_EQ(before_port("[fd00::1]:80"), 9U);
+  for (const char* none : {"host", "[fd00::1]", ""}) {
+    EXPECT_EQ(before_port(none), std::string::npos) << none;
+  }
+}
+
 TEST(Addresses, OfLoopbackAndOfNoneAreKnown) {
   for (const char* address : {"127.0.0.1", "127.0.1.1", "::1", "[::1]"}) {
     EXPECT_TRUE(is_loopback(address)) << address;

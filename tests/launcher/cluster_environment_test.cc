@@ -142,6 +142,10 @@ TEST(ClusterEnvironment, OfTorchrunsVariables) {
   EXPECT_EQ(value(found.node_rank), "(none)");
   EXPECT_EQ(value(found.head) + ":" + value(found.port), "job-worker-0:29400");
   EXPECT_EQ(value(found.ranks), "8");
+  const auto without_port = detect(
+      {{"PET_NNODES", "2"}, {"PET_RDZV_ENDPOINT", "job-worker-0"}, {"PET_MASTER_PORT", "23456"}});
+  EXPECT_EQ(value(without_port.head) + ":" + value(without_port.port), "job-worker-0:29400");
+  EXPECT_EQ(value(detect({{"PET_NNODES", "2"}, {"PET_MASTER_ADDR", "m"}}).port), "29500");
 }
 
 TEST(ClusterEnvironment, DoesNotReachThroughARankOfDlaunch) {
@@ -201,6 +205,45 @@ TEST_F(NodeSettingsTest, OfAnElasticJob) {
   EXPECT_FALSE(settings->node_rank);
 }
 
+TEST_F(NodeSettingsTest, TakeTorchrunsPortForAnEndpointThatHasNone) {
+  const NodeOptions options{.nodes = "2", .endpoint = "host"};
+  const auto settings = resolve(options);
+  ASSERT_TRUE(settings.ok()) << settings.status().to_string();
+  EXPECT_EQ(settings->endpoint(), "host:29400");
+  EXPECT_THAT(settings->explanation,
+              Contains("endpoint: host:29400, host from the command line, port by default"));
+  EXPECT_EQ(resolve({.nodes = "2", .endpoint = "[fd00::1]"})->endpoint(), "[fd00::1]:29400");
+  EXPECT_EQ(resolve({.endpoint = "host"}, kSlurm)->endpoint(), "host:24567");
+  EXPECT_EQ(resolve(options, {{"PMI_SIZE", "2"}, {"PMI_RANK", "1"}})->endpoint(), "host:29400");
+}
+
+TEST_F(NodeSettingsTest, HaveTheAddressThatTheUserHasChosen) {
+  EXPECT_EQ(resolve({.nodes = "2", .endpoint = "h:1"})->local_address, "");
+  NodeOptions options{.nodes = "2", .endpoint = "h:1", .local_address = "lo"};
+  const auto by_option = resolve(options, {{"DLAUNCH_INTERFACE", "nowhere0"}});
+  ASSERT_TRUE(by_option.ok()) << by_option.status().to_string();
+  EXPECT_EQ(by_option->local_address, "127.0.0.1");
+  EXPECT_THAT(by_option->explanation,
+              Contains("address of this node: 127.0.0.1, from --local-addr lo"));
+  const auto by_variable =
+      resolve({.nodes = "2", .endpoint = "h:1"}, {{"DLAUNCH_INTERFACE", "127.0.0.0/8"}});
+  ASSERT_TRUE(by_variable.ok()) << by_variable.status().to_string();
+  EXPECT_EQ(by_variable->local_address, "127.0.0.1");
+  options.local_address = "nowhere0";
+  EXPECT_THAT(refusal(options), HasSubstr("--local-addr: 'nowhere0' is no interface"));
+  options.nodes = "1";
+  EXPECT_TRUE(resolve(options).ok()) << "one node is reached at loopback";
+}
+
+TEST_F(NodeSettingsTest, HaveTimesToWaitForNodes) {
+  using namespace std::chrono_literals;
+  EXPECT_EQ(resolve({})->join_timeout, 5min);
+  EXPECT_EQ(resolve({})->last_call, 2s);
+  const auto settings = resolve({.join_timeout = 60s, .last_call = 9s});
+  EXPECT_EQ(settings->join_timeout, 60s);
+  EXPECT_EQ(settings->last_call, 9s);
+}
+
 TEST_F(NodeSettingsTest, RefuseTheNumberOfANodeThatIsTheOnlyOne) {
   EXPECT_THAT(refusal({.node_rank = "3"}), HasSubstr("--node-rank 3: the job has one node"));
   EXPECT_THAT(refusal({.nodes = "1", .node_rank = "1"}), HasSubstr("(--nnodes N)"));
@@ -210,7 +253,6 @@ TEST_F(NodeSettingsTest, RefuseTheNumberOfANodeThatIsTheOnlyOne) {
 
 TEST_F(NodeSettingsTest, SayWhatIsMissingOrWrong) {
   EXPECT_THAT(refusal({.nodes = "2"}), HasSubstr("--rdzv-endpoint HOST:PORT"));
-  EXPECT_THAT(refusal({.nodes = "2", .endpoint = "host"}), HasSubstr("'host' has no port"));
   EXPECT_THAT(refusal({.nodes = "2", .endpoint = "host:99999"}), HasSubstr("'99999'"));
   EXPECT_THAT(refusal({.nodes = "0"}), HasSubstr("'0' is not a number from 1"));
   EXPECT_THAT(refusal({.nodes = "4:2"}), HasSubstr("in '4:2' MAX is less than MIN"));

@@ -34,11 +34,13 @@ class NodesOnHosts : public HostsTest {
   static std::string endpoint() { return NetworkHosts::address(1) + ":29500"; }
 
   // dlaunch starts on a host, with this thread there meanwhile.
-  void start(Nodes& nodes, int host, const Strings& program, int node_rank = -1) const {
+  void start(Nodes& nodes, int host, const Strings& program, int node_rank = -1,
+             const Strings& more = {}) const {
     const Descriptor home(open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
     network().enter(host);
-    nodes.start({"--nproc", "2", "--node-rank", std::to_string(node_rank < 0 ? host : node_rank)},
-                program);
+    Strings given{"--nproc", "2", "--node-rank", std::to_string(node_rank < 0 ? host : node_rank)};
+    given.insert(given.end(), more.begin(), more.end());
+    nodes.start(given, program);
     ASSERT_EQ(setns(home.get(), CLONE_NEWNET), 0);
   }
 
@@ -64,6 +66,19 @@ TEST_F(NodesOnHosts, AreOneJobWhoseRanksReachEachOther) {
     const auto result = nodes.finish(node);
     EXPECT_EQ(result.exit_code, 0) << result.error;
     EXPECT_THAT(result.out, HasSubstr(std::to_string(2 * node) + " master 10.83.0.1\n"));
+  }
+}
+
+TEST_F(NodesOnHosts, TellTheOthersTheAddressThatTheUserHasChosen) {
+  Nodes nodes("2", endpoint());
+  const Strings program{"sh", "-c", "echo $RANK at $DLAUNCH_INTERFACE master $MASTER_ADDR"};
+  for (const int host : {0, 1}) start(nodes, host, program, -1, {"--local-addr", "10.84.0.0/24"});
+  for (std::size_t node = 0; node < nodes.size(); ++node) {
+    const auto result = nodes.finish(node);
+    EXPECT_EQ(result.exit_code, 0) << result.error;
+    const std::string address = NetworkHosts::other_address(static_cast<int>(node));
+    EXPECT_THAT(result.out,
+                HasSubstr(std::to_string(2 * node) + " at " + address + " master 10.84.0.1\n"));
   }
 }
 

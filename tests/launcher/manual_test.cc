@@ -77,6 +77,7 @@ TEST(ManPage, HasAllOptions) {
   for (const OptionHelp& option : option_table()) {
     EXPECT_THAT(text, HasSubstr(option.names.front()));
   }
+  for (const std::string& name : unlisted_options()) EXPECT_THAT(text, HasSubstr(name));
 }
 
 TEST(Completion, OfEveryShellHasAllOptions) {

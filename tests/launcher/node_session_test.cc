@@ -83,6 +83,13 @@ class NodeSessionTest : public ::testing::Test {
   std::unique_ptr<NodeSession> session_;
 };
 
+TEST_F(NodeSessionTest, HasACoordinatorWaitAsLongForNodesAsTheSettingsSay) {
+  settings_.last_call = 9s;
+  const auto options = describe_node(settings_, job_, "job", "here", 1).coordinator;
+  EXPECT_EQ(options.settle, 9s);
+  EXPECT_EQ(options.join_timeout, settings_.join_timeout);
+}
+
 TEST_F(NodeSessionTest, EndsARoundThatWasStoppedBeforeItWasTakenUp) {
   set(node_keys::kStop, to_text(StopRecord{0, "another node's ranks have failed"}));
   begin_round();

@@ -72,6 +72,30 @@ TEST(Nodes, GiveRanksAnIPv6AddressWithoutBrackets) {
   }
 }
 
+TEST(Nodes, CommunicateAtTheAddressThatTheUserHasChosen) {
+  Nodes nodes("2");
+  for (const char* choice : {"lo", "127.0.0.0/8"}) {
+    nodes.start(
+        {"--nproc", "1", "--local-addr", choice, "--explain"},
+        {"/usr/bin/env", "DLAUNCH_LOG=info", built_program("comm_rank"), "connect", "barrier"});
+  }
+  for (const std::size_t node : {0, 1}) {
+    const auto result = nodes.finish(node);
+    EXPECT_EQ(result.exit_code, 0) << result.error;
+    EXPECT_THAT(result.error, HasSubstr("address of this node: 127.0.0.1, from --local-addr "));
+    EXPECT_THAT(result.error, HasSubstr("; its address is 127.0.0.1:"));
+  }
+}
+
+TEST(Nodes, AreNotStartedWithAnAddressThatThereIsNot) {
+  const Nodes nodes("2");
+  Command command = nodes.command({"--nproc", "1"}, {"/bin/true"});
+  command.environment = {{"DLAUNCH_INTERFACE", "nowhere0"}};
+  const auto result = run_command(command);
+  EXPECT_EQ(result.exit_code, 125);
+  EXPECT_THAT(result.error, HasSubstr("dlaunch: DLAUNCH_INTERFACE: 'nowhere0' is no interface"));
+}
+
 // As it is usual with torchrun: the node that hosts the store is given all of its addresses.
 class NodesThatMeetAt : public ::testing::TestWithParam<const char*> {};
 

@@ -126,6 +126,82 @@ TEST(PostMortem, PrefersAPythonExceptionToTheDisorderThatFollows) {
               HasSubstr("dlaunch: probable cause: std::terminate was called\n"));
 }
 
+// As PyTorch's @record writes it.
+std::string recorded(const std::string& message, const std::string& seconds = "1700000000") {
+  return R"(record={"message": {"message": ")" + message + R"(", "extraInfo": {"py_callstack": )" +
+         R"("Traceback (most recent call last):\n  File \"lib.py\", line 3, in wrapper\n)" +
+         R"(  File \"train.py\", line 8, in load\n    open(name)\n", "timestamp": ")" + seconds +
+         R"("}}})";
+}
+
+TEST(PostMortem, PrefersWhatTheProgramHasRecordedItself) {
+  EXPECT_THAT(story_of({recorded("ValueError: upside\\ndown"),
+                        "err=Traceback (most recent call last):", "err=  File \"x.py\", line 1",
+                        "err=SystemExit: 1", "exit=1"},
+                       1),
+              HasSubstr("dlaunch: probable cause: a Python exception: ValueError: upside "
+                        "(train.py:8, in load)\n"));
+  EXPECT_THAT(story_of({recorded("MemoryError: "), "abort"}, 134),
+              HasSubstr("dlaunch: probable cause: out of memory: Python's MemoryError"));
+}
+
+TEST(PostMortem, DoesWithoutARecordThatIsNone) {
+  for (const char* text : {"record=", "record={\"message\": ", "record={\"message\": 3}",
+                           "record=[]", "record={\"message\": {\"extraInfo\": 1}}"}) {
+    EXPECT_THAT(story_of({text, "err=free(): invalid pointer", "exit=1"}, 1),
+                HasSubstr("dlaunch: probable cause: free(): invalid pointer\n"))
+        << text;
+  }
+}
+
+// Rank 0 has failed first, and takes long to end.
+TEST(PostMortem, TellsOfAnotherRanksEarlierException) {
+  const std::string one = std::to_string(SIGUSR1);
+  Subprocess job(ranks_that(
+      {"only=0", "ignore=" + one, recorded("ValueError: upside down"), "out=recorded", "pause",
+       "only=1", recorded("RuntimeError: peer lost", "1800000000"), "await=" + one, "exit=1"},
+      2));
+  ASSERT_TRUE(job.wait_for_output("recorded\n", soon()));
+  ASSERT_TRUE(job.wait_for_output("1 waits\n", soon()));
+  job.send_signal(SIGUSR1);
+  const auto result = job.finish(soon());
+  EXPECT_THAT(
+      result.error,
+      HasSubstr("a Python exception: RuntimeError: peer lost (train.py:8, in load); before "
+                "it, in rank 0, a Python exception: ValueError: upside down (train.py:8, in "
+                "load)\n"));
+}
+
+TEST(PostMortem, LeavesNoRecordBehind) {
+  for (const char* ending : {"exit=1", "pause"}) {
+    Subprocess job(ranks_that(
+        {recorded("ValueError: upside down"), "env=TORCHELASTIC_ERROR_FILE", "out={rank} up",
+         ending},
+        {"--nproc", "1", "--max-restarts", "1", "--ready-after", "0", "--restart-delay", "0"}));
+    ASSERT_TRUE(job.wait_for_output("0 up\n", soon()));
+    const std::string name = "TORCHELASTIC_ERROR_FILE=";
+    const auto begin = job.output().find(name) + name.size();
+    const std::filesystem::path file =
+        job.output().substr(begin, job.output().find('\n', begin) - begin);
+    EXPECT_THAT(file.string(), HasSubstr("/attempt-0-rank-0.json"));
+    const auto launchers = children_of(job.pid());
+    // The guard tidies up behind a launcher that is killed.
+    if (std::string(ending) == "pause") {
+      ASSERT_EQ(launchers.size(), 1U);
+      kill(launchers[0], SIGKILL);
+    }
+    job.finish(soon());
+    EXPECT_FALSE(std::filesystem::exists(file.parent_path())) << file;
+  }
+}
+
+TEST(PostMortem, FindsWhatWasRecordedInALaterAttempt) {
+  const auto result = run_command(ranks_that(
+      {"fail-before=1", recorded("ValueError: the second time"), "exit=1"},
+      {"--nproc", "1", "--max-restarts", "1", "--ready-after", "0", "--restart-delay", "0"}));
+  EXPECT_THAT(result.error, HasSubstr("ValueError: the second time"));
+}
+
 // A memory cgroup of 64 MiB, if this process may make one.
 class SmallCgroup {
  public:

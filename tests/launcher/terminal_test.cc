@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/launcher/launcher_runs.h"
+#include "tests/launcher/node_runs.h"
 
 namespace dlaunch::testing {
 namespace {
@@ -316,6 +317,22 @@ TEST_F(Terminal, ShowsTheProgressBarOfRankZeroBelowTheLinesOfOthers) {
   job.send_signal(SIGUSR1);
   EXPECT_EQ(job.finish(), 0) << job.screen();
   EXPECT_THAT(job.screen(), HasSubstr("\r\x1b[K[rank 0]  99%\r\n"));
+}
+
+// The node before this one is lost, and one with more ranks takes its place.
+TEST_F(Terminal, ShowsTheProgressBarOfItsFirstRankWhateverItsNumber) {
+  Nodes nodes("2");
+  TerminalJob job(nodes.command({"--nproc", "1", "--node-rank", "1", "--max-restarts", "1",
+                                 "--ready-after", "0", "--restart-delay", "0"},
+                                {built_program("test_rank"), "part=\r {rank}0 %", "pause"}));
+  ASSERT_TRUE(job.wait_for("waiting for 1 of 2 nodes"));
+  nodes.start_ranks({"--nproc", "1", "--node-rank", "0"}, {"out=up", "pause"});
+  ASSERT_TRUE(job.wait_for("[rank 1]  10 %")) << job.screen();
+  nodes[0].send_signal(SIGKILL);
+  nodes.start_ranks({"--nproc", "3", "--node-rank", "0"}, {"pause"});
+  EXPECT_TRUE(job.wait_for("[rank 3]  30 %")) << job.screen();
+  job.send_signal(SIGTERM);
+  EXPECT_EQ(job.finish(), 128 + SIGTERM) << job.screen();
 }
 
 TEST_F(Terminal, CanBeReadByAllRanks) {

@@ -4,6 +4,7 @@
 //   out=TEXT      writes TEXT and a newline to stdout, in one piece; {rank} stands for the rank
 //   err=TEXT      the same to stderr; part=TEXT: without the newline
 //   zeros=N       writes N zero bytes to stdout
+//   record=TEXT   writes TEXT to the file that TORCHELASTIC_ERROR_FILE names
 //   env=NAME      writes "RANK NAME=value" to stdout, or "RANK NAME is not set"
 //   pid           writes "RANK pid PID" to stdout
 //   chunks=N      writes N lines to stderr, torn into pieces of random length; out-chunks=N: to
@@ -174,6 +175,14 @@ void fail(const std::string& action, const std::string& value) {
   }
 }
 
+void record(const std::string& text) {
+  const char* path = std::getenv("TORCHELASTIC_ERROR_FILE");  // NOLINT(concurrency-mt-unsafe)
+  const int file = open(path == nullptr ? "" : path, O_WRONLY | O_CREAT | O_EXCL, 0600);
+  if (file < 0) std::_Exit(98);
+  write_all(file, text);
+  close(file);
+}
+
 void act(const std::string& action, const std::string& value) {
   const int number = std::atoi(value.c_str());
   if (action == "out") write_all(STDOUT_FILENO, with_rank(value) + "\n");
@@ -181,6 +190,7 @@ void act(const std::string& action, const std::string& value) {
   if (action == "part") write_all(STDERR_FILENO, with_rank(value));
   if (action == "zeros")
     write_all(STDOUT_FILENO, std::string(static_cast<std::size_t>(number), '\0'));
+  if (action == "record") record(value);
   if (action == "env") {
     const char* text = std::getenv(value.c_str());  // NOLINT(concurrency-mt-unsafe): one thread
     write_all(STDOUT_FILENO, own_rank() + " " + value +

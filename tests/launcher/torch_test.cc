@@ -10,20 +10,49 @@
 namespace dlaunch::testing {
 namespace {
 
-TEST(PyTorch, TrainsUnmodifiedWithGlooUnderDlaunch) {
-  const char* named = std::getenv("DLAUNCH_TEST_PYTHON");  // NOLINT(concurrency-mt-unsafe)
-  const std::string python = named == nullptr ? "python3" : named;
-  const auto patiently = [] { return Deadline::after(std::chrono::seconds(200)); };
-  const auto has_torch =
-      run_command({.arguments = {"/usr/bin/env", python, "-c",
-                                 "import torch.distributed as d; assert d.is_available()"}},
-                  patiently());
-  if (has_torch.exit_code != 0) GTEST_SKIP() << python << " has no torch: " << has_torch.error;
+// Has a Python with torch.
+class PyTorch : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const char* named = std::getenv("DLAUNCH_TEST_PYTHON");  // NOLINT(concurrency-mt-unsafe)
+    python_ = named == nullptr ? "python3" : named;
+    const auto has_torch =
+        run_command({.arguments = {"/usr/bin/env", python_, "-c",
+                                   "import torch.distributed as d; assert d.is_available()"}},
+                    patiently());
+    if (has_torch.exit_code != 0) GTEST_SKIP() << python_ << " has no torch: " << has_torch.error;
+  }
+  static Deadline patiently() { return Deadline::after(std::chrono::seconds(200)); }
+  const std::string& python() const { return python_; }
+
+ private:
+  std::string python_;
+};
+
+TEST_F(PyTorch, TrainsUnmodifiedWithGlooUnderDlaunch) {
   const auto result = run_command(
-      {.arguments = {built_program("dlaunch"), "--nproc", "4", python, DLAUNCH_TORCH_SCRIPT}},
+      {.arguments = {built_program("dlaunch"), "--nproc", "4", python(), DLAUNCH_TORCH_SCRIPT}},
       patiently());
   EXPECT_EQ(result.exit_code, 0) << result.error;
   EXPECT_EQ(result.out, "4 ranks agree after 5 steps\n");
+}
+
+TEST_F(PyTorch, TellsItsErrorByItsRecord) {
+  const std::string script =
+      "from torch.distributed.elastic.multiprocessing.errors import record\n"
+      "@record\n"
+      "def main():\n"
+      "    raise ValueError('upside down')\n"
+      "main()\n";
+  // Nothing of it comes on stderr.
+  const auto result =
+      run_command({.arguments = {built_program("dlaunch"), "--nproc", "1", "/bin/sh", "-c",
+                                 "exec \"$0\" -c \"$1\" 2>/dev/null", python(), script}},
+                  patiently());
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.error,
+              ::testing::HasSubstr("dlaunch: probable cause: a Python exception: ValueError: "
+                                   "upside down (<string>:4, in main)\n"));
 }
 
 }  // namespace

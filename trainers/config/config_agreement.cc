@@ -7,7 +7,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "runtime/base/json_reader.h"
-#include "runtime/parallel/state_broadcast.h"
+#include "runtime/comm/objects.h"
 
 namespace dlaunch {
 namespace {
@@ -53,7 +53,7 @@ std::string first_difference(const Json& here, const Json& there, const std::str
 void check_same_configuration(Communicator& world, const TrainConfig& config) {
   const Json here = common_part(config.resolved);
   std::string text = world.rank() == 0 ? here.dump() : "";
-  throw_if_error(broadcast_text(world, text, 0).within("start"));
+  throw_if_error(broadcast_bytes(world, text, 0).within("start"));
   const std::string difference = first_difference(here, Json::parse(text), "");
   if (!difference.empty())
     throw ConfigError(fmt::format("rank {}: {}; start all ranks with the same configuration",

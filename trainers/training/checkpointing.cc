@@ -20,6 +20,7 @@
 #include "nn/core/digest.h"
 #include "runtime/base/deadline.h"
 #include "runtime/base/json_reader.h"
+#include "runtime/comm/objects.h"
 #include "runtime/parallel/long_work.h"
 #include "runtime/parallel/state_broadcast.h"
 #include "trainers/training/tensor_memory.h"
@@ -246,7 +247,7 @@ void Checkpointing::check_same_run(const nn::SafetensorsFile& file, const nlohma
 
 Checkpointing::ResumePoint Checkpointing::resume() {
   std::string text = resumes() ? training_.dump() : "";
-  throw_if_error(broadcast_text(world_, text, 0).within("resume"));
+  throw_if_error(broadcast_bytes(world_, text, 0).within("resume"));
   if (text.empty()) return {};
   throw_if_error(broadcast_state(world_, buffers_of(state_)).within("resume"));
 

@@ -13,7 +13,7 @@
 #include "nn/core/autograd.h"
 #include "nn/core/optimizer_kernels.h"
 #include "runtime/base/half.h"
-#include "runtime/parallel/state_broadcast.h"
+#include "runtime/comm/objects.h"
 
 namespace dlaunch {
 namespace {
@@ -89,7 +89,7 @@ Beginning agree(Communicator& world, const std::optional<NonFiniteSearch::Findin
   if (*first == kNone) return {.where = "every layer's output is finite when the step is repeated"};
   const auto rank = static_cast<int>(first - places.begin());
   std::string text = world.rank() == rank ? own->what : "";
-  throw_if_error(broadcast_text(world, text, rank).within("divergence"));
+  throw_if_error(broadcast_bytes(world, text, rank).within("divergence"));
   return {.where = fmt::format("it begins on rank {}, {}", rank, text),
           .in_images = *first % 2 == 1};
 }

@@ -11,6 +11,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "nn/core/digest.h"
+#include "runtime/comm/objects.h"
 #include "runtime/parallel/long_work.h"
 #include "runtime/parallel/state_broadcast.h"
 #include "trainers/training/tensor_memory.h"
@@ -161,7 +162,7 @@ void Trainer::share_parameters() {
   const std::vector<float> values = parameters_.values.host_values<float>();
   const std::string mine = nn::digest_of(std::as_bytes(std::span(values)));
   std::string leaders = mine;
-  throw_if_error(broadcast_text(world_, leaders, 0).within("parameters"));
+  throw_if_error(broadcast_bytes(world_, leaders, 0).within("parameters"));
   std::array<std::int32_t, 1> differ{mine == leaders ? 0 : 1};
   throw_if_error(world_.all_reduce(differ, ReduceOp::kMax).within("parameters"));
   if (differ[0] == 0) return;

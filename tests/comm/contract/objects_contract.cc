@@ -1,0 +1,143 @@
+// Bytes and objects of which each rank knows its own length only (objects.h).
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "runtime/comm/objects.h"
+#include "tests/comm/contract/contract.h"
+
+namespace dlaunch::testing {
+namespace {
+
+using Texts = std::vector<std::string>;
+
+// Of every value that a byte has, also zero.
+std::string bytes_of(int rank, std::size_t length) {
+  std::string bytes(length, '\0');
+  for (std::size_t i = 0; i < length; ++i) {
+    bytes[i] = static_cast<char>((static_cast<std::size_t>(rank) * 31 + i * 7) % 256);
+  }
+  return bytes;
+}
+
+// What each rank gives: of very different lengths, none, and nobody anything.
+std::vector<Texts> cases(int world) {
+  std::vector<Texts> cases(4);
+  for (int rank = 0; rank < world; ++rank) {
+    cases[0].push_back(bytes_of(rank, static_cast<std::size_t>(rank) + 1));
+    cases[1].push_back(bytes_of(rank, rank % 2 == 0 ? 0 : 300'007));
+    cases[2].push_back(bytes_of(rank, rank == world - 1 ? 1'000'003 : 1));
+    cases[3].emplace_back();
+  }
+  return cases;
+}
+
+class Objects : public ::testing::TestWithParam<int> {
+ protected:
+  int world() const { return GetParam(); }
+};
+
+TEST_P(Objects, OfBytesComeTogetherOnAllRanks) {
+  run_ranks(world(), [&](Communicator& comm) {
+    for (const Texts& given : cases(world())) {
+      const auto all = all_gather_bytes(comm, given[static_cast<std::size_t>(comm.rank())]);
+      ASSERT_TRUE(all.ok()) << all.status().to_string();
+      EXPECT_EQ(*all, given);
+    }
+  });
+}
+
+TEST_P(Objects, OfBytesComeTogetherOnTheRoot) {
+  run_ranks(world(), [&](Communicator& comm) {
+    for (int root = 0; root < world(); ++root) {
+      for (const Texts& given : cases(world())) {
+        const auto all = gather_bytes(comm, given[static_cast<std::size_t>(comm.rank())], root);
+        ASSERT_TRUE(all.ok()) << all.status().to_string();
+        EXPECT_EQ(*all, comm.rank() == root ? given : Texts());
+      }
+    }
+  });
+}
+
+TEST_P(Objects, OfBytesAreTheRootsOnAllRanks) {
+  run_ranks(world(), [&](Communicator& comm) {
+    for (int root = 0; root < world(); ++root) {
+      for (const Texts& given : cases(world())) {
+        std::string bytes = given[static_cast<std::size_t>(comm.rank())];
+        const Status status = broadcast_bytes(comm, bytes, root);
+        ASSERT_TRUE(status.ok()) << status.to_string();
+        EXPECT_EQ(bytes, given[static_cast<std::size_t>(root)]);
+      }
+    }
+  });
+}
+
+TEST_P(Objects, OfBytesAreHandedOutByTheRoot) {
+  run_ranks(world(), [&](Communicator& comm) {
+    for (int root = 0; root < world(); ++root) {
+      for (const Texts& given : cases(world())) {
+        const auto own = scatter_bytes(comm, comm.rank() == root ? given : Texts(3, "x"), root);
+        ASSERT_TRUE(own.ok()) << own.status().to_string();
+        EXPECT_EQ(*own, given[static_cast<std::size_t>(comm.rank())]);
+      }
+    }
+  });
+}
+
+TEST_P(Objects, OfBytesRefuseAWrongNumberOfPartsOnAllRanksAndGoOn) {
+  run_ranks(world(), [&](Communicator& comm) {
+    const int root = world() - 1;
+    const auto own =
+        scatter_bytes(comm, Texts(static_cast<std::size_t>(world()) + 1, "x"), root).status();
+    EXPECT_EQ(own.code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(own.to_string(), "scatter_bytes: rank " + std::to_string(root) + " gave " +
+                                   std::to_string(world() + 1) + " parts for " +
+                                   std::to_string(world()) + " ranks");
+    EXPECT_TRUE(comm.barrier().ok());
+  });
+}
+
+TEST_P(Objects, OfBytesRefuseARootThatThereIsNotAndGoOn) {
+  run_ranks(world(), [&](Communicator& comm) {
+    for (const int root : {-1, world()}) {
+      std::string bytes;
+      EXPECT_EQ(gather_bytes(comm, "x", root).status().code(), StatusCode::kInvalidArgument);
+      EXPECT_EQ(broadcast_bytes(comm, bytes, root).code(), StatusCode::kInvalidArgument);
+      EXPECT_EQ(scatter_bytes(comm, {}, root).status().code(), StatusCode::kInvalidArgument);
+    }
+    EXPECT_TRUE(comm.barrier().ok());
+  });
+}
+
+TEST_P(Objects, OfJsonTravelAsTheyAre) {
+  run_ranks(world(), [&](Communicator& comm) {
+    const auto object = [&](int rank) {
+      const std::vector<std::uint8_t> binary{0, 255, static_cast<std::uint8_t>(rank)};
+      return nlohmann::json{{"rank", rank},
+                            {"third", rank / 3.0},
+                            {"big", std::uint64_t{1} << 63},
+                            {"text", std::string("a\0b", 3)},
+                            {"binary", nlohmann::json::binary(binary)},
+                            {"list", std::vector<int>(static_cast<std::size_t>(rank), rank)}};
+    };
+    std::vector<nlohmann::json> expected;
+    for (int rank = 0; rank < world(); ++rank) expected.push_back(object(rank));
+    const int root = world() / 2;
+    EXPECT_EQ(all_gather_json(comm, object(comm.rank())).value_or_throw(), expected);
+    const auto gathered = gather_json(comm, object(comm.rank()), root).value_or_throw();
+    EXPECT_EQ(gathered, comm.rank() == root ? expected : std::vector<nlohmann::json>());
+    nlohmann::json everybodys = object(comm.rank());
+    EXPECT_TRUE(broadcast_json(comm, everybodys, root).ok());
+    EXPECT_EQ(everybodys, object(root));
+    EXPECT_EQ(scatter_json(comm, expected, root).value_or_throw(), object(comm.rank()));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, Objects, ::testing::ValuesIn(contract_worlds()),
+                         [](const auto& test) { return std::to_string(test.param) + "Ranks"; });
+
+}  // namespace
+}  // namespace dlaunch::testing
