@@ -142,11 +142,15 @@ TEST(TrainConfig, ReadsHowImagesAreAugmented) {
 
 TEST(TrainConfig, NamesTheFilesThatTrainingLeaves) {
   const auto files = [](const std::string& json) { return read(json).describe_files(); };
-  EXPECT_EQ(files("{}"), "runs/c: metrics.jsonl, tensorboard");
+  EXPECT_EQ(files("{}"), "runs/c: metrics.jsonl, tensorboard, model.safetensors");
   EXPECT_EQ(files(R"({"output": {"trace": "t.json", "metrics": "/m.jsonl", "tensorboard": ""},
                       "checkpoint": {"every_epochs": 1, "keep_best": true}})"),
             "runs/c: checkpoints, model.safetensors, best.safetensors; /m.jsonl; t.json");
-  EXPECT_EQ(files(R"({"output": {"metrics": "", "tensorboard": ""}})"), "");
+  EXPECT_EQ(files(R"({"output": {"metrics": "", "tensorboard": ""}})"),
+            "runs/c: model.safetensors");
+  EXPECT_EQ(files(R"({"output": {"metrics": "", "tensorboard": ""},
+                      "checkpoint": {"final": false}})"),
+            "");
 }
 
 TEST(TrainConfig, RefusesKeysThatWouldChangeNothing) {

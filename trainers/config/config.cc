@@ -330,6 +330,7 @@ void read_checkpoint(JsonObject& object, CheckpointConfig& checkpoint) {
   checkpoint.every_epochs = read_size(object, "every_epochs", 0, kNotNegative);
   checkpoint.keep = read_size(object, "keep", 3, kPositive);
   checkpoint.keep_best = object.boolean("keep_best", false);
+  checkpoint.final_network = object.boolean("final", true);
   const std::string resume = object.text("resume", "restart");
   if (resume.empty())
     object.refuse("resume", "allowed: auto, none, restart or a checkpoint's path");

@@ -66,7 +66,8 @@ struct CheckpointConfig {
   std::size_t every_steps = 0;   // 0: not by steps
   std::size_t every_epochs = 0;  // 0: not by epochs
   std::size_t keep = 0;
-  bool keep_best = false;  // the network that was validated best, in a file of its own
+  bool keep_best = false;     // the network that was validated best, in a file of its own
+  bool final_network = true;  // that at the end of training, in another
   Resume resume = Resume::kNone;
   bool restarted = false;  // by dlaunch
   std::string path;        // empty: none

@@ -26,10 +26,8 @@ Files files_of(const TrainConfig& config) {
   };
   add(config.metrics_file);
   add(config.tensorboard);
-  if (config.checkpoint.enabled()) {
-    add(kCheckpointFolder);
-    add(kModelFile);
-  }
+  if (config.checkpoint.enabled()) add(kCheckpointFolder);
+  if (config.checkpoint.final_network) add(kModelFile);
   if (config.checkpoint.keep_best) add(kBestFile);
   // In the working directory.
   if (!config.trace.file.empty()) files.elsewhere.push_back(config.trace.file);

@@ -39,6 +39,7 @@ Trainer::Trainer(const TrainConfig& config, const TrainingPlace& place, const Sc
                                             static_cast<std::uint64_t>(world_.rank()))),
       train_set_(open_dataset(config.data, nn::Split::kTrain)),
       validation_set_(world_.rank() == 0 ? open_validation_set(config.data, *train_set_) : nullptr),
+      about_network_(describe_network(config, *train_set_)),
       training_transform_(training_transform(config.data, train_set_->image_shape())),
       model_(make_network(config, data_shape(*train_set_), compute_type_of(config, backend_),
                           backend_, generator_, &world_)),

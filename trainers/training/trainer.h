@@ -127,6 +127,7 @@ class Trainer {
   nn::Generator generator_before_step_ = generator_;
   std::unique_ptr<nn::Dataset> train_set_;
   std::unique_ptr<nn::Dataset> validation_set_;  // rank 0 only, until it has been scattered
+  nn::TensorMetadata about_network_;             // for its files
   nn::ImageTransform training_transform_;
   std::unique_ptr<nn::Module> model_;
   nn::FlatParameters parameters_;

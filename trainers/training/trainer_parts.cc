@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <spdlog/fmt/fmt.h>
+#include <nlohmann/json.hpp>
 
 #include "nn/layers/batch_norm.h"
 #include "nn/models/model.h"
@@ -178,6 +179,17 @@ std::unique_ptr<nn::Module> make_network(const TrainConfig& config, const DataSh
     throw ConfigError(fmt::format("model.name: {} cannot be made for images of {} x {}: {}",
                                   config.model, options.height, options.width, error.what()));
   }
+}
+
+nn::TensorMetadata describe_network(const TrainConfig& config, const nn::Dataset& dataset) {
+  const nn::ImageShape image = dataset.image_shape();
+  const nlohmann::ordered_json about{{"model", config.model},
+                                     {"image", {image.height, image.width, image.channels}},
+                                     {"mean", config.data.normalization.mean},
+                                     {"std", config.data.normalization.deviation},
+                                     {"classes", dataset.class_names()}};
+  // A folder's name need not be UTF-8.
+  return {{kNetworkKey, about.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)}};
 }
 
 std::vector<GradientRange> gradient_ranges(const nn::FlatParameters& parameters) {

@@ -204,7 +204,9 @@ void Trainer::save_best(const ValidationSums& sums) {
   const bool best = world_.rank() == 0 && summary.is_best(sums);
   const BestNetwork network{checkpointing_.run_id(), sums.mean_top1(), summary.epochs};
   try {
-    save_network(kBestFile, best, {{BestNetwork::kKey, network.text()}});
+    nn::TensorMetadata about = about_network_;
+    about[BestNetwork::kKey] = network.text();
+    save_network(kBestFile, best, about);
     if (!best) return;
     best_ = network;
     best_failure_.clear();
@@ -218,9 +220,9 @@ void Trainer::save_best(const ValidationSums& sums) {
 
 /// Collective: the one that was validated.
 void Trainer::save_final_network() {
-  if (!config_.checkpoint.enabled()) return;
+  if (!config_.checkpoint.final_network) return;
   if (ema_) ema_->swap();
-  save_network(kModelFile, world_.rank() == 0, {});
+  save_network(kModelFile, world_.rank() == 0, about_network_);
   if (ema_) ema_->swap();
 }
 
