@@ -174,6 +174,16 @@ TEST_F(RestartedJobs, ThatMayNotGoOnAreToldWhatKeepsThemFromIt) {
 }
 
 TEST_F(RestartedJobs, BeginAnewIfTheyWriteNoCheckpoints) {
+  const std::string warning =
+      "warning: dlaunch has restarted the job, which writes no checkpoints: ";
+  const auto said = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"--set", "train.max_steps=5"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return dtrain(0, arguments).out;
+  };
+  EXPECT_THAT(said({}), HasSubstr(warning + "training begins again with step 1; "));
+  EXPECT_THAT(said({"--resume", from_}),
+              HasSubstr(warning + "training begins again from " + from_));
   train({"--set", "train.max_steps=3"});
   EXPECT_TRUE(events("resume").empty());
   train({"--set", "train.max_steps=3", "--resume", "auto"});

@@ -75,6 +75,11 @@ Trainer::Trainer(const TrainConfig& config, const TrainingPlace& place, const Sc
   if (world_.rank() == 0 && !checkpointing_.resumes()) initialise_from_files();
   if (ema_ && !checkpointing_.resumes()) ema_->reset();
   reporter_.warn(warn_of_threads(machine));
+  if (config.checkpoint.restarted && !config.checkpoint.enabled())
+    reporter_.warn(fmt::format(
+        "dlaunch has restarted the job, which writes no checkpoints: training begins again {}; "
+        "checkpoint.every_epochs would let it resume",
+        checkpointing_.resumes() ? "from " + checkpointing_.found() : "with step 1"));
   reporter_.note(place.remark);
   reporter_.note(train_set_->remark());
   if (validation_set_) reporter_.note(validation_set_->remark());
