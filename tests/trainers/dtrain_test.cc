@@ -48,18 +48,46 @@ TEST_F(Dtrain, TrainsOnSeveralRanksAndRankZeroAloneReports) {
   }
 }
 
-TEST_F(Dtrain, SaysThatItReplacesTheMetricsOfAnEarlierRun) {
-  const auto out = [&](const std::vector<std::string>& arguments) {
-    const CompletedProcess process = dtrain(0, arguments);
+TEST_F(Dtrain, SetsAsideWhatAnEarlierRunLeft) {
+  const std::string out = directory_ + "/out/";
+  const auto contents = [&](const std::string& name) {
+    std::ifstream file(out + name, std::ios::binary);
+    std::ostringstream bytes;
+    bytes << file.rdbuf();
+    return bytes.str();
+  };
+  const auto run = [&](int ranks, std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"--set", "train.max_steps=1"});
+    const CompletedProcess process = dtrain(ranks, arguments);
     EXPECT_EQ(process.exit_code, kExitOk) << process.error;
     return process.out;
   };
-  const std::vector<std::string> stop{"--set", "train.max_steps=1", "--set",
-                                      "checkpoint.every_steps=1"};
-  const char* const kReplaced = "replacing the metrics of an earlier run: ";
-  EXPECT_THAT(out({"--set", "train.max_steps=1"}), Not(HasSubstr(kReplaced)));
-  EXPECT_THAT(out(stop), HasSubstr(kReplaced + directory_ + "/out/metrics.jsonl\n"));
-  EXPECT_THAT(out({"--resume", "auto", "--set", "train.max_steps=2"}), Not(HasSubstr(kReplaced)));
+  const char* const kSaid = "set aside from an earlier run: ";
+  const std::vector<std::string> names{"metrics.jsonl", "best.safetensors", "model.safetensors"};
+  EXPECT_THAT(run(2, {"--set", "checkpoint.keep_best=true"}), Not(HasSubstr(kSaid)));
+  std::map<std::string, std::string> first;
+  for (const std::string& name : names) first[name] = contents(name);
+  run(2, {"--dry-run"});
+  EXPECT_EQ(dtrain(2, {"--validate", out + "model.safetensors"}).exit_code, kExitOk);
+  for (const std::string& name : names) EXPECT_EQ(contents(name), first[name]);
+
+  const std::string said = run(2, {"--set", "train.seed=2"});
+  EXPECT_THAT(said,
+              HasSubstr(kSaid + out + "metrics.jsonl.previous, " + out +
+                        "best.safetensors.previous, " + out + "model.safetensors.previous\n"));
+  EXPECT_EQ(said.find(kSaid), said.rfind(kSaid));
+  for (const std::string& name : names) EXPECT_EQ(contents(name + ".previous"), first[name]);
+  EXPECT_FALSE(std::filesystem::exists(out + "best.safetensors"));
+  EXPECT_EQ(metrics().front()["config"]["train"]["seed"], 2);
+
+  // The next takes the place of those, and begins with a network that is found there once more.
+  const std::string second = contents("model.safetensors");
+  const std::string weights = "model.weights=" + out + "model.safetensors";
+  run(0, {"--set", weights, "--set", "checkpoint.every_steps=1"});
+  EXPECT_EQ(contents("model.safetensors.previous"), second);
+  EXPECT_NE(contents("model.safetensors"), second);
+  EXPECT_THAT(run(0, {"--resume", "auto"}), Not(HasSubstr(kSaid)));
+  EXPECT_EQ(contents("model.safetensors.previous"), second);
 }
 
 TEST_F(Dtrain, RepeatsItselfExactly) {

@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <limits>
+#include <system_error>
 #include <utility>
 
 #include <spdlog/fmt/fmt.h>
+
+#include "trainers/output/set_aside.h"
 
 namespace dlaunch {
 namespace {
@@ -46,6 +50,7 @@ void Reporter::Interval::restore(const nlohmann::json& state) {
 
 Reporter::Reporter(const TrainConfig& config, const Screen& screen, bool enabled, bool resumes)
     : config_(config),
+      leads_(enabled),
       resumes_(resumes),
       progress_(enabled ? config.progress : ProgressStyle::kNone, screen.out, screen.is_terminal,
                 screen.columns) {
@@ -55,14 +60,30 @@ Reporter::Reporter(const TrainConfig& config, const Screen& screen, bool enabled
     events_ = EventFile(config.output_path(config.tensorboard));
 }
 
+/// Nothing of what an earlier run has left here is lost at once.
+void Reporter::begin_files() {
+  std::vector<std::string> names{metrics_.begin(resumes_)};
+  if (leads_ && !resumes_ && config_.writes_output()) {
+    for (const char* file : {kBestFile, kModelFile}) {
+      const std::string path = config_.output_path(file);
+      std::error_code none;
+      // A restart of the job is to find the weights that it begins with.
+      const bool begins_with_it = std::filesystem::equivalent(path, config_.weights, none);
+      names.push_back(set_aside(path, begins_with_it));
+    }
+  }
+  std::erase(names, "");
+  if (!names.empty())
+    progress_.line(fmt::format("set aside from an earlier run: {}", fmt::join(names, ", ")));
+}
+
 void Reporter::start(std::size_t ranks, const nn::StepPlan& plan, std::size_t training_images,
                      std::size_t parameters, const std::string& compute_type) {
   summary_.ranks = ranks;
   summary_.steps_per_epoch = plan.steps();
   summary_.files = config_.describe_files();
-  if (metrics_.begin(resumes_))
-    progress_.line("replacing the metrics of an earlier run: " + metrics_.path());
-  if (!resumes_) events_.restart_at(1);  // as the metrics: what an earlier run wrote is void
+  begin_files();
+  if (!resumes_) events_.restart_at(1);  // what an earlier run wrote there is void
   metrics_.write({{"event", "start"},
                   {"ranks", ranks},
                   {"training_images", training_images},
