@@ -17,6 +17,7 @@
 #include "nn/cpu/cpu_backend.h"
 #include "nn/data/dataset.h"
 #include "nn/models/layer_table.h"
+#include "runtime/base/activity.h"
 #include "runtime/base/exit_codes.h"
 #include "runtime/base/job_environment.h"
 #include "runtime/base/json_reader.h"
@@ -29,6 +30,7 @@
 #include "trainers/device/training_device.h"
 #include "trainers/training/datasets.h"
 #include "trainers/training/failures.h"
+#include "trainers/training/stop_signals.h"
 #include "trainers/training/trainer.h"
 #include "trainers/training/trainer_parts.h"
 #include "trainers/validation/evaluation.h"
@@ -61,6 +63,8 @@ Outcome attempt(const std::function<void()>& part) {
   } catch (const StatusError& error) {
     const bool refused = error.status().code() == StatusCode::kInvalidArgument;
     return {refused ? kExitUsage : kExitCommunication, error.what()};
+  } catch (const Interruption& stop) {
+    return {kExitSignalled + stop.signal(), stop.what(), true};
   } catch (const Divergence& error) {
     return {kExitDiverged, error.what(), true};
   } catch (const UnusableCheckpoint& error) {
@@ -161,6 +165,14 @@ Machine this_machine() {
   return read_machine(read_job_environment().value_or_throw());
 }
 
+/// Until here a signal ends the process at once: there is nothing to be kept.
+void train(Trainer& trainer) {
+  const JobEnvironment job = read_job_environment().value_or_throw();
+  catch_stop_signals(Activity::open(job.activity, job.local_rank));
+  trainer.stop_on(stop_signal);
+  (void)trainer.run();
+}
+
 /// Trains, or validates only.
 int work(const Arguments& arguments) {
   std::unique_ptr<Communicator> world;
@@ -199,7 +211,7 @@ int work(const Arguments& arguments) {
     if (const int code = agree(*world, preparation()); code != kExitOk) return code;
 
   const Outcome outcome = attempt([&] {
-    if (trainer) (void)trainer->run();
+    if (trainer) train(*trainer);
     if (evaluation) (void)evaluation->run();
   });
   if (outcome.code != kExitOk) return give_up(device->place().world, outcome);

@@ -267,6 +267,15 @@ void Reporter::stopped(const ValidationSums& validation, bool may_be_best,
               validation, may_be_best, validation_seconds);
 }
 
+void Reporter::interrupted(const std::string& signal) {
+  if (epoch_.totals.samples > 0) summary_.last_train_loss = epoch_.mean_loss();
+  metrics_.write({{"event", "stop"},
+                  {"epoch", summary_.epochs},
+                  {"step", summary_.steps},
+                  {"loss", summary_.last_train_loss},
+                  {"signal", signal}});
+}
+
 /// With the validation after it, if there was one.
 void Reporter::write_epoch(nlohmann::ordered_json line, std::string text,
                            const std::optional<ValidationSums>& validation, bool may_be_best,

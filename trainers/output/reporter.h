@@ -75,6 +75,8 @@ class Reporter {
   /// what state() returns must have been saved before. `may_be_best`: whether it counts for the
   /// best accuracy.
   void stopped(const ValidationSums& validation, bool may_be_best, double validation_seconds);
+  /// The same by a signal of that name, and without a validation.
+  void interrupted(const std::string& signal);
   /// What has been summed up so far, for a checkpoint, and back.
   nlohmann::json state() const;
   void restore(const nlohmann::json& state);

@@ -127,6 +127,7 @@ Summary Trainer::train() {
     const bool last = stop_ || position.epoch == config_.epochs;
     if (checkpointing_.is_due(position, last)) save(position);
   }
+  if (const int signal = interrupted_by(position); signal != 0) end_interrupted(signal);
   if (!reporter_.summary().is_validated()) validate_stop();
   return finish();
 }
@@ -336,7 +337,7 @@ void Trainer::run_micro_batch(const nn::MicroBatch& batch, bool last) {
           : mixed_cross_entropy(scores, labels, batch.partner_labels, batch.own_share, options);
   reducer_->begin(last, {.samples = static_cast<double>(batch.size),
                          .loss = loss.item(),
-                         .stop_votes = last && out_of_time() ? 1.0 : 0.0});
+                         .stop_votes = last ? stop_vote() : 0});
   section.emplace(observation_, StepPhase::kBackward);
   run_backward(loss);
 }
@@ -353,6 +354,15 @@ void Trainer::run_backward(const nn::Tensor& loss, const nn::Tensor& gradient) {
 
 bool Trainer::out_of_time() const {
   return config_.max_seconds > 0 && seconds_between(start_, Clock::now()) >= config_.max_seconds;
+}
+
+/// Collective, where all ranks have stopped for the same reason: the signal that it was, on
+/// whichever rank; 0: another one.
+int Trainer::interrupted_by(const RunPosition& at) {
+  if (!stop_ || at.epoch == config_.epochs || is_last(at.steps_done)) return 0;
+  std::array<std::int32_t, 1> signal{signalled()};
+  throw_if_error(world_.all_reduce(signal, ReduceOp::kMax).within("stop"));
+  return signal[0];
 }
 
 void Trainer::finish_epoch(std::size_t epoch) {

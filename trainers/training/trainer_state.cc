@@ -13,6 +13,7 @@
 #include "nn/core/digest.h"
 #include "runtime/parallel/long_work.h"
 #include "runtime/parallel/state_broadcast.h"
+#include "trainers/training/stop_signals.h"
 #include "trainers/training/tensor_memory.h"
 #include "trainers/training/trainer.h"
 #include "trainers/training/trainer_parts.h"
@@ -218,7 +219,28 @@ void Trainer::save_best(const ValidationSums& sums) {
   }
 }
 
-/// Collective: the one that was validated.
+/// Collective: what a run leaves that a signal ends, as fast as it can.
+void Trainer::end_interrupted(int signal) {
+  const std::string name = name_of_stop_signal(signal);
+  reporter_.interrupted(name);
+  std::string left;
+  if (config_.checkpoint.enabled()) {
+    checkpointing_.finish();
+    left = "resume with --resume auto";
+  } else {
+    left = "it cannot be resumed, as it writes no checkpoints (checkpoint.every_epochs)";
+    share_network();
+    check_network("no network was written");
+    save_final_network();
+    if (config_.checkpoint.final_network)
+      left += "; the network as it was then is in " + config_.output_path(kModelFile);
+  }
+  reporter_.close();
+  throw Interruption(signal, fmt::format("stopped by {} after step {}; {}", name,
+                                         reporter_.summary().steps, left));
+}
+
+/// Collective: as it is now.
 void Trainer::save_final_network() {
   if (!config_.checkpoint.final_network) return;
   if (ema_) ema_->swap();
