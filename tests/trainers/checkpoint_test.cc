@@ -100,6 +100,10 @@ TEST_F(Checkpoints, ThatOtherProgramsHaveWrittenAreLookedAt) {
   };
   EXPECT_THAT(refusal_after([](auto& training) { training["report"].erase("progress"); }),
               HasSubstr("progress"));
+  EXPECT_THAT(refusal_after([](auto& training) { training["version"] = 2; }),
+              HasSubstr("dlaunch.training: of version 2, this dtrain reads version 1"));
+  EXPECT_THAT(refusal_after([](auto& training) { training["config"] = 5; }),
+              HasSubstr("edited.safetensors: "));
   for (const char* order : {"[0, 1]", "[0, 1, 2, 3, 4, 5, 6, 1000]", "[1, 1, 1]"})
     EXPECT_THAT(refusal_after([&](auto& training) {
                   training["report"]["gradient_order"] = nlohmann::json::parse(order);
@@ -283,7 +287,7 @@ TEST_F(Checkpoints, AreRefusedWhereTheyDoNotBelongAndTheErrorNamesWhat) {
   EXPECT_THAT(refusal({"--resume", directory_ + "/run.json"}, kExitBadData),
               HasSubstr("no safetensors file"));
   damage(newest());
-  EXPECT_THAT(resumed("train.epochs=2"), HasSubstr(".weight: damaged: wrong checksum"));
+  EXPECT_THAT(resumed("train.epochs=2"), HasSubstr(": damaged: wrong checksum"));
   fs::resize_file(newest(), fs::file_size(newest()) - 1);
   EXPECT_THAT(resumed("train.epochs=2"), HasSubstr("truncated"));
 }

@@ -42,7 +42,6 @@ nlohmann::json Reporter::Interval::state() const {
 void Reporter::Interval::restore(const nlohmann::json& state) {
   totals = {.samples = state.at(0), .loss = state.at(1)};
   seconds = state.at(2);
-  if (state.size() == 3) return;  // of an earlier version
   steps = state.at(3);
   times[StepPhase::kCommunication] = state.at(4);
   times.hidden_communication = state.at(5);
@@ -126,13 +125,13 @@ void Reporter::restore(const nlohmann::json& state) {
   const auto& last = state.at("validation");
   summary_.validation = {last.at(0), last.at(1), last.at(2), number_in(last.at(3))};
   summary_.validated_steps = state.at("validated_steps");
-  summary_.total_seconds = state.value("total_seconds", 0.0);  // not in earlier versions
-  summary_.communication_seconds = state.value("communication_seconds", 0.0);
+  summary_.total_seconds = state.at("total_seconds");
+  summary_.communication_seconds = state.at("communication_seconds");
   epoch_.restore(state.at("epoch"));
-  since_metrics_.restore(state.value("line", since_metrics_.state()));
+  since_metrics_.restore(state.at("line"));
   events_.restart_at(summary_.steps + 1);
   metrics_.write({{"event", "resume"}, {"step", summary_.steps}});
-  progress_.line(fmt::format("going on after step {}", summary_.steps));
+  progress_.line(fmt::format("resuming after step {}", summary_.steps));
 }
 
 void Reporter::set_best(double top1, std::size_t epoch) {

@@ -49,6 +49,7 @@ RunPosition Trainer::restore() {
     if (at.epoch >= config_.epochs)
       reporter_.note(fmt::format("nothing is left to train: epoch {} of {} (train.epochs) is done",
                                  at.epoch, config_.epochs));
+    for (const std::string& line : from.changed) reporter_.note(line);
     optimizer_.restored();
     // So that sums of gradients have the same bits.
     options.order = from.report.at("gradient_order").get<std::vector<std::size_t>>();
@@ -58,9 +59,9 @@ RunPosition Trainer::restore() {
                                            checkpointing_.found(), parameters_.views.size()));
     take_best(from.report, at);
     const std::string here = compute_type();
-    if (const std::string there = from.report.value("compute_type", here); there != here)
+    if (const std::string there = from.report.at("compute_type").get<std::string>(); there != here)
       reporter_.note(
-          fmt::format("the run goes on in {}, the checkpoint is of one in {}", here, there));
+          fmt::format("resuming in {}; the checkpoint was written by a run in {}", here, there));
   }
   ExchangeMemory memory = compression_memory_.scatter();
   compression_memory_.forget();
@@ -86,8 +87,8 @@ RunPosition Trainer::restore() {
 /// checkpoint tells of. Else nobody has a network of that accuracy.
 void Trainer::take_best(const nlohmann::json& report, const RunPosition& at) {
   if (world_.rank() != 0 || !config_.checkpoint.keep_best) return;
-  best_failure_ = report.value("best_failure", "");
-  best_ = BestNetwork::from_text(report.value("best", ""));
+  best_failure_ = report.at("best_failure").get<std::string>();
+  best_ = BestNetwork::from_text(report.at("best").get<std::string>());
   const std::size_t epoch = reporter_.summary().best_epoch;
   if (epoch == 0 || at.epoch >= config_.epochs || is_last(at.steps_done)) return;
   const std::string path = config_.output_path(kBestFile);
@@ -110,7 +111,7 @@ Status Trainer::remember(ExchangeMemory memory, const nlohmann::json& report) {
   // A rank alone compresses nothing: it keeps that for a run that does.
   kept_memory_ = std::move(memory);
   const std::size_t here = config_.parallel.power_sgd_rank;
-  const std::size_t there = report.value("power_sgd_rank", here);
+  const auto there = report.at("power_sgd_rank").get<std::size_t>();
   if (there == here) return Status();
   return Status(StatusCode::kInvalidArgument,
                 fmt::format("power_sgd: errors of rank {}, not {}", there, here));
