@@ -25,7 +25,7 @@ RECORD = 2 + 3 * 32 * 32  # coarse label, fine label, pixels
 KNOWN = {"data": {"set", "crop_padding", "flip"}, "model": {"name"},
          "optimizer": {"name", "learning_rate", "momentum", "nesterov", "weight_decay", "decay_weights_only"},
          "schedule": {"name", "warmup_epochs"},
-         "train": {"epochs", "batch_size_per_rank", "accumulation_steps", "sync_batch_norm"}}
+         "train": {"epochs", "global_batch_size", "accumulation_steps", "sync_batch_norm"}}
 
 
 def read_known(path):
@@ -74,7 +74,11 @@ class Training:
         self.options = arguments.configuration
         torch.manual_seed(arguments.seed)
         train = self.options["train"]
-        self.batch, self.accumulation = train["batch_size_per_rank"], train.get("accumulation_steps", 1)
+        self.accumulation = train.get("accumulation_steps", 1)
+        self.batch, rest = divmod(train["global_batch_size"], self.accumulation * arguments.ranks)
+        if rest:
+            sys.exit(f"torch_accuracy: {train['global_batch_size']} images cannot be shared equally"
+                     f" by {arguments.ranks} ranks and {self.accumulation} accumulation steps")
         network = make_network(torch, self.options["model"]["name"]).to(memory_format=torch.channels_last)
         self.network = network
         if arguments.ranks > 1:  # ours sends no running statistics in a step either
