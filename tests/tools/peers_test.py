@@ -100,6 +100,13 @@ class AccuracyTest(unittest.TestCase):
         self.assertEqual(training.validate(), (0.25, 0.75))
         self.assertEqual(training.distributed.broadcast.call_args_list, [mock.call("mean", 0), mock.call("variance", 0)])
 
+    def test_the_learning_rate_warms_up_as_in_dtrain(self):
+        training = self.training(ranks=1)
+        training.steps_per_epoch = 4
+        training.options = {"optimizer": {"learning_rate": 2}, "schedule": {"name": "constant", "warmup_epochs": 1}}
+        for step, rate in ((0, 0.02), (2, 1.01), (4, 2)):
+            self.assertAlmostEqual(training.learning_rate(step), rate)
+
     def test_a_step_has_the_same_images_for_any_number_of_ranks(self):
         self.assertEqual([self.training(ranks).batch for ranks in (1, 2)], [2, 1])
         with self.assertRaisesRegex(SystemExit, "2 images cannot be shared equally by 3 ranks"):

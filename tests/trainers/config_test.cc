@@ -165,6 +165,8 @@ TEST(TrainConfig, RefusesKeysThatWouldChangeNothing) {
                           ", or replace the section: --set 'schedule={\"name\": \"cosine\"}'"));
   EXPECT_THAT(refusal(R"({"schedule": {"name": "multi_step", "final_factor": 0.1}})"),
               HasSubstr("schedule.final_factor: has no effect"));
+  EXPECT_THAT(refusal(R"({"schedule": {"warmup_start_factor": 0.1}})"),
+              HasSubstr("schedule.warmup_start_factor: has no effect without schedule.warmup_"));
   EXPECT_THAT(refusal(R"({"optimizer": {"beta1": 0.9}})"),
               HasSubstr("optimizer.beta1: has no effect unless optimizer.name is \"adam\" or "
                         "\"adamw\", found \"sgd\"; add --set optimizer.name=adam, or replace the "
@@ -239,15 +241,21 @@ TEST(TrainConfig, MakesTheLearningRateItDescribes) {
   const auto cosine = read(R"({"optimizer": {"learning_rate": 1}, "train": {"epochs": 10},
       "schedule": {"name": "cosine", "final_factor": 0.5, "warmup_epochs": 2}})")
                           .learning_rate();
-  EXPECT_DOUBLE_EQ(cosine(0), 0);
-  EXPECT_DOUBLE_EQ(cosine(1), 0.5);
+  EXPECT_DOUBLE_EQ(cosine(0), 0.01);  // not 0, at which a step would change nothing
+  EXPECT_DOUBLE_EQ(cosine(1), 0.505);
   EXPECT_DOUBLE_EQ(cosine(2), 1);  // the whole cosine comes after the warm-up
   EXPECT_DOUBLE_EQ(cosine(6), 0.75);
   EXPECT_DOUBLE_EQ(cosine(10), 0.5);
   const auto never = read(R"({"optimizer": {"learning_rate": 1}, "train": {"epochs": 2},
       "schedule": {"name": "cosine", "warmup_epochs": 4}})")
                          .learning_rate();
-  EXPECT_DOUBLE_EQ(never(1), 0.25);
+  EXPECT_DOUBLE_EQ(never(1), 0.2575);
+  const auto from_half = read(R"({"optimizer": {"learning_rate": 2}, "schedule": {
+      "warmup_epochs": 4, "warmup_start_factor": 0.5}})")
+                             .learning_rate();
+  EXPECT_DOUBLE_EQ(from_half(0), 1);
+  EXPECT_DOUBLE_EQ(from_half(2), 1.5);
+  EXPECT_DOUBLE_EQ(from_half(5), 2);
   const auto lines = read(R"({"optimizer": {"learning_rate": 2}, "schedule": {
       "name": "piecewise_linear", "point_epochs": [0, 2, 10], "point_factors": [0, 1, 0]}})")
                          .learning_rate();

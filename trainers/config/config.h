@@ -42,6 +42,7 @@ struct ScheduleConfig {
   std::string name;  // constant, multi_step, cosine, piecewise_linear
   double learning_rate = 0;
   double warmup_epochs = 0;
+  double warmup_start_factor = 0;    // of the learning rate
   double stem_epochs = 0;            // of the stem's bias; 0: as all others
   std::vector<double> milestones;    // multi_step, in epochs
   double gamma = 0;                  // multi_step

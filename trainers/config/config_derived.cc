@@ -78,7 +78,8 @@ nn::Schedule TrainConfig::learning_rate() const {
     result = nn::piecewise_linear_schedule(std::move(points));
   }
   if (schedule.warmup_epochs > 0)
-    result = nn::with_linear_warmup(std::move(result), schedule.warmup_epochs);
+    result = nn::with_linear_warmup(std::move(result), schedule.warmup_epochs,
+                                    schedule.warmup_start_factor);
   return result;
 }
 
