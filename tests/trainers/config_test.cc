@@ -263,6 +263,27 @@ TEST(TrainConfig, MakesTheLearningRateItDescribes) {
   EXPECT_DOUBLE_EQ(lines(6), 1);
 }
 
+TEST(TrainConfig, SaysWhatOfTheScheduleIsNeverReached) {
+  const auto remark = [](const std::string& schedule) {
+    return read(R"({"train": {"epochs": 4}, "schedule": )" + schedule + "}").schedule_remark();
+  };
+  EXPECT_EQ(remark(R"({"name": "cosine", "warmup_epochs": 4})"),
+            "schedule.warmup_epochs 4 covers all of train.epochs 4: the cosine never begins");
+  EXPECT_EQ(remark(R"({"warmup_epochs": 4.5})"),
+            "schedule.warmup_epochs 4.5 covers all of train.epochs 4: the learning rate never "
+            "reaches its full value");
+  EXPECT_EQ(remark(R"({"name": "multi_step", "milestones": [2, 4, 6]})"),
+            "schedule.milestones 4, 6: not reached in train.epochs 4");
+  EXPECT_EQ(remark(R"({"name": "piecewise_linear", "point_epochs": [0, 4, 5],
+                       "point_factors": [0, 1, 0]})"),
+            "schedule.point_epochs 5: not reached in train.epochs 4");
+  for (const char* whole :
+       {"{}", R"({"name": "cosine", "warmup_epochs": 3.5})",
+        R"({"name": "multi_step", "milestones": [3.9]})",
+        R"({"name": "piecewise_linear", "point_epochs": [0, 4], "point_factors": [1, 0]})"})
+    EXPECT_EQ(remark(whole), "");
+}
+
 TEST(TrainConfig, AcceptsTheConfigurationsOfTheProject) {
   std::size_t count = 0;
   for (const auto& entry : std::filesystem::directory_iterator(SOURCE_ROOT "/configs")) {

@@ -121,6 +121,12 @@ TEST_F(Dtrain, LearnsTheSameHoweverGradientsAreSummed) {
   EXPECT_NEAR(last_loss(2, "power_sgd"), loss, 0.3);
 }
 
+TEST_F(Dtrain, SaysThatAScheduleIsCutOff) {
+  const CompletedProcess process = dtrain(2, {"--set", "schedule.warmup_epochs=3"});
+  EXPECT_EQ(process.exit_code, kExitOk) << process.error;
+  EXPECT_THAT(process.out, HasSubstr("schedule.warmup_epochs 3 covers all of train.epochs 2: "));
+}
+
 TEST_F(Dtrain, StopsAllRanksAtALimit) {
   const CompletedProcess steps = dtrain(2, {"--set", "train.max_steps=3"});
   EXPECT_EQ(steps.exit_code, kExitOk) << steps.error;

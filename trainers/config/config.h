@@ -164,6 +164,8 @@ struct TrainConfig {
   std::size_t samples_per_step(std::size_t ranks) const;
   /// The learning rate by epochs passed (fractional).
   nn::Schedule learning_rate() const;
+  /// What of the schedule train.epochs does not come to, for people; empty: it is whole.
+  std::string schedule_remark() const;
   /// That of a stem's bias (ParameterKind::kStem).
   nn::Schedule stem_learning_rate() const;
 };

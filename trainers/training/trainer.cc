@@ -80,6 +80,7 @@ Trainer::Trainer(const TrainConfig& config, const TrainingPlace& place, const Sc
         "dlaunch has restarted the job, which writes no checkpoints: training begins again {}; "
         "checkpoint.every_epochs would let it resume",
         checkpointing_.resumes() ? "from " + checkpointing_.found() : "with step 1"));
+  reporter_.note(config.schedule_remark());
   reporter_.note(place.remark);
   reporter_.note(train_set_->remark());
   if (validation_set_) reporter_.note(validation_set_->remark());
