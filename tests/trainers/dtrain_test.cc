@@ -371,8 +371,7 @@ TEST_F(Dtrain, RefusesItsCommandLine) {
             "--set key.path=value; try dtrain --help\n");
   const CompletedProcess nothing = testing::run_command({.arguments = {built_program("dtrain")}});
   EXPECT_EQ(nothing.exit_code, kExitUsage);
-  EXPECT_EQ(nothing.error,
-            "dtrain: which configuration? (dtrain CONFIG.json); try dtrain --help\n");
+  EXPECT_EQ(nothing.error, "dtrain: missing CONFIG.json; try dtrain --help\n");
   EXPECT_EQ(dtrain(0, {}, "missing.json").exit_code, kExitUsage);
   write("broken.json", "{\n  \"train\": {\"epochs\": }\n}");
   const CompletedProcess broken = dtrain(0, {}, "broken.json");
@@ -403,15 +402,17 @@ TEST_F(Dtrain, SaysWhatItLeavesOutOfAFolderOfImages) {
   const std::vector<std::string> how{
       "--set", "data.set=folder",   "--set", "data.directory=" + directory_ + "/images",
       "--set", "train.max_steps=1", "--set", "checkpoint.keep_best=true"};
-  EXPECT_THAT(dtrain(2, how).out, ::testing::Not(HasSubstr("left out")));
+  EXPECT_THAT(dtrain(2, how).out, ::testing::Not(HasSubstr("ignored")));
   write("images/train/b/2.webp", "an image all the same");
   write("images/train/a/more/2.png", testing::noise_png(32, random));
   write("images/test/1.png", testing::noise_png(32, random));
   const std::string images = directory_ + "/images/";
-  const std::string of_training = images + "train: 2 entries are no png, jpg or jpeg file of a " +
-                                  "class and left out, the first: " + images + "train/a/more\n";
-  const std::string of_test = images + "test: 1 entry is no png, jpg or jpeg file of a class and " +
-                              "left out, the first: " + images + "test/1.png\n";
+  const std::string of_training = images +
+                                  "train: ignored 2 entries that are not .png, .jpg or .jpeg " +
+                                  "files in a class folder, first: " + images + "train/a/more\n";
+  const std::string of_test = images +
+                              "test: ignored 1 entry that is not a .png, .jpg or .jpeg file " +
+                              "in a class folder, first: " + images + "test/1.png\n";
   const CompletedProcess trained = dtrain(2, how);
   EXPECT_EQ(trained.exit_code, kExitOk) << trained.error;
   EXPECT_THAT(trained.out,

@@ -614,7 +614,7 @@ TEST_F(GoingOn, WhatCannotBeValidatedIsRefused) {
   EXPECT_EQ(dtrain(0, {"--validate", "x", "--resume", "auto"}).exit_code, kExitUsage);
   const CompletedProcess unnamed = dtrain(0, {"--validate", ""});
   EXPECT_EQ(unnamed.exit_code, kExitUsage);
-  EXPECT_THAT(unnamed.error, HasSubstr("dtrain: --validate: a file is wanted"));
+  EXPECT_THAT(unnamed.error, HasSubstr("dtrain: --validate: needs a file"));
   EXPECT_EQ(dtrain(0, {"--validate", "x", "--trace", "trace.json"}).exit_code, kExitUsage);
   const CompletedProcess missing = dtrain(2, {"--validate", directory_ + "/none"});
   EXPECT_EQ(missing.exit_code, kExitBadData);
@@ -631,7 +631,7 @@ TEST_F(GoingOn, WhatCannotBeValidatedIsRefused) {
   const CompletedProcess other =
       dtrain(2, {"--validate", newest(), "--set", "model.name=resnet20"});
   EXPECT_EQ(other.exit_code, kExitBadData);
-  EXPECT_THAT(other.error, HasSubstr("conv1.weight: its shape is"));
+  EXPECT_THAT(other.error, HasSubstr("conv1.weight: shape ["));
 }
 
 }  // namespace

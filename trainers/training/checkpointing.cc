@@ -83,7 +83,8 @@ void check_settings(const nn::SafetensorsFile& file, std::span<const nn::NamedTe
                                       why, setting.second));
     };
     for (const auto& [name, entry] : there)
-      if (!wanted.contains(name)) refuse(name, "nothing of this name is wanted");
+      if (!wanted.contains(name))
+        refuse(name, "unexpected tensor (this run has none of this name)");
     for (const std::string& name : wanted)
       if (!there.contains(name)) refuse(name, "not in this file");
   }

@@ -69,13 +69,13 @@ void refuse_single_values(const TrainConfig& config, const nn::StepPlan& plan, s
       config.sync_batch_norm ? "" : " on a rank", layer);
   if (has_single_image(plan, 0, ranks, config.sync_batch_norm))
     throw ConfigError(
-        fmt::format("{}: a micro-batch {}; take larger ones", batch_size_key(config), why));
+        fmt::format("{}: a micro-batch {}; use larger ones", batch_size_key(config), why));
   const bool ends_before = config.max_steps > 0 && config.max_steps < plan.steps();
   if (!ends_before && has_single_image(plan, plan.steps() - 1, ranks, config.sync_batch_norm))
-    throw ConfigError(fmt::format(
-        "train.drop_last: the last step of an epoch {}; set it to true, or take another "
-        "number of samples per step",
-        why));
+    throw ConfigError(
+        fmt::format("train.drop_last: the last step of an epoch {}; set it to true, or use another "
+                    "number of samples per step",
+                    why));
 }
 
 /// Throws ConfigError if the network does not take training images of every size.

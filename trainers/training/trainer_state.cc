@@ -74,7 +74,7 @@ RunPosition Trainer::restore() {
     const Status kept = remember(std::move(memory), from.report);
     if (!kept.ok())
       throw UnusableCheckpoint(
-          fmt::format("{}: {}; take parallel.gradients and parallel.power_sgd_rank as they were",
+          fmt::format("{}: {}; use parallel.gradients and parallel.power_sgd_rank as they were",
                       checkpointing_.found(), kept.to_string()));
   }
   stop_ = config_.max_steps > 0 && from.position.steps_done >= config_.max_steps;
