@@ -221,7 +221,7 @@ TEST_F(RestartedJobs, ThatMayNotGoOnAreToldWhatKeepsThemFromIt) {
   const CompletedProcess process =
       dtrain(0, {"--resume", "none", "--set", "checkpoint.every_steps=1"});
   EXPECT_EQ(process.exit_code, kExitUsage);
-  EXPECT_THAT(process.error, HasSubstr("--resume none keeps it from going on"));
+  EXPECT_THAT(process.error, HasSubstr("--resume none keeps it from resuming"));
 }
 
 TEST_F(RestartedJobs, BeginAnewIfTheyWriteNoCheckpoints) {

@@ -192,11 +192,11 @@ void Checkpointing::find_checkpoint() {
   if (how.enabled() && !files.empty() && (how.path.empty() || files.back().step > begun_at_)) {
     if (how.restarted && how.path.empty())
       throw ConfigError(fmt::format(
-          "{} is in the way: dlaunch has restarted the job, and --resume none keeps it from going "
-          "on; leave that out to begin anew in the first attempt only",
+          "{} is in the way: dlaunch has restarted the job, and --resume none keeps it from "
+          "resuming; leave that out to begin anew in the first attempt only",
           files.back().path));
     throw ConfigError(fmt::format(
-        "{} is in the way: a checkpoint of another run; go on from it with --resume auto, set "
+        "{} is in the way: a checkpoint of another run; resume it with --resume auto, set "
         "output.directory, or remove {}",
         files.back().path, folder_.directory()));
   }
