@@ -17,6 +17,7 @@
 #include "nn/cpu/cpu_backend.h"
 #include "nn/data/dataset.h"
 #include "nn/models/layer_table.h"
+#include "runtime/base/activity.h"
 #include "runtime/base/exit_codes.h"
 #include "runtime/base/job_environment.h"
 #include "runtime/base/json_reader.h"
@@ -30,6 +31,7 @@
 #include "trainers/device/training_device.h"
 #include "trainers/training/datasets.h"
 #include "trainers/training/failures.h"
+#include "trainers/training/stop_signals.h"
 #include "trainers/training/trainer.h"
 #include "trainers/training/trainer_parts.h"
 #include "trainers/validation/evaluation.h"
@@ -62,6 +64,8 @@ Outcome attempt(const std::function<void()>& part) {
   } catch (const StatusError& error) {
     const bool refused = error.status().code() == StatusCode::kInvalidArgument;
     return {refused ? kExitUsage : kExitCommunication, error.what()};
+  } catch (const Interruption& stop) {
+    return {kExitSignalled + stop.signal(), stop.what(), true};
   } catch (const Divergence& error) {
     return {kExitDiverged, error.what(), true};
   } catch (const UnusableCheckpoint& error) {
@@ -69,7 +73,7 @@ Outcome attempt(const std::function<void()>& part) {
   } catch (const TrainingFailure& error) {
     return {kExitFailure, error.what(), true};
   } catch (const std::bad_alloc&) {
-    return {kExitFailure, "out of memory; take smaller batches and more train.accumulation_steps"};
+    return {kExitFailure, "out of memory; use smaller batches and more train.accumulation_steps"};
   } catch (const std::exception& error) {
     return {kExitFailure, error.what()};
   }
@@ -162,6 +166,14 @@ Machine this_machine() {
   return read_machine(read_job_environment().value_or_throw());
 }
 
+/// Until here a signal ends the process at once: there is nothing to be kept.
+void train(Trainer& trainer) {
+  const JobEnvironment job = read_job_environment().value_or_throw();
+  catch_stop_signals(Activity::open(job.activity, job.local_rank));
+  trainer.stop_on(stop_signal);
+  (void)trainer.run();
+}
+
 /// Trains, or validates only.
 int work(const Arguments& arguments) {
   std::unique_ptr<Communicator> world;
@@ -200,7 +212,7 @@ int work(const Arguments& arguments) {
     if (const int code = agree(*world, preparation()); code != kExitOk) return code;
 
   const Outcome outcome = attempt([&] {
-    if (trainer) (void)trainer->run();
+    if (trainer) train(*trainer);
     if (evaluation) (void)evaluation->run();
   });
   if (outcome.code != kExitOk) return give_up(device->place().world, outcome);
@@ -210,8 +222,9 @@ int work(const Arguments& arguments) {
 int run(int argc, char** argv) {
   Arguments arguments;
   CLI::App app(
-      "Trains a network on images, as a JSON configuration says. Start it with dlaunch to "
-      "train on several ranks.",
+      "Trains an image classifier as described by a JSON configuration. Start it with dlaunch to "
+      "train on several ranks. docs/training.md lists every key; --dry-run prints them with their "
+      "values.",
       "dtrain");
   app.formatter(std::make_shared<OptionHelp>());
   app.add_option("config", arguments.config, "the configuration (JSON, comments allowed)")
@@ -239,34 +252,38 @@ int run(int argc, char** argv) {
         },
         help);
   };
-  overriding("--resume", "checkpoint.resume",
-             "where to go on: auto (the newest checkpoint in output.directory, if there is one), a "
-             "checkpoint's path, or none; by default auto if dlaunch has restarted the job")
+  overriding(
+      "--resume", "checkpoint.resume",
+      "where to resume: auto (the newest checkpoint in output.directory, if any), the path of a "
+      "checkpoint, or none. Default: auto if dlaunch restarted the job, else none")
       ->type_name("auto|PATH|none");
   CLI::Option* const trace =
-      overriding("--trace", "output.trace",
-                 "write what every rank did when to FILE, for ui.perfetto.dev or chrome://tracing")
+      overriding(
+          "--trace", "output.trace",
+          "write a timeline of all ranks to FILE (open it in ui.perfetto.dev or chrome://tracing)")
           ->type_name("FILE");
-  overriding("--trace-steps", "output.trace_steps",
-             "trace steps A to B only, the first being 1; without, as many as memory is kept for")
+  overriding(
+      "--trace-steps", "output.trace_steps",
+      "trace only steps A to B, counted from 1 (default: from the start until the event buffer "
+      "is full)")
       ->type_name("A:B");
   CLI::Option* const validate =
       app.add_option("--validate", arguments.validate,
-                     "train nothing: validate a network on the test images; PATH is "
+                     "train nothing: validate a saved network on the test images; PATH is "
                      "model.safetensors, best.safetensors or a checkpoint")
           ->type_name("PATH")
-          ->check([](const std::string& path) { return path.empty() ? "a file is wanted" : ""; })
+          ->check([](const std::string& path) { return path.empty() ? "needs a file" : ""; })
           ->excludes("--resume")
           ->excludes(trace);
   app.add_flag("--dry-run", arguments.dry_run,
-               "print the resolved configuration and the layers of the model, and end")
+               "print the resolved configuration and the layers of the model, then exit")
       ->excludes(validate);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::RequiredError&) {
-    print_error("which configuration? (dtrain CONFIG.json); try dtrain --help");
+    print_error("missing CONFIG.json; try dtrain --help");
     return kExitUsage;
   } catch (const CLI::ExtrasError&) {
     print_error(

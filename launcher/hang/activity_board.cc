@@ -70,6 +70,11 @@ ActivityBoard::~ActivityBoard() {
   if (pages_ != nullptr) munmap(pages_, static_cast<std::size_t>(ranks_) * sizeof(ActivityPage));
 }
 
+void ActivityBoard::tell_of_failure() {
+  if (pages_ == nullptr) return;
+  for (int rank = 0; rank < ranks_; ++rank) pages_[rank].job_failed.store(1);
+}
+
 std::string ActivityBoard::path() const {
   if (pages_ == nullptr) return "";
   return "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(file_.get());

@@ -57,6 +57,8 @@ class ActivityBoard {
 
   int ranks() const { return ranks_; }
   ShownRank read(int local_rank) const;
+  /// Tells the ranks why they are about to be ended: one of them has failed.
+  void tell_of_failure();
 
  private:
   const int ranks_;

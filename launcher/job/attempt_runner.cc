@@ -77,11 +77,13 @@ JobIdentity AttemptRunner::identity(int restarts) const {
 }
 
 Status AttemptRunner::run(JobIdentity job, const std::function<void()>& when_started) {
-  const ActivityBoard board(options_.ranks);
+  ActivityBoard board(options_.ranks);
   job.activity = board.path();
-  Supervisor supervisor(
-      loop_, relay_, descendants_,
-      {.attempt = job.attempt, .job_deadline = deadline_, .grace = options_.supervision.grace});
+  Supervisor supervisor(loop_, relay_, descendants_,
+                        {.attempt = job.attempt,
+                         .job_deadline = deadline_,
+                         .grace = options_.supervision.grace,
+                         .on_failure = [&board] { board.tell_of_failure(); }});
   supervisor_ = &supervisor;
   Status started = run_ranks(job, supervisor, board, when_started);
   monitor_.end_attempt();

@@ -3,11 +3,18 @@
 #include <algorithm>
 
 #include "launcher/failure/report.h"
+#include "launcher/supervision/signals.h"
 
 namespace dlaunch {
 namespace {
 
 constexpr std::chrono::nanoseconds kLongestDelay = std::chrono::minutes(1);
+
+// A program that a signal asks to end in good order says so by its exit code, as a shell would.
+bool ended_as_asked(const AttemptOutcome& attempt) {
+  return attempt.passed_on != 0 && attempt.failure &&
+         attempt.failure->exit_code == 128 + attempt.passed_on;
+}
 
 }  // namespace
 
@@ -24,6 +31,10 @@ RestartPolicy::Decision RestartPolicy::after(const AttemptOutcome& attempt) {
   const std::string used = std::to_string(attempt.number) + " of " + std::to_string(options_.most);
   if (attempt.number >= options_.most) {
     return {.line = "dlaunch: no restart: " + used + " restarts used"};
+  }
+  if (ended_as_asked(attempt)) {
+    return {.line = "dlaunch: no restart: the job has ended after " +
+                    signal_name(attempt.passed_on) + ", which was passed on"};
   }
   if (!ever_ready_) {
     return {.line = "dlaunch: no restart: the job never got ready (" + used + " restarts used)"};

@@ -1,6 +1,7 @@
 // RestartPolicy: whether a job whose rank failed is started once more, and when.
 //
-// Only a job that once got ready: what fails before that would fail again. Delays double.
+// Only a job that once got ready, as what fails before that would fail again, and none that has
+// ended after a signal of the user, which the exit code of its rank tells. Delays double.
 #pragma once
 
 #include <chrono>

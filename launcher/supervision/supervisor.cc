@@ -174,6 +174,7 @@ void Supervisor::handle_signal(int signal, bool seen_by_terminal_group) {
     case SIGWINCH:
       return resize_terminals();
     default:
+      outcome_.passed_on = signal;
       return send_to_ranks(signal, seen_by_terminal_group);
   }
 }
@@ -182,6 +183,7 @@ void Supervisor::end_attempt(AttemptOutcome::Cause cause, int signal, bool seen_
   if (ending_) return;
   cancel_judgement();
   outcome_.cause = cause;
+  if (cause == AttemptOutcome::Cause::kRankFailed && options_.on_failure) options_.on_failure();
   if (seen_by_terminal_group) note_ends_by(signal);
   send_to_ranks(signal, seen_by_terminal_group);
   // A stopped process cannot act on the signal.

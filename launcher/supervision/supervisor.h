@@ -15,6 +15,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <set>
 #include <vector>
@@ -34,6 +35,8 @@ class Supervisor {
     int attempt = 0;
     std::optional<EventLoop::Clock::time_point> job_deadline;
     std::chrono::nanoseconds grace = std::chrono::seconds(5);
+    /// Called before ranks are told to end because one of them has failed.
+    std::function<void()> on_failure = nullptr;
   };
 
   Supervisor(EventLoop& loop, OutputRelay& relay, Descendants& descendants, const Options& options);

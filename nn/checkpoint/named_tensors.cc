@@ -83,12 +83,12 @@ void check_entry(const SafetensorsFile& file, const NamedTensor& wanted) {
   const SafetensorsFile::Entry& entry = file.entry(wanted.name);
   const Tensor& tensor = wanted.tensor;
   if (entry.dtype != tensor.dtype())
-    file.refuse(wanted.name, fmt::format("its type is {}, {} is wanted", to_string(entry.dtype),
+    file.refuse(wanted.name, fmt::format("type {}, expected {}", to_string(entry.dtype),
                                          to_string(tensor.dtype())));
   const Shape shape = file_shape(tensor.shape());
   if (entry.shape != shape)
-    file.refuse(wanted.name, fmt::format("its shape is {}, {} is wanted", entry.shape.to_string(),
-                                         shape.to_string()));
+    file.refuse(wanted.name,
+                fmt::format("shape {}, expected {}", entry.shape.to_string(), shape.to_string()));
 }
 
 }  // namespace
@@ -135,7 +135,7 @@ void load_tensors(const SafetensorsFile& file, std::span<const NamedTensor> tens
   }
   for (const auto& [name, entry] : file.tensors())
     if (!wanted.contains(name) && !name.ends_with("num_batches_tracked"))
-      file.refuse(name, "nothing of this name is wanted");
+      file.refuse(name, "unexpected tensor: the network has none of this name");
   load_some_tensors(file, tensors);
 }
 

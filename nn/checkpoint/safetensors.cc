@@ -198,7 +198,7 @@ void SafetensorsFile::read_header() {
   } catch (const nlohmann::json::exception&) {
     refuse(name, "damaged: not what a safetensors header has there");
   } catch (const ConfigError&) {
-    refuse(name, "damaged: no JSON");
+    refuse(name, "damaged: header is not valid JSON");
   } catch (const Error& error) {
     refuse(name, error.what());
   }

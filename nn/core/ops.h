@@ -34,7 +34,8 @@ Tensor conv2d(const Tensor& x, const Tensor& weights, const Tensor& bias,
 /// What conv2d does with these shapes; Error if it cannot.
 Conv2dGeometry conv2d_geometry(const Shape& x, const Shape& weights, Conv2dOptions options);
 
-/// x [N, in], weights [out, in], bias [out] or undefined -> [N, out]. All f32.
+/// x [N, in], weights [out, in], bias [out] or undefined -> [N, out]. Weights, bias and
+/// result are f32; x may be of any activation type, in which the product is then computed.
 Tensor linear(const Tensor& x, const Tensor& weights, const Tensor& bias);
 
 struct Pool2dOptions {

@@ -97,7 +97,7 @@ ImageShape read_image_shape(const std::string& path) {
   }
   if (!shape) {
     const std::string damage = image_damage(beginning);
-    fail(path, damage.empty() ? "it does not say how large it is" : damage);
+    fail(path, damage.empty() ? "no image size in its header" : damage);
   }
   if (shape->height > kMostPixels / shape->width)
     fail(path, fmt::format("{} x {} pixels, at most {} are read", shape->height, shape->width,

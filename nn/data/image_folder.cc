@@ -18,8 +18,8 @@ std::filesystem::file_type type_of(const std::filesystem::directory_entry& entry
   std::error_code error;
   const std::filesystem::file_type type = entry.status(error).type();
   if (type == std::filesystem::file_type::none || type == std::filesystem::file_type::not_found)
-    throw DataError(fmt::format("{}: {}; mend or remove it", entry.path().string(),
-                                error ? error.message() : "is a link to nothing"));
+    throw DataError(fmt::format("{}: {}; fix or remove it", entry.path().string(),
+                                error ? error.message() : "dangling symbolic link"));
   return type;
 }
 
@@ -96,9 +96,11 @@ class ImageFolder : public Dataset {
 
   std::string remark() const override {
     if (left_out_.count == 0) return "";
-    return fmt::format("{}: {} {} no png, jpg or jpeg file of a class and left out, the first: {}",
-                       directory_, left_out_.count,
-                       left_out_.count == 1 ? "entry is" : "entries are", left_out_.first);
+    return fmt::format("{}: ignored {} {} in a class folder, first: {}", directory_,
+                       left_out_.count,
+                       left_out_.count == 1 ? "entry that is not a .png, .jpg or .jpeg file"
+                                            : "entries that are not .png, .jpg or .jpeg files",
+                       left_out_.first);
   }
 
  private:

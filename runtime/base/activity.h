@@ -80,6 +80,8 @@ class Activity : public std::enable_shared_from_this<Activity> {
   void set_joins_world();
   /// The world is connected.
   void set_ready();
+  /// Whether dlaunch is ending this rank because another one has failed. Also for signal handlers.
+  bool job_has_failed() const { return page_.job_failed.load(std::memory_order_acquire) != 0; }
 
   /// A free slot; if there is none, an empty reporter. `name`: of the communicator, at most 48
   /// characters of it count. `members`: of the communicator.

@@ -2,10 +2,11 @@
 // page of slots per rank, one slot for each thing that a rank can wait in (a communicator has one
 // for each kind of call).
 //
-// A rank writes its own page only, dlaunch only reads. All is atomic, because they are processes of
-// their own; a slot is written by one thread at a time, and its `version` is odd while that thread
-// is at it (a seqlock: Boehm, "Can seqlocks get along with programming language memory models?",
-// 2012). Fields are stored with release and loaded with acquire order, which on x86 costs nothing.
+// A rank writes its own page only, which dlaunch reads; two fields are dlaunch's. All is atomic,
+// because they are processes of their own; a slot is written by one thread at a time, and its
+// `version` is odd while that thread is at it (a seqlock: Boehm, "Can seqlocks get along with
+// programming language memory models?", 2012). Fields are stored with release and loaded with
+// acquire order, which on x86 costs nothing.
 #pragma once
 
 #include <array>
@@ -54,6 +55,8 @@ struct ActivityPage {
   std::atomic<std::int64_t> ready;         // steady clock, ns, when the world was connected; 0: not
   std::atomic<std::int32_t> joins_world;   // 1: it connects a communicator, or has
   std::atomic<std::int32_t> stack_signal;  // makes the process print its stack; 0: none does
+  std::atomic<std::int32_t>
+      job_failed;  // written by dlaunch: 1: it ends this rank, as another has failed
   alignas(64) std::array<ActivitySlot, kSlots> slots;
 };
 

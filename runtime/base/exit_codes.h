@@ -11,6 +11,7 @@ enum ExitCode : int {
   kExitBadData = 3,        // data files or a checkpoint missing, truncated, wrong or of another run
   kExitCommunication = 4,  // a peer died or left, a deadline passed, ranks disagreed
   kExitDiverged = 5,       // training has left the numbers: a loss or a gradient is not finite
+  kExitSignalled = 128,    // + the signal after which training has ended in good order
 };
 
 /// dlaunch's own, in the manner of timeout(1) and env(1). Otherwise it exits with the code of the

@@ -45,6 +45,9 @@ TEST_F(ActivityTest, GoesToThePageOfItsRank) {
   EXPECT_EQ(pages_[1].ready.load(), 0);
   activity->set_ready();
   EXPECT_NE(pages_[1].ready.load(), 0);
+  EXPECT_FALSE(activity->job_has_failed());
+  pages_[1].job_failed.store(1);
+  EXPECT_TRUE(activity->job_has_failed());
 }
 
 TEST_F(ActivityTest, TellsWhatBeginsAndThatItHasEnded) {

@@ -101,6 +101,18 @@ TEST(Restart, DoesNotHappenBeforeTheJobWasReady) {
   EXPECT_THAT(result.error, HasSubstr("dlaunch: no restart: the job never got ready"));
 }
 
+TEST(Restart, DoesNotHappenAfterASignalThatTheRanksHaveHeeded) {
+  const std::string signal = std::to_string(SIGUSR1);
+  const std::string code = std::to_string(128 + SIGUSR1);
+  Subprocess job(ranks_that({"await=" + signal, "exit=" + code}, with_restarts(3, 2)));
+  for (const char* waits : {"0 waits\n", "1 waits\n"})
+    ASSERT_TRUE(job.wait_for_output(waits, soon()));
+  job.send_signal(SIGUSR1);
+  const auto result = job.finish(soon());
+  EXPECT_EQ(result.exit_code, 128 + SIGUSR1);
+  EXPECT_THAT(result.error, HasSubstr("dlaunch: no restart: the job has ended after SIGUSR1, "));
+}
+
 TEST(Restart, DoesNotHappenByDefault) {
   const auto result = run_command(ranks_that({"out=attempt", "exit=9"}, 1));
   EXPECT_EQ(result.out, "attempt\n");

@@ -174,10 +174,10 @@ TEST_F(CheckpointFiles, OfAnotherNetworkAreRefusedWithTheTensorsName) {
   };
   const Tensor fits = tensor({2}, {0, 0});
   EXPECT_THAT(load({{"a", fits}, {"b", fits}}), HasSubstr(": b: not in this file"));
-  EXPECT_THAT(load({}), HasSubstr(": a: nothing of this name is wanted"));
-  EXPECT_THAT(load({{"a", tensor({1, 2}, {0, 0})}}), HasSubstr(": a: its shape is [2], [1, 2]"));
+  EXPECT_THAT(load({}), HasSubstr(": a: unexpected tensor: the network has none of this name"));
+  EXPECT_THAT(load({{"a", tensor({1, 2}, {0, 0})}}), HasSubstr(": a: shape [2], expected [1, 2]"));
   EXPECT_THAT(load({{"a", Tensor::zeros(*backend_, {2}, DType::kF64)}}),
-              HasSubstr(": a: its type is f32, f64 is wanted"));
+              HasSubstr(": a: type f32, expected f64"));
 }
 
 TEST_F(CheckpointFiles, WithNumbersThatAreNotFiniteAreRefused) {

@@ -195,8 +195,8 @@ TEST_F(DataSets, AFolderOfImagesTellsWhatIsNoPartOfIt) {
   const auto dataset = open_image_folder(path("set"), std::nullopt);
   EXPECT_EQ(dataset->size(), 2U);
   EXPECT_EQ(dataset->remark(), path("set") +
-                                   ": 5 entries are no png, jpg or jpeg file of a class and left "
-                                   "out, the first: " +
+                                   ": ignored 5 entries that are not .png, .jpg or .jpeg files in "
+                                   "a class folder, first: " +
                                    path("set/dog/2.webp"));
 }
 

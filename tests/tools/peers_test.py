@@ -86,7 +86,7 @@ class SyncBatchNormTest(unittest.TestCase):
 class AccuracyTest(unittest.TestCase):
     def training(self, ranks):
         arguments = argparse.Namespace(seed=1, ranks=ranks, data="/nowhere", configuration={
-            "model": {"name": "small_cnn"}, "optimizer": {}, "train": {"batch_size_per_rank": 1}})
+            "model": {"name": "small_cnn"}, "optimizer": {}, "train": {"global_batch_size": 2}})
         with mock.patch.multiple(torch_accuracy, load_images=lambda *_: ([], []), make_optimizer=mock.DEFAULT,
                                  make_network=mock.DEFAULT):
             return torch_accuracy.Training(Torch(), mock.MagicMock(), arguments, 0)
@@ -99,6 +99,18 @@ class AccuracyTest(unittest.TestCase):
         training.torch.zeros.return_value = Vector([1, 3, 4])
         self.assertEqual(training.validate(), (0.25, 0.75))
         self.assertEqual(training.distributed.broadcast.call_args_list, [mock.call("mean", 0), mock.call("variance", 0)])
+
+    def test_the_learning_rate_warms_up_as_in_dtrain(self):
+        training = self.training(ranks=1)
+        training.steps_per_epoch = 4
+        training.options = {"optimizer": {"learning_rate": 2}, "schedule": {"name": "constant", "warmup_epochs": 1}}
+        for step, rate in ((0, 0.02), (2, 1.01), (4, 2)):
+            self.assertAlmostEqual(training.learning_rate(step), rate)
+
+    def test_a_step_has_the_same_images_for_any_number_of_ranks(self):
+        self.assertEqual([self.training(ranks).batch for ranks in (1, 2)], [2, 1])
+        with self.assertRaisesRegex(SystemExit, "2 images cannot be shared equally by 3 ranks"):
+            self.training(ranks=3)
 
     def test_a_rank_on_its_own_is_not_wrapped(self):
         self.training(ranks=1).torch.nn.parallel.DistributedDataParallel.assert_not_called()

@@ -142,11 +142,15 @@ TEST(TrainConfig, ReadsHowImagesAreAugmented) {
 
 TEST(TrainConfig, NamesTheFilesThatTrainingLeaves) {
   const auto files = [](const std::string& json) { return read(json).describe_files(); };
-  EXPECT_EQ(files("{}"), "runs/c: metrics.jsonl, tensorboard");
+  EXPECT_EQ(files("{}"), "runs/c: metrics.jsonl, tensorboard, model.safetensors");
   EXPECT_EQ(files(R"({"output": {"trace": "t.json", "metrics": "/m.jsonl", "tensorboard": ""},
                       "checkpoint": {"every_epochs": 1, "keep_best": true}})"),
             "runs/c: checkpoints, model.safetensors, best.safetensors; /m.jsonl; t.json");
-  EXPECT_EQ(files(R"({"output": {"metrics": "", "tensorboard": ""}})"), "");
+  EXPECT_EQ(files(R"({"output": {"metrics": "", "tensorboard": ""}})"),
+            "runs/c: model.safetensors");
+  EXPECT_EQ(files(R"({"output": {"metrics": "", "tensorboard": ""},
+                      "checkpoint": {"final": false}})"),
+            "");
 }
 
 TEST(TrainConfig, RefusesKeysThatWouldChangeNothing) {
@@ -161,6 +165,8 @@ TEST(TrainConfig, RefusesKeysThatWouldChangeNothing) {
                           ", or replace the section: --set 'schedule={\"name\": \"cosine\"}'"));
   EXPECT_THAT(refusal(R"({"schedule": {"name": "multi_step", "final_factor": 0.1}})"),
               HasSubstr("schedule.final_factor: has no effect"));
+  EXPECT_THAT(refusal(R"({"schedule": {"warmup_start_factor": 0.1}})"),
+              HasSubstr("schedule.warmup_start_factor: has no effect without schedule.warmup_"));
   EXPECT_THAT(refusal(R"({"optimizer": {"beta1": 0.9}})"),
               HasSubstr("optimizer.beta1: has no effect unless optimizer.name is \"adam\" or "
                         "\"adamw\", found \"sgd\"; add --set optimizer.name=adam, or replace the "
@@ -235,20 +241,47 @@ TEST(TrainConfig, MakesTheLearningRateItDescribes) {
   const auto cosine = read(R"({"optimizer": {"learning_rate": 1}, "train": {"epochs": 10},
       "schedule": {"name": "cosine", "final_factor": 0.5, "warmup_epochs": 2}})")
                           .learning_rate();
-  EXPECT_DOUBLE_EQ(cosine(0), 0);
-  EXPECT_DOUBLE_EQ(cosine(1), 0.5);
+  EXPECT_DOUBLE_EQ(cosine(0), 0.01);  // not 0, at which a step would change nothing
+  EXPECT_DOUBLE_EQ(cosine(1), 0.505);
   EXPECT_DOUBLE_EQ(cosine(2), 1);  // the whole cosine comes after the warm-up
   EXPECT_DOUBLE_EQ(cosine(6), 0.75);
   EXPECT_DOUBLE_EQ(cosine(10), 0.5);
   const auto never = read(R"({"optimizer": {"learning_rate": 1}, "train": {"epochs": 2},
       "schedule": {"name": "cosine", "warmup_epochs": 4}})")
                          .learning_rate();
-  EXPECT_DOUBLE_EQ(never(1), 0.25);
+  EXPECT_DOUBLE_EQ(never(1), 0.2575);
+  const auto from_half = read(R"({"optimizer": {"learning_rate": 2}, "schedule": {
+      "warmup_epochs": 4, "warmup_start_factor": 0.5}})")
+                             .learning_rate();
+  EXPECT_DOUBLE_EQ(from_half(0), 1);
+  EXPECT_DOUBLE_EQ(from_half(2), 1.5);
+  EXPECT_DOUBLE_EQ(from_half(5), 2);
   const auto lines = read(R"({"optimizer": {"learning_rate": 2}, "schedule": {
       "name": "piecewise_linear", "point_epochs": [0, 2, 10], "point_factors": [0, 1, 0]}})")
                          .learning_rate();
   EXPECT_DOUBLE_EQ(lines(1), 1);
   EXPECT_DOUBLE_EQ(lines(6), 1);
+}
+
+TEST(TrainConfig, SaysWhatOfTheScheduleIsNeverReached) {
+  const auto remark = [](const std::string& schedule) {
+    return read(R"({"train": {"epochs": 4}, "schedule": )" + schedule + "}").schedule_remark();
+  };
+  EXPECT_EQ(remark(R"({"name": "cosine", "warmup_epochs": 4})"),
+            "schedule.warmup_epochs 4 covers all of train.epochs 4: the cosine never begins");
+  EXPECT_EQ(remark(R"({"warmup_epochs": 4.5})"),
+            "schedule.warmup_epochs 4.5 covers all of train.epochs 4: the learning rate never "
+            "reaches its full value");
+  EXPECT_EQ(remark(R"({"name": "multi_step", "milestones": [2, 4, 6]})"),
+            "schedule.milestones 4, 6: not reached in train.epochs 4");
+  EXPECT_EQ(remark(R"({"name": "piecewise_linear", "point_epochs": [0, 4, 5],
+                       "point_factors": [0, 1, 0]})"),
+            "schedule.point_epochs 5: not reached in train.epochs 4");
+  for (const char* whole :
+       {"{}", R"({"name": "cosine", "warmup_epochs": 3.5})",
+        R"({"name": "multi_step", "milestones": [3.9]})",
+        R"({"name": "piecewise_linear", "point_epochs": [0, 4], "point_factors": [1, 0]})"})
+    EXPECT_EQ(remark(whole), "");
 }
 
 TEST(TrainConfig, AcceptsTheConfigurationsOfTheProject) {

@@ -48,18 +48,46 @@ TEST_F(Dtrain, TrainsOnSeveralRanksAndRankZeroAloneReports) {
   }
 }
 
-TEST_F(Dtrain, SaysThatItReplacesTheMetricsOfAnEarlierRun) {
-  const auto out = [&](const std::vector<std::string>& arguments) {
-    const CompletedProcess process = dtrain(0, arguments);
+TEST_F(Dtrain, SetsAsideWhatAnEarlierRunLeft) {
+  const std::string out = directory_ + "/out/";
+  const auto contents = [&](const std::string& name) {
+    std::ifstream file(out + name, std::ios::binary);
+    std::ostringstream bytes;
+    bytes << file.rdbuf();
+    return bytes.str();
+  };
+  const auto run = [&](int ranks, std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"--set", "train.max_steps=1"});
+    const CompletedProcess process = dtrain(ranks, arguments);
     EXPECT_EQ(process.exit_code, kExitOk) << process.error;
     return process.out;
   };
-  const std::vector<std::string> stop{"--set", "train.max_steps=1", "--set",
-                                      "checkpoint.every_steps=1"};
-  const char* const kReplaced = "replacing the metrics of an earlier run: ";
-  EXPECT_THAT(out({"--set", "train.max_steps=1"}), Not(HasSubstr(kReplaced)));
-  EXPECT_THAT(out(stop), HasSubstr(kReplaced + directory_ + "/out/metrics.jsonl\n"));
-  EXPECT_THAT(out({"--resume", "auto", "--set", "train.max_steps=2"}), Not(HasSubstr(kReplaced)));
+  const char* const kSaid = "set aside from an earlier run: ";
+  const std::vector<std::string> names{"metrics.jsonl", "best.safetensors", "model.safetensors"};
+  EXPECT_THAT(run(2, {"--set", "checkpoint.keep_best=true"}), Not(HasSubstr(kSaid)));
+  std::map<std::string, std::string> first;
+  for (const std::string& name : names) first[name] = contents(name);
+  run(2, {"--dry-run"});
+  EXPECT_EQ(dtrain(2, {"--validate", out + "model.safetensors"}).exit_code, kExitOk);
+  for (const std::string& name : names) EXPECT_EQ(contents(name), first[name]);
+
+  const std::string said = run(2, {"--set", "train.seed=2"});
+  EXPECT_THAT(said,
+              HasSubstr(kSaid + out + "metrics.jsonl.previous, " + out +
+                        "best.safetensors.previous, " + out + "model.safetensors.previous\n"));
+  EXPECT_EQ(said.find(kSaid), said.rfind(kSaid));
+  for (const std::string& name : names) EXPECT_EQ(contents(name + ".previous"), first[name]);
+  EXPECT_FALSE(std::filesystem::exists(out + "best.safetensors"));
+  EXPECT_EQ(metrics().front()["config"]["train"]["seed"], 2);
+
+  // The next takes the place of those, and begins with a network that is found there once more.
+  const std::string second = contents("model.safetensors");
+  const std::string weights = "model.weights=" + out + "model.safetensors";
+  run(0, {"--set", weights, "--set", "checkpoint.every_steps=1"});
+  EXPECT_EQ(contents("model.safetensors.previous"), second);
+  EXPECT_NE(contents("model.safetensors"), second);
+  EXPECT_THAT(run(0, {"--resume", "auto"}), Not(HasSubstr(kSaid)));
+  EXPECT_EQ(contents("model.safetensors.previous"), second);
 }
 
 TEST_F(Dtrain, RepeatsItselfExactly) {
@@ -91,6 +119,12 @@ TEST_F(Dtrain, LearnsTheSameHoweverGradientsAreSummed) {
   EXPECT_NEAR(last_loss(2, "bf16"), loss, 0.02);
   EXPECT_NEAR(last_loss(2, "fp16"), loss, 0.02);
   EXPECT_NEAR(last_loss(2, "power_sgd"), loss, 0.3);
+}
+
+TEST_F(Dtrain, SaysThatAScheduleIsCutOff) {
+  const CompletedProcess process = dtrain(2, {"--set", "schedule.warmup_epochs=3"});
+  EXPECT_EQ(process.exit_code, kExitOk) << process.error;
+  EXPECT_THAT(process.out, HasSubstr("schedule.warmup_epochs 3 covers all of train.epochs 2: "));
 }
 
 TEST_F(Dtrain, StopsAllRanksAtALimit) {
@@ -337,8 +371,7 @@ TEST_F(Dtrain, RefusesItsCommandLine) {
             "--set key.path=value; try dtrain --help\n");
   const CompletedProcess nothing = testing::run_command({.arguments = {built_program("dtrain")}});
   EXPECT_EQ(nothing.exit_code, kExitUsage);
-  EXPECT_EQ(nothing.error,
-            "dtrain: which configuration? (dtrain CONFIG.json); try dtrain --help\n");
+  EXPECT_EQ(nothing.error, "dtrain: missing CONFIG.json; try dtrain --help\n");
   EXPECT_EQ(dtrain(0, {}, "missing.json").exit_code, kExitUsage);
   write("broken.json", "{\n  \"train\": {\"epochs\": }\n}");
   const CompletedProcess broken = dtrain(0, {}, "broken.json");
@@ -369,15 +402,17 @@ TEST_F(Dtrain, SaysWhatItLeavesOutOfAFolderOfImages) {
   const std::vector<std::string> how{
       "--set", "data.set=folder",   "--set", "data.directory=" + directory_ + "/images",
       "--set", "train.max_steps=1", "--set", "checkpoint.keep_best=true"};
-  EXPECT_THAT(dtrain(2, how).out, ::testing::Not(HasSubstr("left out")));
+  EXPECT_THAT(dtrain(2, how).out, ::testing::Not(HasSubstr("ignored")));
   write("images/train/b/2.webp", "an image all the same");
   write("images/train/a/more/2.png", testing::noise_png(32, random));
   write("images/test/1.png", testing::noise_png(32, random));
   const std::string images = directory_ + "/images/";
-  const std::string of_training = images + "train: 2 entries are no png, jpg or jpeg file of a " +
-                                  "class and left out, the first: " + images + "train/a/more\n";
-  const std::string of_test = images + "test: 1 entry is no png, jpg or jpeg file of a class and " +
-                              "left out, the first: " + images + "test/1.png\n";
+  const std::string of_training = images +
+                                  "train: ignored 2 entries that are not .png, .jpg or .jpeg " +
+                                  "files in a class folder, first: " + images + "train/a/more\n";
+  const std::string of_test = images +
+                              "test: ignored 1 entry that is not a .png, .jpg or .jpeg file " +
+                              "in a class folder, first: " + images + "test/1.png\n";
   const CompletedProcess trained = dtrain(2, how);
   EXPECT_EQ(trained.exit_code, kExitOk) << trained.error;
   EXPECT_THAT(trained.out,

@@ -35,9 +35,9 @@ TEST(Machine, IsReadFromTheSystem) {
 TEST(Machine, WarnsOfMoreThreadsThanCores) {
   EXPECT_EQ(warn_of_threads({.ranks = 2, .cores = 4, .threads = 2}), "");
   EXPECT_EQ(warn_of_threads({.ranks = 3, .cores = 4, .threads = 2}),
-            "3 ranks of 2 threads share 4 cores: fewer would be faster");
+            "3 ranks x 2 threads on 4 cores: set OMP_NUM_THREADS to 1 at most");
   EXPECT_EQ(warn_of_threads({.ranks = 1, .cores = 1, .threads = 2}),
-            "1 rank of 2 threads share 1 core: fewer would be faster");
+            "1 rank x 2 threads on 1 core: set OMP_NUM_THREADS to 1 at most");
 }
 
 TEST(MemoryNeed, IsWhatBackwardNeedsAtItsLargestLayer) {

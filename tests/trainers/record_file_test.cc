@@ -76,6 +76,15 @@ TEST_F(RecordFileTest, StaysAsItWasUntilSomethingIsWritten) {
   file->clear();
   file->append("alone\n");
   EXPECT_EQ(contents(), "alone\n");
+  EXPECT_EQ(file->set_aside(), path_ + ".previous");
+  EXPECT_EQ(contents(), "");
+  EXPECT_EQ(file->set_aside(), "") << "there is nothing";
+  file->append("newest\n");
+  EXPECT_EQ(contents(), "newest\n");
+  std::ifstream previous(path_ + ".previous");
+  std::string line;
+  std::getline(previous, line);
+  EXPECT_EQ(line, "alone");
 }
 
 TEST_F(RecordFileTest, TriesAgainWhatAFullDiskHadNoRoomFor) {

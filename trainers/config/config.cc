@@ -257,7 +257,10 @@ void read_points(JsonObject& object, ScheduleConfig& schedule) {
 void read_schedule(JsonObject& object, ScheduleConfig& schedule) {
   schedule.name =
       object.choice("name", "constant", {"constant", "multi_step", "cosine", "piecewise_linear"});
+  if (!object.has("warmup_epochs"))
+    refuse_idle(object, {"warmup_start_factor"}, "without schedule.warmup_epochs; set that too");
   schedule.warmup_epochs = object.number("warmup_epochs", 0, {.min = 0});
+  schedule.warmup_start_factor = object.number("warmup_start_factor", 0.01, {.min = 0, .max = 1});
   schedule.stem_epochs = object.number("stem_epochs", 0, {.min = 0});
   const auto uses = [&](const std::string& name, std::initializer_list<const char*> keys) {
     refuse_others_keys(object, "schedule", schedule.name, {name}, keys);
@@ -330,6 +333,7 @@ void read_checkpoint(JsonObject& object, CheckpointConfig& checkpoint) {
   checkpoint.every_epochs = read_size(object, "every_epochs", 0, kNotNegative);
   checkpoint.keep = read_size(object, "keep", 3, kPositive);
   checkpoint.keep_best = object.boolean("keep_best", false);
+  checkpoint.final_network = object.boolean("final", true);
   const std::string resume = object.text("resume", "restart");
   if (resume.empty())
     object.refuse("resume", "allowed: auto, none, restart or a checkpoint's path");

@@ -42,6 +42,7 @@ struct ScheduleConfig {
   std::string name;  // constant, multi_step, cosine, piecewise_linear
   double learning_rate = 0;
   double warmup_epochs = 0;
+  double warmup_start_factor = 0;    // of the learning rate
   double stem_epochs = 0;            // of the stem's bias; 0: as all others
   std::vector<double> milestones;    // multi_step, in epochs
   double gamma = 0;                  // multi_step
@@ -66,7 +67,8 @@ struct CheckpointConfig {
   std::size_t every_steps = 0;   // 0: not by steps
   std::size_t every_epochs = 0;  // 0: not by epochs
   std::size_t keep = 0;
-  bool keep_best = false;  // the network that was validated best, in a file of its own
+  bool keep_best = false;     // the network that was validated best, in a file of its own
+  bool final_network = true;  // that at the end of training, in another
   Resume resume = Resume::kNone;
   bool restarted = false;  // by dlaunch
   std::string path;        // empty: none
@@ -162,6 +164,8 @@ struct TrainConfig {
   std::size_t samples_per_step(std::size_t ranks) const;
   /// The learning rate by epochs passed (fractional).
   nn::Schedule learning_rate() const;
+  /// What of the schedule train.epochs does not come to, for people; empty: it is whole.
+  std::string schedule_remark() const;
   /// That of a stem's bias (ParameterKind::kStem).
   nn::Schedule stem_learning_rate() const;
 };

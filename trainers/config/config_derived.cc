@@ -1,5 +1,7 @@
 // What follows from a configuration.
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -26,10 +28,8 @@ Files files_of(const TrainConfig& config) {
   };
   add(config.metrics_file);
   add(config.tensorboard);
-  if (config.checkpoint.enabled()) {
-    add(kCheckpointFolder);
-    add(kModelFile);
-  }
+  if (config.checkpoint.enabled()) add(kCheckpointFolder);
+  if (config.checkpoint.final_network) add(kModelFile);
   if (config.checkpoint.keep_best) add(kBestFile);
   // In the working directory.
   if (!config.trace.file.empty()) files.elsewhere.push_back(config.trace.file);
@@ -80,8 +80,35 @@ nn::Schedule TrainConfig::learning_rate() const {
     result = nn::piecewise_linear_schedule(std::move(points));
   }
   if (schedule.warmup_epochs > 0)
-    result = nn::with_linear_warmup(std::move(result), schedule.warmup_epochs);
+    result = nn::with_linear_warmup(std::move(result), schedule.warmup_epochs,
+                                    schedule.warmup_start_factor);
   return result;
+}
+
+/// Short trials cut schedules off, so this is no error.
+std::string TrainConfig::schedule_remark() const {
+  const auto end = static_cast<double>(epochs);
+  if (schedule.warmup_epochs >= end)
+    return fmt::format("schedule.warmup_epochs {} covers all of train.epochs {}: {}",
+                       schedule.warmup_epochs, epochs,
+                       schedule.name == "cosine"
+                           ? "the cosine never begins"
+                           : "the learning rate never reaches its full value");
+  const auto beyond = [&](const char* key, const std::vector<double>& all, const auto& is_beyond) {
+    std::vector<double> found;
+    std::ranges::copy_if(all, std::back_inserter(found), is_beyond);
+    if (found.empty()) return std::string();
+    return fmt::format("{} {}: not reached in train.epochs {}", key, fmt::join(found, ", "),
+                       epochs);
+  };
+  // What happens at the very end has no step left to change.
+  if (schedule.name == "multi_step")
+    return beyond("schedule.milestones", schedule.milestones,
+                  [&](double milestone) { return milestone >= end; });
+  if (schedule.name == "piecewise_linear")
+    return beyond("schedule.point_epochs", schedule.point_epochs,
+                  [&](double point) { return point > end; });
+  return "";
 }
 
 nn::Schedule TrainConfig::stem_learning_rate() const {

@@ -20,14 +20,11 @@ MetricsFile::MetricsFile(const std::string& directory, const std::string& name) 
                                        RecordFile::Words{"metrics", "set output.directory"});
 }
 
-bool MetricsFile::begin(bool append) {
-  if (file_ == nullptr || file_->is_empty()) return false;
-  if (!append) {
-    file_->clear();
-    return true;
-  }
-  if (ends_within_a_line(file_->path())) file_->append("\n");
-  return false;
+std::string MetricsFile::begin(bool append) {
+  if (file_ == nullptr) return "";
+  if (!append) return file_->set_aside();
+  if (!file_->is_empty() && ends_within_a_line(file_->path())) file_->append("\n");
+  return "";
 }
 
 void MetricsFile::write(const nlohmann::ordered_json& line) {

@@ -15,6 +15,8 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include "trainers/output/set_aside.h"
+
 namespace dlaunch {
 namespace {
 
@@ -47,16 +49,19 @@ bool has_room(int file) {
 
 RecordFile::RecordFile(std::string path, Words words)
     : path_(std::move(path)), words_(std::move(words)) {
-  constexpr mode_t kLikeAnyFile = 0666;
-  constexpr int kHow = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK;  // for a FIFO
   const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
   std::error_code no_folder;
   if (!folder.empty()) std::filesystem::create_directories(folder, no_folder);
   if (no_folder) throw std::runtime_error(complaint(no_folder.value()));
-  file_ = Descriptor(::open(path_.c_str(), kHow | O_EXCL, kLikeAnyFile));
-  made_here_ = file_.is_open();
-  if (!made_here_) file_ = Descriptor(::open(path_.c_str(), kHow, kLikeAnyFile));
-  if (!file_.is_open()) throw std::runtime_error(complaint(errno));
+  made_here_ = open(O_EXCL);
+  if (!made_here_ && !open(0)) throw std::runtime_error(complaint(errno));
+}
+
+bool RecordFile::open(int flags) {
+  constexpr mode_t kLikeAnyFile = 0666;
+  constexpr int kHow = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK;  // for a FIFO
+  file_ = Descriptor(::open(path_.c_str(), kHow | flags, kLikeAnyFile));
+  return file_.is_open();
 }
 
 RecordFile::~RecordFile() {
@@ -71,6 +76,14 @@ bool RecordFile::is_empty() const {
 void RecordFile::clear() {
   missing_.clear();
   (void)::ftruncate(file_.get(), 0);  // of a device or a pipe there is nothing to clear
+}
+
+std::string RecordFile::set_aside() {
+  if (is_empty()) return "";
+  std::string name = dlaunch::set_aside(path_);
+  if (!open(O_EXCL)) throw std::runtime_error(complaint(errno));
+  made_here_ = true;
+  return name;
 }
 
 void RecordFile::append(std::string_view record) {

@@ -33,6 +33,9 @@ class RecordFile {
   /// Of a device or a pipe always.
   bool is_empty() const;
   void clear();
+  /// Begins a new file; what was in this one is then in another (set_aside.h). Returns the name of
+  /// that; empty: there was nothing. Throws std::runtime_error.
+  std::string set_aside();
   void append(std::string_view record);
   /// Throws std::runtime_error if something is still not in the file.
   void finish();
@@ -40,6 +43,7 @@ class RecordFile {
   const std::string& path() const { return path_; }
 
  private:
+  bool open(int flags);
   int write_missing(bool patient);
   int write_whole(std::string& record, bool patient);
   std::string complaint(int error_number) const;

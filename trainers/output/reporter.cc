@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <limits>
+#include <system_error>
 #include <utility>
 
 #include <spdlog/fmt/fmt.h>
+
+#include "trainers/output/set_aside.h"
 
 namespace dlaunch {
 namespace {
@@ -38,7 +42,6 @@ nlohmann::json Reporter::Interval::state() const {
 void Reporter::Interval::restore(const nlohmann::json& state) {
   totals = {.samples = state.at(0), .loss = state.at(1)};
   seconds = state.at(2);
-  if (state.size() == 3) return;  // of an earlier version
   steps = state.at(3);
   times[StepPhase::kCommunication] = state.at(4);
   times.hidden_communication = state.at(5);
@@ -46,6 +49,7 @@ void Reporter::Interval::restore(const nlohmann::json& state) {
 
 Reporter::Reporter(const TrainConfig& config, const Screen& screen, bool enabled, bool resumes)
     : config_(config),
+      leads_(enabled),
       resumes_(resumes),
       progress_(enabled ? config.progress : ProgressStyle::kNone, screen.out, screen.is_terminal,
                 screen.columns) {
@@ -55,14 +59,30 @@ Reporter::Reporter(const TrainConfig& config, const Screen& screen, bool enabled
     events_ = EventFile(config.output_path(config.tensorboard));
 }
 
+/// Nothing of what an earlier run has left here is lost at once.
+void Reporter::begin_files() {
+  std::vector<std::string> names{metrics_.begin(resumes_)};
+  if (leads_ && !resumes_ && config_.writes_output()) {
+    for (const char* file : {kBestFile, kModelFile}) {
+      const std::string path = config_.output_path(file);
+      std::error_code none;
+      // A restart of the job is to find the weights that it begins with.
+      const bool begins_with_it = std::filesystem::equivalent(path, config_.weights, none);
+      names.push_back(set_aside(path, begins_with_it));
+    }
+  }
+  std::erase(names, "");
+  if (!names.empty())
+    progress_.line(fmt::format("set aside from an earlier run: {}", fmt::join(names, ", ")));
+}
+
 void Reporter::start(std::size_t ranks, const nn::StepPlan& plan, std::size_t training_images,
                      std::size_t parameters, const std::string& compute_type) {
   summary_.ranks = ranks;
   summary_.steps_per_epoch = plan.steps();
   summary_.files = config_.describe_files();
-  if (metrics_.begin(resumes_))
-    progress_.line("replacing the metrics of an earlier run: " + metrics_.path());
-  if (!resumes_) events_.restart_at(1);  // as the metrics: what an earlier run wrote is void
+  begin_files();
+  if (!resumes_) events_.restart_at(1);  // what an earlier run wrote there is void
   metrics_.write({{"event", "start"},
                   {"ranks", ranks},
                   {"training_images", training_images},
@@ -105,13 +125,13 @@ void Reporter::restore(const nlohmann::json& state) {
   const auto& last = state.at("validation");
   summary_.validation = {last.at(0), last.at(1), last.at(2), number_in(last.at(3))};
   summary_.validated_steps = state.at("validated_steps");
-  summary_.total_seconds = state.value("total_seconds", 0.0);  // not in earlier versions
-  summary_.communication_seconds = state.value("communication_seconds", 0.0);
+  summary_.total_seconds = state.at("total_seconds");
+  summary_.communication_seconds = state.at("communication_seconds");
   epoch_.restore(state.at("epoch"));
-  since_metrics_.restore(state.value("line", since_metrics_.state()));
+  since_metrics_.restore(state.at("line"));
   events_.restart_at(summary_.steps + 1);
   metrics_.write({{"event", "resume"}, {"step", summary_.steps}});
-  progress_.line(fmt::format("going on after step {}", summary_.steps));
+  progress_.line(fmt::format("resuming after step {}", summary_.steps));
 }
 
 void Reporter::set_best(double top1, std::size_t epoch) {
@@ -244,6 +264,15 @@ void Reporter::stopped(const ValidationSums& validation, bool may_be_best,
               fmt::format("stopped in epoch {}/{} after step {}: loss {:.3f}", summary_.epochs,
                           config_.epochs, summary_.steps, summary_.last_train_loss),
               validation, may_be_best, validation_seconds);
+}
+
+void Reporter::interrupted(const std::string& signal) {
+  if (epoch_.totals.samples > 0) summary_.last_train_loss = epoch_.mean_loss();
+  metrics_.write({{"event", "stop"},
+                  {"epoch", summary_.epochs},
+                  {"step", summary_.steps},
+                  {"loss", summary_.last_train_loss},
+                  {"signal", signal}});
 }
 
 /// With the validation after it, if there was one.

@@ -57,6 +57,7 @@ class Reporter {
   Reporter(const TrainConfig& config, const Screen& screen, bool enabled, bool resumes);
 
   /// Once nothing keeps the run from beginning. What is about to be trained; `plan` is an epoch's.
+  /// Unless the run resumes, what an earlier one left is set aside. Throws std::runtime_error.
   void start(std::size_t ranks, const nn::StepPlan& plan, std::size_t training_images,
              std::size_t parameters, const std::string& compute_type);
   /// A line on the screen, unless it is empty.
@@ -74,6 +75,8 @@ class Reporter {
   /// what state() returns must have been saved before. `may_be_best`: whether it counts for the
   /// best accuracy.
   void stopped(const ValidationSums& validation, bool may_be_best, double validation_seconds);
+  /// The same by a signal of that name, and without a validation.
+  void interrupted(const std::string& signal);
   /// What has been summed up so far, for a checkpoint, and back.
   nlohmann::json state() const;
   void restore(const nlohmann::json& state);
@@ -101,6 +104,7 @@ class Reporter {
     double images_per_second() const { return seconds > 0 ? totals.samples / seconds : 0; }
   };
 
+  void begin_files();
   void write_step(const StepReport& report);
   void write_epoch(nlohmann::ordered_json line, std::string text,
                    const std::optional<ValidationSums>& validation, bool may_be_best,
@@ -108,6 +112,7 @@ class Reporter {
   double seconds_left(const StepReport& report) const;
 
   const TrainConfig& config_;
+  const bool leads_;
   const bool resumes_;
   MetricsFile metrics_;
   EventFile events_;

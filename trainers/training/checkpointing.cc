@@ -23,6 +23,7 @@
 #include "runtime/comm/objects.h"
 #include "runtime/parallel/long_work.h"
 #include "runtime/parallel/state_broadcast.h"
+#include "trainers/config/config_difference.h"
 #include "trainers/training/tensor_memory.h"
 
 namespace dlaunch {
@@ -30,7 +31,8 @@ namespace {
 
 constexpr const char* kTraining = "dlaunch.training";  // the key in the file's metadata
 constexpr const char* kSamples = "samples in a step";
-constexpr const char* kOptimizer = "optimizer.name";
+constexpr const char* kAccumulation = "train.accumulation_steps";
+constexpr int kVersion = 1;             // of the format of what stands under that key
 constexpr std::size_t kStateWords = 3;  // of a RandomState
 
 std::vector<Buffer> buffers_of(std::span<const nn::NamedTensor> state) {
@@ -48,11 +50,14 @@ nlohmann::json training_in(const nn::SafetensorsFile& file) {
                 "given with model.weights");
   try {
     nlohmann::json training = nlohmann::json::parse(file.metadata().at(kTraining));
+    if (training.at("version") != kVersion)
+      file.refuse(kTraining, fmt::format("of version {}, this dtrain reads version {}",
+                                         training["version"].dump(), kVersion));
     for (const char* key :
-         {"steps_done", "epoch", "step", "run", "data", "begun_from", "report", "random"})
+         {"steps_done", "epoch", "step", "run", "run_id", "data", "config", "report"})
       (void)training.at(key);
-    if (training["random"].size() % kStateWords != 0 || !training["begun_from"].is_string() ||
-        !training.value("begun_at", nlohmann::json(0U)).is_number_unsigned())
+    if (training.at("random").size() % kStateWords != 0 || !training.at("begun_from").is_string() ||
+        !training.at("begun_at").is_number_unsigned())
       file.refuse(kTraining,
                   "\"random\", \"begun_from\" or \"begun_at\" are not what dtrain writes");
     return training;
@@ -79,10 +84,17 @@ void check_settings(const nn::SafetensorsFile& file, std::span<const nn::NamedTe
                                       why, setting.second));
     };
     for (const auto& [name, entry] : there)
-      if (!wanted.contains(name)) refuse(name, "nothing of this name is wanted");
+      if (!wanted.contains(name))
+        refuse(name, "unexpected tensor (this run has none of this name)");
     for (const std::string& name : wanted)
       if (!there.contains(name)) refuse(name, "not in this file");
   }
+}
+
+/// As JSON can be written: names of files need not be UTF-8.
+nlohmann::ordered_json valid_text(const nlohmann::ordered_json& config) {
+  return nlohmann::ordered_json::parse(
+      config.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 /// Runs that begin with the same one train the same networks.
@@ -166,8 +178,8 @@ void Checkpointing::find_checkpoint() {
     // the newest one is another run's.
     if (how.path.empty() || training["begun_from"] == how.path) {
       begun_from_ = training["begun_from"];
-      begun_at_ = training.value("begun_at", begun_at_);
-      run_id_ = training.value("run_id", run_id_);
+      begun_at_ = training["begun_at"];
+      run_id_ = training["run_id"];
       return load(newest, std::move(training));
     }
   }
@@ -181,11 +193,11 @@ void Checkpointing::find_checkpoint() {
   if (how.enabled() && !files.empty() && (how.path.empty() || files.back().step > begun_at_)) {
     if (how.restarted && how.path.empty())
       throw ConfigError(fmt::format(
-          "{} is in the way: dlaunch has restarted the job, and --resume none keeps it from going "
-          "on; leave that out to begin anew in the first attempt only",
+          "{} is in the way: dlaunch has restarted the job, and --resume none keeps it from "
+          "resuming; leave that out to begin anew in the first attempt only",
           files.back().path));
     throw ConfigError(fmt::format(
-        "{} is in the way: a checkpoint of another run; go on from it with --resume auto, set "
+        "{} is in the way: a checkpoint of another run; resume it with --resume auto, set "
         "output.directory, or remove {}",
         files.back().path, folder_.directory()));
   }
@@ -208,11 +220,11 @@ void Checkpointing::load(const nn::SafetensorsFile& file, nlohmann::json trainin
 nlohmann::json Checkpointing::describe_run() const {
   const auto ranks = static_cast<std::size_t>(world_.size());
   return {{"model.name", config_.model},
-          {kOptimizer, config_.resolved.at("optimizer").at("name")},
+          {"optimizer.name", config_.resolved.at("optimizer").at("name")},
           {"train.seed", config_.seed},
           {kSamples, config_.samples_per_step(ranks)},
           {"steps in an epoch (train.drop_last)", steps_per_epoch_},
-          {"train.accumulation_steps", config_.accumulation_steps}};
+          {kAccumulation, config_.accumulation_steps}};
 }
 
 /// What a run can set whose steps have other samples than the checkpoint's.
@@ -229,7 +241,8 @@ std::string Checkpointing::how_to_have_samples(const nlohmann::json& samples) co
 void Checkpointing::check_same_run(const nn::SafetensorsFile& file, const nlohmann::json& run) {
   const nlohmann::json here = describe_run();
   for (const auto& [key, mine] : here.items()) {
-    if (key == kOptimizer && !run.contains(key)) continue;  // of an earlier version
+    // Images are mixed within micro-batches, at random in each of them.
+    if (key == kAccumulation && config_.data.mix.kind == nn::MixKind::kNone) continue;
     if (run.at(key) != mine)
       throw nn::DataError(fmt::format(
           "{}: {} is {} in this checkpoint, {} in the configuration; {}, or begin anew without "
@@ -245,6 +258,21 @@ void Checkpointing::check_same_run(const nn::SafetensorsFile& file, const nlohma
                     file.path()));
 }
 
+/// To change a setting is allowed, but may not have been meant.
+std::vector<std::string> Checkpointing::changed_settings(const nlohmann::json& config) const {
+  std::vector<std::string> lines;
+  const auto there = nlohmann::ordered_json::parse(config.dump());
+  for (const ConfigDifference& difference :
+       config_differences(training_part(valid_text(config_.resolved)), training_part(there))) {
+    lines.push_back(fmt::format("{}: {} in the checkpoint, {} now", difference.key,
+                                ConfigDifference::text(difference.there),
+                                ConfigDifference::text(difference.here)));
+    if (difference.key == kAccumulation)
+      lines.back() += ": batch norm normalises micro-batches of another size from here on";
+  }
+  return lines;
+}
+
 Checkpointing::ResumePoint Checkpointing::resume() {
   std::string text = resumes() ? training_.dump() : "";
   throw_if_error(broadcast_bytes(world_, text, 0).within("resume"));
@@ -258,7 +286,8 @@ Checkpointing::ResumePoint Checkpointing::resume() {
   if (own < words.size()) generator_.restore({words[own], words[own + 1], words[own + 2]});
   return {.found = true,
           .position = {training.at("steps_done"), training.at("epoch"), training.at("step")},
-          .report = training.at("report")};
+          .report = training.at("report"),
+          .changed = changed_settings(training.at("config"))};
 }
 
 bool Checkpointing::is_due(const RunPosition& position, bool last) const {
@@ -290,16 +319,13 @@ void Checkpointing::save(const RunPosition& position, const nlohmann::json& repo
     logger_->warn("{}; training goes on, {}", std::exchange(failure_, ""),
                   has_written_ || resumes() ? "the checkpoints before it are good"
                                             : "without a checkpoint so far");
-  const nlohmann::json training{{"steps_done", position.steps_done},
-                                {"epoch", position.epoch},
-                                {"step", position.step},
-                                {"run", describe_run()},
-                                {"run_id", run_id_},
-                                {"data", fingerprint_},
-                                {"begun_from", begun_from_},
-                                {"begun_at", begun_at_},
-                                {"random", random},
-                                {"report", report}};
+  const nlohmann::json training{
+      {"version", kVersion},       {"steps_done", position.steps_done},
+      {"epoch", position.epoch},   {"step", position.step},
+      {"run", describe_run()},     {"run_id", run_id_},
+      {"data", fingerprint_},      {"config", valid_text(config_.resolved)},
+      {"begun_from", begun_from_}, {"begun_at", begun_at_},
+      {"random", random},          {"report", report}};
   snapshot_.take(whole_state(nullptr));
   writing_ =
       std::async([this, path = folder_.path_of(position.steps_done), text = training.dump()] {

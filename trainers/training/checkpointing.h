@@ -76,7 +76,8 @@ class Checkpointing {
   struct ResumePoint {
     bool found = false;
     RunPosition position;
-    nlohmann::json report;  // as it was given to save()
+    nlohmann::json report;             // as it was given to save()
+    std::vector<std::string> changed;  // a line for each setting that is another one now
   };
   /// Collective: gives all ranks the state that rank 0 found, if it found one. Throws StatusError.
   ResumePoint resume();
@@ -105,6 +106,7 @@ class Checkpointing {
   void check_same_run(const nn::SafetensorsFile& file, const nlohmann::json& run);
   nlohmann::json describe_run() const;
   std::string how_to_have_samples(const nlohmann::json& samples) const;
+  std::vector<std::string> changed_settings(const nlohmann::json& config) const;
   std::vector<std::uint64_t> gather_random_states();
   void await_write();
 

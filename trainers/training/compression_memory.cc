@@ -58,11 +58,11 @@ void CompressionMemory::prepare(const nn::SafetensorsFile& file, bool compress) 
   if (found == file.tensors().end()) return;  // of a run without compression, or before it began
   if (!compress)
     file.refuse(kErrors,
-                "of a run that has still to make them good; take parallel.gradients "
+                "of a run that has still to make them good; use parallel.gradients "
                 "\"power_sgd\" as it was");
   const nn::Shape& shape = found->second.shape;
   if (shape.rank() != 2 || shape.size() == 0)
-    file.refuse(kErrors, "its shape is " + shape.to_string() + ", [ranks, gradients] is wanted");
+    file.refuse(kErrors, "shape " + shape.to_string() + ", expected [ranks, gradients]");
   errors_ = nn::Tensor::empty(backend_, shape);
   factors_ = nn::Tensor::empty(backend_, {file.entry(kFactors).shape.size()});
   random_ = nn::Tensor::empty(backend_, {1}, DType::kF64);

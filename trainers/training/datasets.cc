@@ -27,7 +27,7 @@ std::string why_no_folder(const std::string& path) {
   const std::filesystem::file_status status = std::filesystem::status(path, error);
   if (std::filesystem::is_directory(status)) return "";
   if (status.type() == std::filesystem::file_type::not_found) return "no such folder";
-  return error ? error.message() : "is no folder";
+  return error ? error.message() : "not a folder";
 }
 
 std::unique_ptr<nn::Dataset> open_folder(const DataConfig& config, nn::Split split) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <stdexcept>
+#include <string>
 
 namespace dlaunch {
 
@@ -20,6 +21,16 @@ class Divergence : public TrainingFailure {
 class UnusableCheckpoint : public TrainingFailure {
  public:
   using TrainingFailure::TrainingFailure;
+};
+
+/// A signal has ended the run in good order.
+class Interruption : public TrainingFailure {
+ public:
+  Interruption(int signal, const std::string& what) : TrainingFailure(what), signal_(signal) {}
+  int signal() const { return signal_; }
+
+ private:
+  int signal_;
 };
 
 }  // namespace dlaunch

@@ -70,9 +70,12 @@ Machine read_machine(const JobEnvironment& job) {
 
 std::string warn_of_threads(const Machine& machine) {
   if (machine.ranks * machine.threads <= machine.cores) return "";
-  return fmt::format("{} rank{} of {} thread{} share {} core{}: fewer would be faster",
-                     machine.ranks, machine.ranks == 1 ? "" : "s", machine.threads,
-                     machine.threads == 1 ? "" : "s", machine.cores, machine.cores == 1 ? "" : "s");
+  const int enough = machine.cores / machine.ranks;
+  return fmt::format("{} rank{} x {} thread{} on {} core{}: {}", machine.ranks,
+                     machine.ranks == 1 ? "" : "s", machine.threads,
+                     machine.threads == 1 ? "" : "s", machine.cores, machine.cores == 1 ? "" : "s",
+                     enough > 0 ? fmt::format("set OMP_NUM_THREADS to {} at most", enough)
+                                : "fewer ranks, each of one thread, would be faster");
 }
 
 MemoryNeed least_memory(const nn::Module& network, const nn::Shape& image, DType compute_type,
@@ -101,7 +104,7 @@ void refuse_unless_validation_fits(double bytes, std::size_t images, const Machi
   if (machine.memory == 0 || machine.ranks * bytes <= memory) return;
   throw ConfigError(fmt::format(
       "train.validation_batch_size: a rank needs at least {:.1f} GiB to validate {} images at a "
-      "time, {} of them on this machine {:.1f} GiB, which has {:.1f}; take less",
+      "time, {} of them on this machine {:.1f} GiB, which has {:.1f}; use less",
       bytes / kGiB, images, machine.ranks, machine.ranks * bytes / kGiB, memory / kGiB));
 }
 
@@ -113,7 +116,7 @@ void refuse_unless_it_fits(const std::string& key, const MemoryNeed& need, std::
       "{}: a rank needs at least {:.1f} GiB for micro-batches of {} images "
       "(activations with gradients {:.1f}, images made in advance {:.1f}, parameters with "
       "gradients {:.1f}), {} "
-      "of them on this machine {:.1f} GiB, which has {:.1f}; take smaller batches and more "
+      "of them on this machine {:.1f} GiB, which has {:.1f}; use smaller batches and more "
       "train.accumulation_steps, or a smaller data.prefetch",
       key, need.total() / kGiB, images, need.activations / kGiB, need.batches / kGiB,
       need.parameters / kGiB, machine.ranks, machine.ranks * need.total() / kGiB, memory / kGiB));

@@ -39,6 +39,7 @@ Trainer::Trainer(const TrainConfig& config, const TrainingPlace& place, const Sc
                                             static_cast<std::uint64_t>(world_.rank()))),
       train_set_(open_dataset(config.data, nn::Split::kTrain)),
       validation_set_(world_.rank() == 0 ? open_validation_set(config.data, *train_set_) : nullptr),
+      about_network_(describe_network(config, *train_set_)),
       training_transform_(training_transform(config.data, train_set_->image_shape())),
       model_(make_network(config, data_shape(*train_set_), compute_type_of(config, backend_),
                           backend_, generator_, &world_)),
@@ -74,6 +75,12 @@ Trainer::Trainer(const TrainConfig& config, const TrainingPlace& place, const Sc
   if (world_.rank() == 0 && !checkpointing_.resumes()) initialise_from_files();
   if (ema_ && !checkpointing_.resumes()) ema_->reset();
   reporter_.warn(warn_of_threads(machine));
+  if (config.checkpoint.restarted && !config.checkpoint.enabled())
+    reporter_.warn(fmt::format(
+        "dlaunch has restarted the job, which writes no checkpoints: training begins again {}; "
+        "checkpoint.every_epochs would let it resume",
+        checkpointing_.resumes() ? "from " + checkpointing_.found() : "with step 1"));
+  reporter_.note(config.schedule_remark());
   reporter_.note(place.remark);
   reporter_.note(train_set_->remark());
   if (validation_set_) reporter_.note(validation_set_->remark());
@@ -121,6 +128,7 @@ Summary Trainer::train() {
     const bool last = stop_ || position.epoch == config_.epochs;
     if (checkpointing_.is_due(position, last)) save(position);
   }
+  if (const int signal = interrupted_by(position); signal != 0) end_interrupted(signal);
   if (!reporter_.summary().is_validated()) validate_stop();
   return finish();
 }
@@ -330,7 +338,7 @@ void Trainer::run_micro_batch(const nn::MicroBatch& batch, bool last) {
           : mixed_cross_entropy(scores, labels, batch.partner_labels, batch.own_share, options);
   reducer_->begin(last, {.samples = static_cast<double>(batch.size),
                          .loss = loss.item(),
-                         .stop_votes = last && out_of_time() ? 1.0 : 0.0});
+                         .stop_votes = last ? stop_vote() : 0});
   section.emplace(observation_, StepPhase::kBackward);
   run_backward(loss);
 }
@@ -347,6 +355,15 @@ void Trainer::run_backward(const nn::Tensor& loss, const nn::Tensor& gradient) {
 
 bool Trainer::out_of_time() const {
   return config_.max_seconds > 0 && seconds_between(start_, Clock::now()) >= config_.max_seconds;
+}
+
+/// Collective, where all ranks have stopped for the same reason: the signal that it was, on
+/// whichever rank; 0: another one.
+int Trainer::interrupted_by(const RunPosition& at) {
+  if (!stop_ || at.epoch == config_.epochs || is_last(at.steps_done)) return 0;
+  std::array<std::int32_t, 1> signal{signalled()};
+  throw_if_error(world_.all_reduce(signal, ReduceOp::kMax).within("stop"));
+  return signal[0];
 }
 
 void Trainer::finish_epoch(std::size_t epoch) {

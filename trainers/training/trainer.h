@@ -6,11 +6,13 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "nn/checkpoint/safetensors.h"
@@ -53,9 +55,14 @@ class Trainer {
   ~Trainer();
 
   /// Trains, validates, and on rank 0 reports. Throws StatusError (a peer was lost),
-  /// TrainingFailure (ranks differ), UnusableCheckpoint, Divergence, nn::DataError,
+  /// TrainingFailure (ranks differ), UnusableCheckpoint, Divergence, Interruption, nn::DataError,
   /// std::runtime_error (metrics cannot be written).
   Summary run();
+
+  /// Before run(). `signal` returns the number of a signal after which training is to end with the
+  /// current step; 0: none so far. All ranks end then, whichever of them got it: run() throws
+  /// Interruption once a checkpoint is written or, in a run that writes none, the network as it is.
+  void stop_on(std::function<int()> signal) { stop_signal_ = std::move(signal); }
 
   /// The trained parameters.
   const nn::FlatParameters& parameters() const { return parameters_; }
@@ -115,6 +122,10 @@ class Trainer {
   Summary finish();
   double gradient_norm();
   bool out_of_time() const;
+  int signalled() const { return stop_signal_ ? stop_signal_() : 0; }
+  double stop_vote() const { return out_of_time() || signalled() != 0 ? 1 : 0; }
+  int interrupted_by(const RunPosition& at);
+  [[noreturn]] void end_interrupted(int signal);
 
   const TrainConfig& config_;
   Observation observation_;
@@ -127,6 +138,7 @@ class Trainer {
   nn::Generator generator_before_step_ = generator_;
   std::unique_ptr<nn::Dataset> train_set_;
   std::unique_ptr<nn::Dataset> validation_set_;  // rank 0 only, until it has been scattered
+  nn::TensorMetadata about_network_;             // for its files
   nn::ImageTransform training_transform_;
   std::unique_ptr<nn::Module> model_;
   nn::FlatParameters parameters_;
@@ -168,6 +180,7 @@ class Trainer {
   bool measures_gradients_ = false;  // in this step
   double gradient_squares_ = 0;      // sum over what this rank has updated in it
   bool stop_ = false;
+  std::function<int()> stop_signal_;
 };
 
 }  // namespace dlaunch

@@ -41,10 +41,9 @@ void Trainer::take_losses(StepTotals& totals, std::size_t epoch, std::size_t ste
 StepTotals Trainer::train_step_on_device(std::size_t micro_batches, double progress) {
   const std::vector<DeviceBatch>& batches =
       batches_.load(micro_batches, [this]() -> const nn::MicroBatch& { return next_batch(); });
-  StepTotals totals = reducer_
-                          ->exchange_totals({.samples = samples_of(batches),
-                                             .stop_votes = out_of_time() ? 1.0 : 0.0})
-                          .value_or_throw();
+  StepTotals totals =
+      reducer_->exchange_totals({.samples = samples_of(batches), .stop_votes = stop_vote()})
+          .value_or_throw();
   optimizer_.begin_step(learning_rate_(progress), stem_learning_rate_(progress));
   step_scale_.set_values<float>(
       std::array{totals.samples > 0 ? static_cast<float>(1 / totals.samples) : 0.0F});

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <spdlog/fmt/fmt.h>
+#include <nlohmann/json.hpp>
 
 #include "nn/layers/batch_norm.h"
 #include "nn/models/model.h"
@@ -68,13 +69,13 @@ void refuse_single_values(const TrainConfig& config, const nn::StepPlan& plan, s
       config.sync_batch_norm ? "" : " on a rank", layer);
   if (has_single_image(plan, 0, ranks, config.sync_batch_norm))
     throw ConfigError(
-        fmt::format("{}: a micro-batch {}; take larger ones", batch_size_key(config), why));
+        fmt::format("{}: a micro-batch {}; use larger ones", batch_size_key(config), why));
   const bool ends_before = config.max_steps > 0 && config.max_steps < plan.steps();
   if (!ends_before && has_single_image(plan, plan.steps() - 1, ranks, config.sync_batch_norm))
-    throw ConfigError(fmt::format(
-        "train.drop_last: the last step of an epoch {}; set it to true, or take another "
-        "number of samples per step",
-        why));
+    throw ConfigError(
+        fmt::format("train.drop_last: the last step of an epoch {}; set it to true, or use another "
+                    "number of samples per step",
+                    why));
 }
 
 /// Throws ConfigError if the network does not take training images of every size.
@@ -178,6 +179,17 @@ std::unique_ptr<nn::Module> make_network(const TrainConfig& config, const DataSh
     throw ConfigError(fmt::format("model.name: {} cannot be made for images of {} x {}: {}",
                                   config.model, options.height, options.width, error.what()));
   }
+}
+
+nn::TensorMetadata describe_network(const TrainConfig& config, const nn::Dataset& dataset) {
+  const nn::ImageShape image = dataset.image_shape();
+  const nlohmann::ordered_json about{{"model", config.model},
+                                     {"image", {image.height, image.width, image.channels}},
+                                     {"mean", config.data.normalization.mean},
+                                     {"std", config.data.normalization.deviation},
+                                     {"classes", dataset.class_names()}};
+  // A folder's name need not be UTF-8.
+  return {{kNetworkKey, about.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)}};
 }
 
 std::vector<GradientRange> gradient_ranges(const nn::FlatParameters& parameters) {

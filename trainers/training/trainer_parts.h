@@ -24,6 +24,9 @@
 
 namespace dlaunch {
 
+/// In the metadata of a network's file, of what describe_network() says.
+inline constexpr const char* kNetworkKey = "dlaunch.network";
+
 /// What activations are computed in. Throws ConfigError if the configuration asks for more than the
 /// hardware has.
 DType compute_type_of(const TrainConfig& config, const nn::Backend& backend);
@@ -48,6 +51,9 @@ nn::ImageTransform training_transform(const DataConfig& config, const nn::ImageS
 std::unique_ptr<nn::Module> make_network(const TrainConfig& config, const DataShape& data,
                                          DType compute_type, nn::Backend& backend,
                                          nn::Generator& generator, Communicator* world);
+
+/// For the files of a network alone: what has to be known to use it (docs/training.md).
+nn::TensorMetadata describe_network(const TrainConfig& config, const nn::Dataset& dataset);
 
 std::vector<GradientRange> gradient_ranges(const nn::FlatParameters& parameters);
 

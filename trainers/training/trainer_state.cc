@@ -14,6 +14,7 @@
 #include "runtime/comm/objects.h"
 #include "runtime/parallel/long_work.h"
 #include "runtime/parallel/state_broadcast.h"
+#include "trainers/training/stop_signals.h"
 #include "trainers/training/tensor_memory.h"
 #include "trainers/training/trainer.h"
 #include "trainers/training/trainer_parts.h"
@@ -49,6 +50,7 @@ RunPosition Trainer::restore() {
     if (at.epoch >= config_.epochs)
       reporter_.note(fmt::format("nothing is left to train: epoch {} of {} (train.epochs) is done",
                                  at.epoch, config_.epochs));
+    for (const std::string& line : from.changed) reporter_.note(line);
     optimizer_.restored();
     // So that sums of gradients have the same bits.
     options.order = from.report.at("gradient_order").get<std::vector<std::size_t>>();
@@ -58,9 +60,9 @@ RunPosition Trainer::restore() {
                                            checkpointing_.found(), parameters_.views.size()));
     take_best(from.report, at);
     const std::string here = compute_type();
-    if (const std::string there = from.report.value("compute_type", here); there != here)
+    if (const std::string there = from.report.at("compute_type").get<std::string>(); there != here)
       reporter_.note(
-          fmt::format("the run goes on in {}, the checkpoint is of one in {}", here, there));
+          fmt::format("resuming in {}; the checkpoint was written by a run in {}", here, there));
   }
   ExchangeMemory memory = compression_memory_.scatter();
   compression_memory_.forget();
@@ -73,7 +75,7 @@ RunPosition Trainer::restore() {
     const Status kept = remember(std::move(memory), from.report);
     if (!kept.ok())
       throw UnusableCheckpoint(
-          fmt::format("{}: {}; take parallel.gradients and parallel.power_sgd_rank as they were",
+          fmt::format("{}: {}; use parallel.gradients and parallel.power_sgd_rank as they were",
                       checkpointing_.found(), kept.to_string()));
   }
   stop_ = config_.max_steps > 0 && from.position.steps_done >= config_.max_steps;
@@ -86,8 +88,8 @@ RunPosition Trainer::restore() {
 /// checkpoint tells of. Else nobody has a network of that accuracy.
 void Trainer::take_best(const nlohmann::json& report, const RunPosition& at) {
   if (world_.rank() != 0 || !config_.checkpoint.keep_best) return;
-  best_failure_ = report.value("best_failure", "");
-  best_ = BestNetwork::from_text(report.value("best", ""));
+  best_failure_ = report.at("best_failure").get<std::string>();
+  best_ = BestNetwork::from_text(report.at("best").get<std::string>());
   const std::size_t epoch = reporter_.summary().best_epoch;
   if (epoch == 0 || at.epoch >= config_.epochs || is_last(at.steps_done)) return;
   const std::string path = config_.output_path(kBestFile);
@@ -110,7 +112,7 @@ Status Trainer::remember(ExchangeMemory memory, const nlohmann::json& report) {
   // A rank alone compresses nothing: it keeps that for a run that does.
   kept_memory_ = std::move(memory);
   const std::size_t here = config_.parallel.power_sgd_rank;
-  const std::size_t there = report.value("power_sgd_rank", here);
+  const auto there = report.at("power_sgd_rank").get<std::size_t>();
   if (there == here) return Status();
   return Status(StatusCode::kInvalidArgument,
                 fmt::format("power_sgd: errors of rank {}, not {}", there, here));
@@ -205,7 +207,9 @@ void Trainer::save_best(const ValidationSums& sums) {
   const bool best = world_.rank() == 0 && summary.is_best(sums);
   const BestNetwork network{checkpointing_.run_id(), sums.mean_top1(), summary.epochs};
   try {
-    save_network(kBestFile, best, {{BestNetwork::kKey, network.text()}});
+    nn::TensorMetadata about = about_network_;
+    about[BestNetwork::kKey] = network.text();
+    save_network(kBestFile, best, about);
     if (!best) return;
     best_ = network;
     best_failure_.clear();
@@ -217,11 +221,32 @@ void Trainer::save_best(const ValidationSums& sums) {
   }
 }
 
-/// Collective: the one that was validated.
+/// Collective: what a run leaves that a signal ends, as fast as it can.
+void Trainer::end_interrupted(int signal) {
+  const std::string name = name_of_stop_signal(signal);
+  reporter_.interrupted(name);
+  std::string left;
+  if (config_.checkpoint.enabled()) {
+    checkpointing_.finish();
+    left = "resume with --resume auto";
+  } else {
+    left = "it cannot be resumed, as it writes no checkpoints (checkpoint.every_epochs)";
+    share_network();
+    check_network("no network was written");
+    save_final_network();
+    if (config_.checkpoint.final_network)
+      left += "; the network as it was then is in " + config_.output_path(kModelFile);
+  }
+  reporter_.close();
+  throw Interruption(signal, fmt::format("stopped by {} after step {}; {}", name,
+                                         reporter_.summary().steps, left));
+}
+
+/// Collective: as it is now.
 void Trainer::save_final_network() {
-  if (!config_.checkpoint.enabled()) return;
+  if (!config_.checkpoint.final_network) return;
   if (ema_) ema_->swap();
-  save_network(kModelFile, world_.rank() == 0, {});
+  save_network(kModelFile, world_.rank() == 0, about_network_);
   if (ema_) ema_->swap();
 }
 

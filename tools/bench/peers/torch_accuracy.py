@@ -24,8 +24,8 @@ MEAN, STD = [0.5071, 0.4865, 0.4409], [0.2673, 0.2564, 0.2762]
 RECORD = 2 + 3 * 32 * 32  # coarse label, fine label, pixels
 KNOWN = {"data": {"set", "crop_padding", "flip"}, "model": {"name"},
          "optimizer": {"name", "learning_rate", "momentum", "nesterov", "weight_decay", "decay_weights_only"},
-         "schedule": {"name", "warmup_epochs"},
-         "train": {"epochs", "batch_size_per_rank", "accumulation_steps", "sync_batch_norm"}}
+         "schedule": {"name", "warmup_epochs", "warmup_start_factor"},
+         "train": {"epochs", "global_batch_size", "accumulation_steps", "sync_batch_norm"}}
 
 
 def read_known(path):
@@ -74,7 +74,11 @@ class Training:
         self.options = arguments.configuration
         torch.manual_seed(arguments.seed)
         train = self.options["train"]
-        self.batch, self.accumulation = train["batch_size_per_rank"], train.get("accumulation_steps", 1)
+        self.accumulation = train.get("accumulation_steps", 1)
+        self.batch, rest = divmod(train["global_batch_size"], self.accumulation * arguments.ranks)
+        if rest:
+            sys.exit(f"torch_accuracy: {train['global_batch_size']} images cannot be shared equally"
+                     f" by {arguments.ranks} ranks and {self.accumulation} accumulation steps")
         network = make_network(torch, self.options["model"]["name"]).to(memory_format=torch.channels_last)
         self.network = network
         if arguments.ranks > 1:  # ours sends no running statistics in a step either
@@ -88,7 +92,8 @@ class Training:
     def learning_rate(self, step):
         schedule, epoch = self.options["schedule"], step / self.steps_per_epoch
         warmup = schedule.get("warmup_epochs", 0)
-        factor = min(1.0, epoch / warmup) if warmup else 1.0
+        start = schedule.get("warmup_start_factor", 0.01)  # the default of dtrain
+        factor = start + (1 - start) * min(1.0, epoch / warmup) if warmup else 1.0
         if schedule["name"] == "cosine" and epoch >= warmup:
             factor = 0.5 + 0.5 * math.cos(math.pi * (epoch - warmup) / max(self.arguments.epochs - warmup, 1e-9))
         return self.options["optimizer"]["learning_rate"] * factor

@@ -50,7 +50,8 @@ TrainConfig config_to_measure(const TrainingOptions& options, std::size_t ranks,
        {"output.directory=" + folder, std::string("output.metrics=metrics.jsonl"),
         "output.log_every=" + std::to_string(group), std::string("output.progress=none"),
         std::string("output.tensorboard="), std::string("output.trace="),
-        std::string("train.validate_every=0"), std::string("train.max_seconds=0"),
+        std::string("checkpoint.final=false"), std::string("train.validate_every=0"),
+        std::string("train.max_seconds=0"),
         std::string("train.drop_last=true"),  // a line does not tell of a step with fewer images
         "train.max_steps=" + std::to_string(steps), "train.epochs=" + std::to_string(steps)}) {
     overrides.emplace_back(word);
