@@ -228,7 +228,7 @@ void read_optimizer(JsonObject& object, TrainConfig& config) {
 }
 
 void read_ema(JsonObject& object, EmaConfig& ema) {
-  ema.decay = object.number("decay", 0, {.min = 0, .max = 0.9999999});  // below 1 as a float
+  ema.decay = object.number("decay", 0, {.min = 0, .max = 0.9999999});  // else nothing moves
   ema.every = read_size(object, "every", 1, kPositive);
 }
 
