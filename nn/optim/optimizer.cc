@@ -29,8 +29,9 @@ Tensor Optimizer::make_state() const {
 void Optimizer::append_state(const std::string& prefix, const Tensor& flat,
                              const std::vector<FlatView>& views, std::vector<NamedTensor>& all) {
   for (const FlatView& view : views)
-    all.push_back(
-        {prefix + "." + view.name, Tensor::view_of(flat, view.offset, view.parameter.shape())});
+    all.push_back({prefix + "." + view.name,
+                   Tensor::view_of(flat, view.offset, view.parameter.shape()),
+                   view.image_channels});
 }
 
 std::vector<NamedTensor> Optimizer::state() const {

@@ -200,6 +200,24 @@ TEST_F(ModelTest, EqualGeneratorsGiveEqualWeights) {
     return std::vector<float>(values.begin(), values.end());
   };
   EXPECT_EQ(weights(), weights());
+TEST_F(ModelTest, LayersBehindAFlattenedImageSayHowManyChannelsItHas) {
+  const auto check = [&](const std::string& name, const std::string& layer, std::int64_t features,
+                         std::int64_t channels) {
+    for (const NamedParameter& parameter : make(name, {.height = 64, .width = 64})->parameters()) {
+      const bool is_that = parameter.name == layer;
+      EXPECT_EQ(parameter.image_channels, is_that ? channels : 0) << name << " " << parameter.name;
+      if (is_that) {
+        EXPECT_EQ(parameter.tensor.shape()[1], features);
+      }
+    }
+  };
+  check("small_cnn", "fc1.weight", 30 * 30 * 32, 32);
+  check("resnet_bag_of_tricks", "fc.weight", 2 * 2 * 512, 512);
+  check("airbench94", "head.weight", 2 * 2 * 256, 256);
+  check("speedrun100", "", 0, 0);
+  check("resnet20", "", 0, 0);
+}
+
 }
 
 TEST_F(ModelTest, RefusesWhatCannotBeBuilt) {

@@ -139,8 +139,10 @@ std::vector<nn::NamedTensor> Trainer::leader_state(const nn::SafetensorsFile* so
   std::vector<nn::NamedTensor> state = optimizer_.whole_state();
   std::ranges::move(compression_memory_.tensors(), std::back_inserter(state));
   if (ema_)
-    for (const nn::NamedTensor& item : ema_->averages())
-      state.push_back({"ema." + item.name, item.tensor});
+    for (nn::NamedTensor item : ema_->averages()) {
+      item.name = "ema." + item.name;
+      state.push_back(std::move(item));
+    }
   return state;
 }
 
