@@ -22,6 +22,11 @@ double PerKind::of(ParameterKind kind) const {
   return weight;
 }
 
+void PerKind::check(const std::string& what) const {
+  for (const double value : {weight, bias, norm, stem})
+    if (!(value >= 0)) throw Error(what + " must not be negative");
+}
+
 Tensor Optimizer::make_state() const {
   return Tensor::zeros(parameters_.values.backend(), parameters_.values.shape());
 }

@@ -189,9 +189,15 @@ TEST_F(OptimizerTest, RefuseImpossibleOptions) {
   EXPECT_THROW(Adam(flat_, {.beta2 = -0.1}), Error);
   EXPECT_THROW(Adam(flat_, {.eps = 0}), Error);
   EXPECT_THROW(Adam(flat_, {.weight_decay = {.norm = -1}}), Error);
+  EXPECT_THROW(Adam(flat_, {.weight_decay = {.stem = -1}}), Error);
+  EXPECT_THROW(Adam(flat_, {.rate_factors = {.bias = -1}}), Error);
   EXPECT_THROW(Muon(flat_, {.momentum = 1}), Error);
   EXPECT_THROW(Muon(flat_, {.iterations = 0}), Error);
   EXPECT_THROW(Muon(flat_, {.weight_decay = -1}), Error);
+  EXPECT_THROW(Muon(flat_, {.others_factor = -1}), Error);
+  EXPECT_THROW(Muon(flat_, {.others = {.momentum = 1}}), Error);
+  EXPECT_THROW(Muon(flat_, {.others = {.nesterov = true}}), Error);
+  EXPECT_THROW(Muon(flat_, {.others = {.weight_decay = {.stem = -1}}}), Error);
   EXPECT_THROW(Ema(state_of(network_), 1.0), Error);
 }
 
@@ -215,12 +221,6 @@ TEST_F(OptimizerTest, EmaFollowsWithItsDecayAndCanBeExchanged) {
   EXPECT_EQ(values(), own);
 }
 
-/// More parameters, of two kinds in turn, than one launch on CUDA takes.
-class ManyParameters : public Module {
- public:
-  static constexpr int kCount = 161;
-  explicit ManyParameters(Backend& backend) {
-    for (int i = 0; i < kCount; ++i)
 TEST_F(OptimizerTest, EmaOfWhatDoesNotChangeStaysTheSameToTheLastBit) {
   auto constants = values();
   for (std::size_t i = 0; i < constants.size(); ++i)
@@ -254,6 +254,12 @@ TEST_F(OptimizerTest, EmaFollowsADecayNextToOneAsInDouble) {
     EXPECT_NEAR(values()[static_cast<std::size_t>(view.offset)], average, 5e-5 * average);
 }
 
+/// More parameters, of two kinds in turn, than one launch on CUDA takes.
+class ManyParameters : public Module {
+ public:
+  static constexpr int kCount = 161;
+  explicit ManyParameters(Backend& backend) {
+    for (int i = 0; i < kCount; ++i)
       add_parameter(
           std::to_string(i),
           Tensor::from<float>(backend, {3}, std::vector<float>(3, 0.01F * static_cast<float>(i))),
