@@ -13,6 +13,7 @@
 #include "nn/core/digest.h"
 #include "runtime/parallel/long_work.h"
 #include "runtime/parallel/state_broadcast.h"
+#include "trainers/training/running_statistics.h"
 #include "trainers/training/tensor_memory.h"
 #include "trainers/training/trainer.h"
 #include "trainers/training/trainer_parts.h"
@@ -146,9 +147,11 @@ std::vector<nn::NamedTensor> Trainer::leader_state(const nn::SafetensorsFile* so
   return state;
 }
 
-/// Where batch norm is not synchronised each rank has running statistics of its own: rank 0's hold.
+/// Where batch norm is not synchronised each rank has running statistics of its own, which are put
+/// together here; where it is, rank 0's hold.
 void Trainer::share_network() {
   share_parameters();
+  if (!config_.sync_batch_norm) merge_running_statistics(world_, *model_);
   std::vector<Buffer> statistics;
   for (const nn::NamedBuffer& buffer : model_->buffers())
     statistics.emplace_back(memory_of(buffer.tensor));
