@@ -81,6 +81,8 @@ INSTANTIATE_TEST_SUITE_P(Models, PublishedSizes,
                                          Published{"airbench94", 10, 1'971'352, 118'147'360},
                                          Published{"speedrun100", 100, 8'608'024, 174'979'872},
                                          Published{"resnet18", 100, 11'220'132, 555'468'800},
+                                         Published{"resnet18_imagenet", 1000, 11'689'512,
+                                                   37'523'456},
                                          // 896 + 9,248 + 802,944 + 12,900 parameters.
                                          Published{"small_cnn", 100, 825'988, 8'818'560}));
 
@@ -157,7 +159,8 @@ TEST_P(EveryModel, ListsItsLayersWithTheirTotals) {
   EXPECT_EQ(multiply_adds, model->multiply_adds({1, kSide, kSide, 3}));
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, EveryModel, testing::Values("small_cnn", "resnet20"),
+INSTANTIATE_TEST_SUITE_P(Models, EveryModel,
+                         testing::Values("small_cnn", "resnet20", "resnet18_imagenet"),
                          [](const auto& model) { return model.param; });
 
 TEST_F(ModelTest, ResNetsHaveTorchvisionsNames) {
@@ -172,6 +175,17 @@ TEST_F(ModelTest, ResNetsHaveTorchvisionsNames) {
   // torchvision's resnet18 has 122 entries, of which 20 are num_batches_tracked.
   EXPECT_EQ(resnet18.size(), 102U);
   EXPECT_FALSE(resnet18.contains("layer1.0.downsample.0.weight"));
+  EXPECT_EQ(names(*make("resnet18_imagenet")), resnet18);
+}
+
+TEST_F(ModelTest, ResNet18ForImageNetHasTorchvisionsStem) {
+  const auto model = make("resnet18_imagenet", {.num_classes = 1000, .height = 224, .width = 224});
+  const std::vector<LayerRow> rows = layer_table(*model, {1, 224, 224, 3});
+  EXPECT_EQ(rows[0].output, (Shape{1, 112, 112, 64}));
+  EXPECT_EQ(rows[2].name, "maxpool");
+  EXPECT_EQ(rows[2].output, (Shape{1, 56, 56, 64}));
+  EXPECT_EQ(rows[rows.size() - 2].input, (Shape{1, 7, 7, 512}));
+  EXPECT_EQ(model->multiply_adds({1, 224, 224, 3}), 1'814'073'344);  // torchvision's 1.81 G
 }
 
 TEST_F(ModelTest, SmallCnnHasItsLayers) {
@@ -186,20 +200,6 @@ TEST_F(ModelTest, SmallCnnHasItsLayers) {
   EXPECT_EQ(layer_table(*make("small_cnn", {.dropout = false}), {1, 32, 32, 3}).size(), 9U);
 }
 
-TEST_F(ModelTest, OtherImageSizesWork) {
-  const auto model = make("small_cnn", {.num_classes = 10, .height = 64, .width = 64});
-  EXPECT_EQ(model->forward(images(2, 64)).shape(), (Shape{2, 10}));
-  EXPECT_EQ(make("resnet20")->forward(images(2, 20)).shape(), (Shape{2, 100}));
-}
-
-TEST_F(ModelTest, EqualGeneratorsGiveEqualWeights) {
-  const auto weights = [&] {
-    Generator generator(5, 1);
-    const auto model = make_model("resnet20", {}, *backend_, generator, nullptr);
-    const auto values = model->parameters().back().tensor.host_values<float>();
-    return std::vector<float>(values.begin(), values.end());
-  };
-  EXPECT_EQ(weights(), weights());
 TEST_F(ModelTest, LayersBehindAFlattenedImageSayHowManyChannelsItHas) {
   const auto check = [&](const std::string& name, const std::string& layer, std::int64_t features,
                          std::int64_t channels) {
@@ -218,6 +218,20 @@ TEST_F(ModelTest, LayersBehindAFlattenedImageSayHowManyChannelsItHas) {
   check("resnet20", "", 0, 0);
 }
 
+TEST_F(ModelTest, OtherImageSizesWork) {
+  const auto model = make("small_cnn", {.num_classes = 10, .height = 64, .width = 64});
+  EXPECT_EQ(model->forward(images(2, 64)).shape(), (Shape{2, 10}));
+  EXPECT_EQ(make("resnet20")->forward(images(2, 20)).shape(), (Shape{2, 100}));
+}
+
+TEST_F(ModelTest, EqualGeneratorsGiveEqualWeights) {
+  const auto weights = [&] {
+    Generator generator(5, 1);
+    const auto model = make_model("resnet20", {}, *backend_, generator, nullptr);
+    const auto values = model->parameters().back().tensor.host_values<float>();
+    return std::vector<float>(values.begin(), values.end());
+  };
+  EXPECT_EQ(weights(), weights());
 }
 
 TEST_F(ModelTest, RefusesWhatCannotBeBuilt) {
@@ -229,9 +243,9 @@ TEST_F(ModelTest, RefusesWhatCannotBeBuilt) {
 }
 
 TEST_F(ModelTest, NamesAllModels) {
-  EXPECT_THAT(model_names(),
-              ElementsAre("small_cnn", "resnet20", "resnet32", "resnet44", "resnet56", "resnet18",
-                          "resnet_bag_of_tricks", "airbench94", "speedrun100"));
+  EXPECT_THAT(model_names(), ElementsAre("small_cnn", "resnet20", "resnet32", "resnet44",
+                                         "resnet56", "resnet18", "resnet18_imagenet",
+                                         "resnet_bag_of_tricks", "airbench94", "speedrun100"));
 }
 
 TEST_F(ModelTest, FormatsTheTableInAlignedColumns) {

@@ -156,5 +156,25 @@ TEST_F(TorchState, OfAResNet18GivesItsLogitsAndTorchTakesItBack) {
   EXPECT_EQ(checked.exit_code, 0) << checked.out << checked.error;
 }
 
+TEST_F(TorchState, OfTorchvisionsResNet18GivesItsLogitsAndComesBackAsItWas) {
+  const std::string state = directory_ + "/state.safetensors", io = directory_ + "/io.safetensors";
+  const CompletedProcess made = python({folder_ + "/resnet.py", "torchvision", "96", state, io});
+  if (made.exit_code != 0) GTEST_SKIP() << "no torchvision: " << made.error;
+  ModelOptions options;
+  options.num_classes = 10;
+  options.height = options.width = 96;
+  const auto network = make_model("resnet18_imagenet", options, *backend_, generator_, nullptr);
+  load_state_dict(state, *network);
+  Reference(io, *backend_).expect_of(*network);
+
+  const std::string back = directory_ + "/back.safetensors";
+  save_state_dict(back, *network);
+  const SafetensorsFile before(state), after(back);
+  for (const auto& [name, entry] : after.tensors()) {
+    EXPECT_EQ(entry.shape, before.tensors().at(name).shape) << name;
+    EXPECT_EQ(after.read(name), before.read(name)) << name;
+  }
+}
+
 }  // namespace
 }  // namespace dlaunch::nn
