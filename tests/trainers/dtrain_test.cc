@@ -409,6 +409,29 @@ TEST_F(Dtrain, SaysWhatItLeavesOutOfAFolderOfImages) {
   EXPECT_THAT(dtrain(2, validate).out, AllOf(HasSubstr(of_test), HasSubstr("on 2 images")));
 }
 
+TEST_F(Dtrain, ValidatesOnValWithoutTestAndTrainsAlikeWithAnyNumberOfWorkers) {
+  std::mt19937 random(7);
+  for (const char* file : {"train/a/1", "train/a/2", "train/b/1", "train/b/2", "train/b/3",
+                           "val/a/1", "val/b/1", "val/b/2"})
+    write(std::string("images/") + file + ".png", testing::noise_png(32, random));
+  const auto train = [&](const std::string& workers) {
+    const CompletedProcess process =
+        dtrain(2, {"--set", "data.set=folder", "--set", "data.directory=" + directory_ + "/images",
+                   "--set", "data.workers=" + workers, "--set", "data.flip=true"});
+    EXPECT_EQ(process.exit_code, kExitOk) << process.error;
+    nlohmann::json line = events("epoch").back();
+    return std::pair(line.at("loss").dump(), line.at("validation_loss").dump());
+  };
+  const auto alone = train("1");
+  EXPECT_EQ(train("3"), alone);
+  EXPECT_EQ(events("epoch").back().at("validation_images"), 3);
+
+  for (const char* file : {"test/a/1", "test/b/1"})
+    write(std::string("images/") + file + ".png", testing::noise_png(32, random));
+  train("1");
+  EXPECT_EQ(events("epoch").back().at("validation_images"), 2) << "test goes before val";
+}
+
 TEST_F(Dtrain, RefusesATruncatedDataFile) {
   write("cifar/train.bin", std::string(3074 * 3 + 1, '\0'));
   const CompletedProcess process = dtrain(

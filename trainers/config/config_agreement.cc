@@ -16,9 +16,10 @@ using Json = nlohmann::ordered_json;
 
 /// What all ranks must have alike.
 Json common_part(Json config) {
-  constexpr std::array<std::pair<const char*, const char*>, 10> kOwn{
+  constexpr std::array<std::pair<const char*, const char*>, 11> kOwn{
       {{"data", "directory"},
        {"data", "prefetch"},
+       {"data", "workers"},
        {"data", "on_device"},
        {"model", "weights"},
        {"checkpoint", "resume"},

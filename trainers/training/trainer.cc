@@ -134,6 +134,7 @@ void Trainer::load_from(std::size_t epoch, std::size_t step) {
                                          .first_epoch = epoch,
                                          .first_step = step,
                                          .depth = config_.data.prefetch,
+                                         .workers = config_.data.workers,
                                          .mix = config_.data.mix,
                                          .resize = config_.data.resize,
                                          .pixels = !resident_images_,
