@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -13,6 +14,26 @@ namespace {
 /// Shape in a file of a tensor that has `shape` in memory.
 Shape file_shape(const Shape& shape) {
   return shape.rank() == 4 ? Shape{shape[0], shape[3], shape[1], shape[2]} : shape;
+}
+
+/// A tensor [out, pixels, channels] in memory, [out, channels, pixels] in a file.
+struct ImageWeights {
+  std::size_t out = 0;
+  std::size_t pixels = 0;
+  std::size_t channels = 0;
+};
+
+/// None: it lies in a file as in memory.
+std::optional<ImageWeights> image_weights(const Shape& shape, std::int64_t image_channels) {
+  const auto of = [&](std::int64_t pixels, std::int64_t channels) {
+    return ImageWeights{.out = static_cast<std::size_t>(shape[0]),
+                        .pixels = static_cast<std::size_t>(pixels),
+                        .channels = static_cast<std::size_t>(channels)};
+  };
+  if (shape.size() == 0) return std::nullopt;
+  if (shape.rank() == 4) return of(shape[1] * shape[2], shape[3]);
+  if (image_channels > 0) return of(shape[1] / image_channels, image_channels);
+  return std::nullopt;
 }
 
 /// Turns [out][rows][columns] into [out][columns][rows].
@@ -27,21 +48,14 @@ std::vector<std::byte> transposed(std::span<const std::byte> bytes, std::size_t 
   return result;
 }
 
-bool needs_conversion(const Shape& shape) {
-  return shape.rank() == 4 && shape.size() > 0;
-}
-
-std::vector<std::byte> to_file_layout(std::span<const std::byte> bytes, const Shape& shape,
+std::vector<std::byte> to_file_layout(std::span<const std::byte> bytes, const ImageWeights& weights,
                                       DType dtype) {
-  return transposed(bytes, static_cast<std::size_t>(shape[0]),
-                    static_cast<std::size_t>(shape[1] * shape[2]),
-                    static_cast<std::size_t>(shape[3]), size_of(dtype));
+  return transposed(bytes, weights.out, weights.pixels, weights.channels, size_of(dtype));
 }
 
-std::vector<std::byte> to_memory_layout(std::span<const std::byte> bytes, const Shape& shape,
-                                        DType dtype) {
-  return transposed(bytes, static_cast<std::size_t>(shape[0]), static_cast<std::size_t>(shape[3]),
-                    static_cast<std::size_t>(shape[1] * shape[2]), size_of(dtype));
+std::vector<std::byte> to_memory_layout(std::span<const std::byte> bytes,
+                                        const ImageWeights& weights, DType dtype) {
+  return transposed(bytes, weights.out, weights.channels, weights.pixels, size_of(dtype));
 }
 
 template <typename T>
@@ -96,7 +110,7 @@ void check_entry(const SafetensorsFile& file, const NamedTensor& wanted) {
 std::vector<NamedTensor> state_of(const Module& module) {
   std::vector<NamedTensor> all;
   for (const NamedParameter& parameter : module.parameters())
-    all.push_back({parameter.name, parameter.tensor});
+    all.push_back({parameter.name, parameter.tensor, parameter.image_channels});
   for (const NamedBuffer& buffer : module.buffers()) all.push_back({buffer.name, buffer.tensor});
   return all;
 }
@@ -109,6 +123,7 @@ void Snapshot::take(std::span<const NamedTensor> tensors) {
     item.name = tensors[i].name;
     item.dtype = tensor.dtype();
     item.shape = tensor.shape();
+    item.image_channels = tensors[i].image_channels;
     item.bytes.resize(bytes_of(tensor));
     tensor.backend().copy_to_host(item.bytes.data(), read_pointer(tensor), item.bytes.size());
   }
@@ -120,8 +135,8 @@ void Snapshot::write(const std::string& path, const TensorMetadata& metadata) {
   std::vector<TensorBytes> tensors;
   for (const Item& item : items_) {
     std::span<const std::byte> bytes = item.bytes;
-    if (needs_conversion(item.shape))
-      bytes = converted.emplace_back(to_file_layout(bytes, item.shape, item.dtype));
+    if (const auto weights = image_weights(item.shape, item.image_channels))
+      bytes = converted.emplace_back(to_file_layout(bytes, *weights, item.dtype));
     tensors.push_back({item.name, item.dtype, file_shape(item.shape), bytes});
   }
   write_safetensors(path, tensors, metadata);
@@ -145,8 +160,8 @@ void load_some_tensors(const SafetensorsFile& file, std::span<const NamedTensor>
     std::vector<std::byte> bytes = file.read(item.name);
     check_finite(file, item, bytes);
     const Tensor& tensor = item.tensor;
-    if (needs_conversion(tensor.shape()))
-      bytes = to_memory_layout(bytes, tensor.shape(), tensor.dtype());
+    if (const auto weights = image_weights(tensor.shape(), item.image_channels))
+      bytes = to_memory_layout(bytes, *weights, tensor.dtype());
     tensor.backend().copy_from_host(write_pointer(tensor), bytes.data(), bytes.size());
   }
 }

@@ -2,11 +2,13 @@
 // can be written while training goes on.
 //
 // In files everything lies as torch has it: tensors of four dimensions are convolution weights, in
-// memory [out, height, width, in], in a file [out, in, height, width]. With the names of
-// Module::parameters() and buffers(), which are torchvision's, torch loads them as they are.
+// memory [out, height, width, in], in a file [out, in, height, width]; and so are the columns of a
+// linear layer that follows a flattened image. With the names of Module::parameters() and
+// buffers(), which are torchvision's, torch loads them as they are.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,6 +22,7 @@ namespace dlaunch::nn {
 struct NamedTensor {
   std::string name;
   Tensor tensor;
+  std::int64_t image_channels = 0;  // NamedParameter's
 };
 
 /// All parameters and buffers of a module.
@@ -37,6 +40,7 @@ class Snapshot {
     std::string name;
     DType dtype = DType::kF32;
     Shape shape;
+    std::int64_t image_channels = 0;
     std::vector<std::byte> bytes;
   };
   std::vector<Item> items_;

@@ -35,7 +35,8 @@ FlatParameters flatten_parameters(Module& module, Communicator* world) {
   std::int64_t end = 0;
   for (const NamedParameter& parameter : parameters) {
     const std::int64_t count = parameter.tensor.size();
-    flat.views.push_back({parameter.name, end, count, parameter.kind, parameter.tensor});
+    flat.views.push_back(
+        {parameter.name, end, count, parameter.kind, parameter.tensor, parameter.image_channels});
     end += (count + kAlignment - 1) / kAlignment * kAlignment;
   }
   Backend& backend = parameters.front().tensor.backend();

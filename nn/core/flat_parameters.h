@@ -21,7 +21,8 @@ struct FlatView {
   std::int64_t offset = 0;  // elements from the beginning of the flat tensors
   std::int64_t count = 0;
   ParameterKind kind = ParameterKind::kWeight;
-  Tensor parameter;  // the module's tensor, now a view of `values`
+  Tensor parameter;                 // the module's tensor, now a view of `values`
+  std::int64_t image_channels = 0;  // NamedParameter's
 };
 
 /// Elements [begin, end) of the flat tensors.

@@ -53,9 +53,10 @@ std::int64_t Module::parameter_count() const {
   return count;
 }
 
-Tensor Module::add_parameter(std::string name, Tensor tensor, ParameterKind kind) {
+Tensor Module::add_parameter(std::string name, Tensor tensor, ParameterKind kind,
+                             std::int64_t image_channels) {
   tensor.set_requires_grad(true);
-  parameters_.push_back({std::move(name), tensor, kind});
+  parameters_.push_back({std::move(name), tensor, kind, image_channels});
   return tensor;
 }
 
@@ -66,7 +67,7 @@ Tensor Module::add_buffer(std::string name, Tensor tensor) {
 
 void Module::collect_parameters(const std::string& prefix, std::vector<NamedParameter>& all) const {
   for (const NamedParameter& own : parameters_) {
-    all.push_back({joined(prefix, own.name), own.tensor, own.kind});
+    all.push_back({joined(prefix, own.name), own.tensor, own.kind, own.image_channels});
   }
   for (const auto& [name, child] : children_) child->collect_parameters(joined(prefix, name), all);
 }

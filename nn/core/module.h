@@ -26,6 +26,9 @@ struct NamedParameter {
   std::string name;
   Tensor tensor;
   ParameterKind kind;
+  /// Not 0: the columns of this matrix are the values of an image of so many channels, flattened
+  /// [height, width, channels]. In files they lie as torch flattens, [channels, height, width].
+  std::int64_t image_channels = 0;
 };
 
 /// State that is not trained: running statistics.
@@ -98,7 +101,8 @@ class Module {
 
  protected:
   /// The tensor is made to require a gradient; keep the returned handle.
-  Tensor add_parameter(std::string name, Tensor tensor, ParameterKind kind);
+  Tensor add_parameter(std::string name, Tensor tensor, ParameterKind kind,
+                       std::int64_t image_channels = 0);
   Tensor add_buffer(std::string name, Tensor tensor);
   template <typename M>
   M& add_module(std::string name, std::unique_ptr<M> child) {

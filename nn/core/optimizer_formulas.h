@@ -65,9 +65,15 @@ constexpr float clip_factor(double norm, double max_norm) {
   return factor < 1 ? static_cast<float>(factor) : 1.0F;
 }
 
-/// An average after a step: `kept` is its decay.
-constexpr float moved_average(float kept, float average, float value) {
-  return kept * average + (1 - kept) * value;
+/// How much of the value comes into an average in a step. Rounded once: 1 - decay in float would be
+/// off by 1e-7 / (1 - decay).
+constexpr float average_weight(double decay) {
+  return static_cast<float>(1 - decay);
+}
+
+/// An average after a step; one that equals the value stays as it is, to the last bit.
+constexpr float moved_average(float weight, float average, float value) {
+  return average + weight * (value - average);
 }
 
 }  // namespace dlaunch::nn

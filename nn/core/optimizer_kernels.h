@@ -128,7 +128,7 @@ class OptimizerKernels {
   virtual void move_loss_scale(const LossScaleRule& rule, const float* not_finite,
                                LossScaleState* state) = 0;
 
-  /// average = decay average + (1 - decay) values, for all of them at once.
+  /// average = average + (1 - decay) (values - average), for all of them at once.
   virtual void move_averages(std::span<const AveragedValues> averages, double decay) = 0;
 
   /// sum[0] += the sum of the squares, in double, in the backend's memory.

@@ -94,7 +94,6 @@ class Generator {
   std::uint32_t below(std::uint32_t bound);
   /// Gaussian, by Box and Muller's transform.
   float normal(float mean = 0.0F, float deviation = 1.0F);
-  bool bernoulli(float probability) { return uniform() < probability; }
 
   void fill_uniform(std::span<float> values, float low, float high);
   void fill_normal(std::span<float> values, float mean, float deviation);

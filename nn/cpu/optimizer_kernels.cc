@@ -135,7 +135,7 @@ void CpuOptimizerKernels::unscale(std::int64_t count, const LossScaleState* stat
 void CpuOptimizerKernels::move_averages(std::span<const AveragedValues> averages, double decay) {
   for (const AveragedValues& one : averages)
     cpu::parallel_ranges(one.count, kGrain, [&](std::int64_t first, std::int64_t end) {
-      cpu::move_average(end - first, static_cast<float>(decay), one.values + first,
+      cpu::move_average(end - first, average_weight(decay), one.values + first,
                         one.average + first);
     });
 }

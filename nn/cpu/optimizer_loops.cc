@@ -83,10 +83,10 @@ DLAUNCH_MULTIVERSION void adam(std::int64_t count, const AdamFactors& factors,
   }
 }
 
-DLAUNCH_MULTIVERSION void move_average(std::int64_t count, float kept, const float* __restrict x,
+DLAUNCH_MULTIVERSION void move_average(std::int64_t count, float weight, const float* __restrict x,
                                        float* __restrict a) {
 #pragma omp simd
-  for (std::int64_t i = 0; i < count; ++i) a[i] = moved_average(kept, a[i], x[i]);
+  for (std::int64_t i = 0; i < count; ++i) a[i] = moved_average(weight, a[i], x[i]);
 }
 
 DLAUNCH_MULTIVERSION bool scale_and_check(std::int64_t count, float factor, float* __restrict x) {

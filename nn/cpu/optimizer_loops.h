@@ -31,8 +31,8 @@ void muon_scaled_direction(std::int64_t begin, std::int64_t end, const SgdFactor
 void muon_step(std::int64_t begin, std::int64_t end, const SgdFactors& factors, float norm_factor,
                ConstArrayRef x, float* p);
 
-/// a = kept a + (1 - kept) x.
-void move_average(std::int64_t count, float kept, const float* x, float* a);
+/// a = a + weight (x - a).
+void move_average(std::int64_t count, float weight, const float* x, float* a);
 
 /// x *= factor; whether all results are finite.
 bool scale_and_check(std::int64_t count, float factor, float* x);

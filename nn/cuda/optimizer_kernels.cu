@@ -73,7 +73,7 @@ __global__ void adam_all(const __grid_constant__ ArrayList<AdamRange> list,
                     step);
 }
 
-__global__ void move_all(const __grid_constant__ ArrayList<AveragedValues> list, float kept) {
+__global__ void move_all(const __grid_constant__ ArrayList<AveragedValues> list, float weight) {
   const Chunk chunk = chunk_of(list);
   const AveragedValues& one = list.items[chunk.item];
   const auto move = [&]<int kSize>(std::int64_t i) {
@@ -82,7 +82,7 @@ __global__ void move_all(const __grid_constant__ ArrayList<AveragedValues> list,
     load_pack(one.values + i, x);
     load_pack(one.average + i, a);
 #pragma unroll
-    for (int k = 0; k < kSize; ++k) a[k] = moved_average(kept, a[k], x[k]);
+    for (int k = 0; k < kSize; ++k) a[k] = moved_average(weight, a[k], x[k]);
     store_pack(one.average + i, a);
   };
   for_packs<kWidth>(chunk, aligned(one.values, one.average), move);
@@ -168,7 +168,7 @@ class CudaOptimizerKernels final : public OptimizerKernels {
 
   void move_averages(std::span<const AveragedValues> averages, double decay) override {
     for_lists(averages, [&](const ArrayList<AveragedValues>& list, unsigned blocks) {
-      launch(device_, "averages", move_all, blocks, kThreads, list, static_cast<float>(decay));
+      launch(device_, "averages", move_all, blocks, kThreads, list, average_weight(decay));
     });
   }
 

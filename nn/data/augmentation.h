@@ -12,6 +12,7 @@
 
 #include "nn/core/random.h"
 #include "nn/data/streams.h"
+#include "nn/data/triangle_filter.h"
 
 namespace dlaunch::nn {
 
@@ -170,42 +171,13 @@ constexpr float source_value(const AugmentationPlan& plan, const ImageDraw& draw
   return plan.jitters() ? jittered(draw, value, mean) : value;
 }
 
-/// The pixels [first, last) along one axis that make up pixel `index` of a smaller (or larger)
-/// image, and how much each counts: linear interpolation, when shrinking as wide as the scale.
-struct AxisTaps {
-  float centre = 0;
-  float radius = 1;
-  int first = 0;
-  int last = 0;
-
-  constexpr float weight(int position) const {
-    const float distance = static_cast<float>(position) - centre;
-    const float share = (distance < 0 ? -distance : distance) / radius;
-    return share < 1 ? 1 - share : 0.0F;
-  }
-};
-
-constexpr AxisTaps taps_of(int index, int from, int to) {
-  const float scale = static_cast<float>(from) / static_cast<float>(to);
-  AxisTaps taps;
-  taps.radius = scale < 1 ? 1.0F : scale;
-  taps.centre = (static_cast<float>(index) + 0.5F) * scale - 0.5F;
-  // Casts round towards zero; pixels at the very end of the radius count nothing.
-  const float low = taps.centre - taps.radius;
-  const float high = taps.centre + taps.radius;
-  taps.first = low < 0 ? 0 : static_cast<int>(low);
-  taps.last = high < 0 ? 1 : static_cast<int>(high) + 1;
-  if (taps.last > from) taps.last = from;
-  return taps;
-}
-
 /// Channel `channel` of pixel (y, x) of the batch's image.
 constexpr float batch_value(const AugmentationPlan& plan, const ImageDraw& draw, float mean,
                             const std::uint8_t* image, int y, int x, int channel) {
   if (!plan.resizes())
     return normalised(plan, source_value(plan, draw, mean, image, y, x, channel), channel);
-  const AxisTaps rows = taps_of(y, plan.height, plan.out_height);
-  const AxisTaps columns = taps_of(x, plan.width, plan.out_width);
+  const AxisTaps<float> rows = taps_of<float>(y, plan.height, plan.out_height);
+  const AxisTaps<float> columns = taps_of<float>(x, plan.width, plan.out_width);
   float sum = 0, weights = 0;
   for (int row = rows.first; row < rows.last; ++row)
     for (int column = columns.first; column < columns.last; ++column) {

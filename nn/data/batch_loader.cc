@@ -9,6 +9,7 @@
 
 #include "nn/data/augment_image.h"
 #include "nn/data/streams.h"
+#include "nn/data/worker_pool.h"
 
 namespace dlaunch::nn {
 
@@ -19,7 +20,9 @@ class BatchLoader::Worker {
         transform_(transform),
         options_(options),
         slots_(options.depth + 1),
-        pixels_(transform_.shape().size()) {
+        pool_(options.pixels ? options.workers : 1),
+        scratch_(pool_.size()) {
+    for (Scratch& scratch : scratch_) scratch.pixels.resize(transform_.shape().size());
     const std::size_t largest = options_.plan.largest_micro_batch();
     for (MicroBatch& slot : slots_) {
       if (options_.pixels) slot.images.reserve(largest * transform_.shape().size());
@@ -126,29 +129,42 @@ class BatchLoader::Worker {
     read_labels(batch.partners, batch.partner_labels);
   }
 
+  /// What one worker needs besides.
+  struct Scratch {
+    std::vector<std::uint8_t> pixels;  // one image as stored
+    std::vector<float> partner;        // one image that is to be mixed into another
+  };
+
   void make_images(MicroBatch& batch) {
     const AugmentationPlan plan = plan_of(transform_, batch, options_.plan.samples());
+    batch.images.resize(batch.size * batch.shape.size());
+    pool_.run(batch.size, [&](std::size_t worker, std::size_t index) {
+      make_image(plan, batch, index, scratch_[worker]);
+    });
+  }
+
+  /// A function of its place alone, whoever makes it.
+  void make_image(const AugmentationPlan& plan, MicroBatch& batch, std::size_t i,
+                  Scratch& scratch) const {
     const std::size_t image_size = batch.shape.size();
-    batch.images.resize(batch.size * image_size);
-    partner_.resize(image_size);
-    for (std::size_t i = 0; i < batch.size; ++i) {
-      ImagePlace at = first_place_of(batch, options_.seed);
-      at.sample = batch.samples[i];
-      at.place = batch.first_place + i;
-      const auto image = std::span(batch.images).subspan(i * image_size, image_size);
-      load(plan, at, image);
-      if (batch.partners.empty()) continue;
-      at.sample = batch.partners[i];
-      at.place = batch.last_place - i;
-      load(plan, at, partner_);
-      apply_mix(batch.mix, batch.shape, partner_, image);
-    }
+    ImagePlace at = first_place_of(batch, options_.seed);
+    at.sample = batch.samples[i];
+    at.place = batch.first_place + i;
+    const auto image = std::span(batch.images).subspan(i * image_size, image_size);
+    load(plan, at, scratch.pixels, image);
+    if (batch.partners.empty()) return;
+    at.sample = batch.partners[i];
+    at.place = batch.last_place - i;
+    scratch.partner.resize(image_size);
+    load(plan, at, scratch.pixels, scratch.partner);
+    apply_mix(batch.mix, batch.shape, scratch.partner, image);
   }
 
   /// An image as the network is to see it in this epoch.
-  void load(const AugmentationPlan& plan, const ImagePlace& at, std::span<float> image) {
-    dataset_.copy_image(at.sample, pixels_);
-    augment_image(plan, transform_.augments() ? draw_image(plan, at) : ImageDraw{}, pixels_, image);
+  void load(const AugmentationPlan& plan, const ImagePlace& at, std::span<std::uint8_t> pixels,
+            std::span<float> image) const {
+    dataset_.copy_image(at.sample, pixels);
+    augment_image(plan, transform_.augments() ? draw_image(plan, at) : ImageDraw{}, pixels, image);
   }
 
   MicroBatch* wait_for_slot() {
@@ -172,8 +188,8 @@ class BatchLoader::Worker {
   const ImageTransform transform_;
   const BatchLoaderOptions options_;
   std::vector<MicroBatch> slots_;
-  std::vector<std::uint8_t> pixels_;  // one image as stored
-  std::vector<float> partner_;        // one image that is to be mixed into another
+  WorkerPool pool_;
+  std::vector<Scratch> scratch_;  // of each worker
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;

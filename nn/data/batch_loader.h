@@ -1,8 +1,8 @@
-// BatchLoader: makes the micro-batches of one rank, epoch after epoch, on a thread of its own, and
+// BatchLoader: makes the micro-batches of one rank, epoch after epoch, on threads of its own, and
 // keeps a few of them ready.
 //
 // next() is called by one thread. The data set must outlive the loader; it is read by the loader's
-// thread. Memory is allocated once, for `depth` + 1 micro-batches.
+// threads. Memory is allocated once, for `depth` + 1 micro-batches.
 #pragma once
 
 #include <cstdint>
@@ -54,6 +54,7 @@ struct BatchLoaderOptions {
   std::uint64_t first_epoch = 0;
   std::size_t first_step = 0;  // of that epoch
   std::size_t depth = 4;       // micro-batches made in advance, at least 1
+  std::size_t workers = 1;     // threads that make the images of one; they change no bit of it
   MixOptions mix;
   std::vector<ResizeStage> resize;  // ascending; behind the last one as they are stored
   bool pixels = true;               // whether images are made, or somebody else makes them
@@ -69,7 +70,7 @@ class BatchLoader {
   BatchLoader& operator=(const BatchLoader&) = delete;
 
   /// The next micro-batch in the order (epoch, step, index), without end. Waits for it if need be.
-  /// Valid until the next call. Throws what the loader's thread met (DataError), from then on
+  /// Valid until the next call. Throws what the loader's threads met (DataError), from then on
   /// always.
   const MicroBatch& next();
 

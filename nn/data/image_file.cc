@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -21,6 +20,7 @@
 #include <stb_image.h>
 
 #include "nn/data/image_format.h"
+#include "nn/data/triangle_filter.h"
 
 namespace dlaunch::nn {
 namespace {
@@ -54,22 +54,18 @@ struct Taps {
 };
 
 std::vector<Taps> make_taps(std::size_t from, std::size_t to) {
-  const double scale = static_cast<double>(from) / static_cast<double>(to);
-  const double radius = std::max(scale, 1.0);
   std::vector<Taps> taps(to);
   for (std::size_t i = 0; i < to; ++i) {
-    const double centre = (static_cast<double>(i) + 0.5) * scale - 0.5;
-    const double last = static_cast<double>(from) - 1;
-    const auto begin = static_cast<std::size_t>(std::clamp(std::ceil(centre - radius), 0.0, last));
-    const auto end = static_cast<std::size_t>(std::clamp(std::floor(centre + radius), 0.0, last));
-    taps[i].first = begin;
+    const auto axis =
+        taps_of<double>(static_cast<int>(i), static_cast<int>(from), static_cast<int>(to));
+    taps[i].first = static_cast<std::size_t>(axis.first);
     double sum = 0;
-    for (std::size_t position = begin; position <= end; ++position) {
-      const double distance = std::abs(static_cast<double>(position) - centre) / radius;
-      taps[i].weights.push_back(static_cast<float>(std::max(0.0, 1.0 - distance)));
-      sum += taps[i].weights.back();
+    for (int position = axis.first; position < axis.last; ++position) {
+      taps[i].weights.push_back(static_cast<float>(axis.weight(position)));
+      sum += static_cast<double>(taps[i].weights.back());
     }
-    for (float& weight : taps[i].weights) weight = static_cast<float>(weight / sum);
+    for (float& weight : taps[i].weights)
+      weight = static_cast<float>(static_cast<double>(weight) / sum);
   }
   return taps;
 }

@@ -1,14 +1,20 @@
 #include "nn/layers/linear.h"
 
+#include <string>
 #include <utility>
 
 namespace dlaunch::nn {
 
-Linear::Linear(Backend& backend, std::int64_t in, std::int64_t out, Generator& generator, bool bias,
-               Initialisation initialisation) {
-  weight_ = add_parameter("weight", make_weights(backend, {out, in}, initialisation, generator),
-                          ParameterKind::kWeight);
-  if (bias) {
+Linear::Linear(Backend& backend, std::int64_t in, std::int64_t out, Generator& generator,
+               const LinearOptions& options) {
+  if (options.image_channels < 0 ||
+      (options.image_channels > 0 && in % options.image_channels != 0))
+    throw Error("linear: " + std::to_string(in) + " features are no image of " +
+                std::to_string(options.image_channels) + " channels");
+  weight_ =
+      add_parameter("weight", make_weights(backend, {out, in}, options.initialisation, generator),
+                    ParameterKind::kWeight, options.image_channels);
+  if (options.bias) {
     bias_ = add_parameter("bias", make_bias(backend, out, in, generator), ParameterKind::kBias);
   }
 }

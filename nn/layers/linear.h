@@ -6,11 +6,19 @@
 
 namespace dlaunch::nn {
 
+struct LinearOptions {
+  bool bias = true;
+  Initialisation initialisation = Initialisation::kUniform;
+  /// Of the image that the input is, flattened; 0: it is none. Says where columns lie in files.
+  std::int64_t image_channels = 0;
+};
+
 /// [N, in] -> [N, out]. Parameters: weight [out, in], bias [out].
 class Linear : public Module {
  public:
+  /// Error if the input is not made of whole pixels.
   Linear(Backend& backend, std::int64_t in, std::int64_t out, Generator& generator,
-         bool bias = true, Initialisation initialisation = Initialisation::kUniform);
+         const LinearOptions& options = {});
 
   Tensor forward(Tensor input) override;
   std::string kind() const override;

@@ -57,11 +57,10 @@ std::unique_ptr<Module> make_resnet_bag_of_tricks(const ModelBuilder& builder) {
   append_block(*network, builder, "layer3", 256, 512, 3, true);
   append_residual(*network, builder, "residual2", 512);
   network->append("pool", std::make_unique<MaxPool2d>(Pool2dOptions{.kernel = 4}));
+  const Shape image = network->output_shape(builder.input());
   network->append("flatten", std::make_unique<Flatten>());
-  const std::int64_t features = network->output_shape(builder.input())[1];
   network->append("fc",
-                  std::make_unique<Linear>(builder.backend, features, builder.options.num_classes,
-                                           builder.generator, false));
+                  builder.linear_of_image(image, builder.options.num_classes, {.bias = false}));
   network->append("scale", std::make_unique<Scale>(kLogitFactor));
   return network;
 }

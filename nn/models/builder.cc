@@ -10,8 +10,15 @@ std::unique_ptr<Conv2d> ModelBuilder::conv(std::int64_t in, std::int64_t out, st
   return std::make_unique<Conv2d>(backend, in, out, kernel, generator, layer);
 }
 
-std::unique_ptr<Linear> ModelBuilder::linear(std::int64_t in, std::int64_t out) const {
-  return std::make_unique<Linear>(backend, in, out, generator);
+std::unique_ptr<Linear> ModelBuilder::linear(std::int64_t in, std::int64_t out,
+                                             const LinearOptions& layer) const {
+  return std::make_unique<Linear>(backend, in, out, generator, layer);
+}
+
+std::unique_ptr<Linear> ModelBuilder::linear_of_image(const Shape& image, std::int64_t out,
+                                                      LinearOptions layer) const {
+  layer.image_channels = image[3];
+  return linear(flattened(image)[1], out, layer);
 }
 
 std::unique_ptr<BatchNorm> ModelBuilder::norm(std::int64_t channels, const std::string& name,

@@ -20,7 +20,11 @@ struct ModelBuilder {
 
   std::unique_ptr<Conv2d> conv(std::int64_t in, std::int64_t out, std::int64_t kernel,
                                Conv2dLayerOptions layer = {}) const;
-  std::unique_ptr<Linear> linear(std::int64_t in, std::int64_t out) const;
+  std::unique_ptr<Linear> linear(std::int64_t in, std::int64_t out,
+                                 const LinearOptions& layer = {}) const;
+  /// Behind Flatten; `image` is the shape before it.
+  std::unique_ptr<Linear> linear_of_image(const Shape& image, std::int64_t out,
+                                          LinearOptions layer = {}) const;
   /// Local or synchronised, as the options say; `name` is the layer's place in the network.
   std::unique_ptr<BatchNorm> norm(std::int64_t channels, const std::string& name,
                                   const BatchNormOptions& layer = {}) const;

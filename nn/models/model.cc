@@ -22,19 +22,26 @@ NamedModel cifar_resnet(int depth) {
           }};
 }
 
+std::unique_ptr<Module> make_resnet18(const ModelBuilder& builder, ResNetStem stem) {
+  return make_resnet(builder, {{64, 2}, {128, 2}, {256, 2}, {512, 2}}, stem);
+}
+
 std::vector<NamedModel> all_models() {
-  return {{"small_cnn", make_small_cnn},
-          cifar_resnet(20),
-          cifar_resnet(32),
-          cifar_resnet(44),
-          cifar_resnet(56),
-          {"resnet18",
-           [](const ModelBuilder& builder) {
-             return make_resnet(builder, {{64, 2}, {128, 2}, {256, 2}, {512, 2}});
-           }},
-          {"resnet_bag_of_tricks", make_resnet_bag_of_tricks},
-          {"airbench94", make_airbench94},
-          {"speedrun100", make_speedrun100}};
+  return {
+      {"small_cnn", make_small_cnn},
+      cifar_resnet(20),
+      cifar_resnet(32),
+      cifar_resnet(44),
+      cifar_resnet(56),
+      {"resnet18",
+       [](const ModelBuilder& builder) {
+         return make_resnet18(builder, ResNetStem::kSmallImages);
+       }},
+      {"resnet18_imagenet",
+       [](const ModelBuilder& builder) { return make_resnet18(builder, ResNetStem::kImageNet); }},
+      {"resnet_bag_of_tricks", make_resnet_bag_of_tricks},
+      {"airbench94", make_airbench94},
+      {"speedrun100", make_speedrun100}};
 }
 
 void check(const ModelOptions& options) {

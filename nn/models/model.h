@@ -3,9 +3,11 @@
 //
 //   small_cnn     conv 3x3 3->32, ReLU, conv 3x3 32->32, ReLU, max-pool 2, dropout 0.25, flatten,
 //                 linear ->128, batch norm without affine, ReLU, dropout 0.5, linear; 28x28 pixels
-//                 are left of 32x32, so 6,272 features are flattened (in NHWC order)
+//                 are left of 32x32, so 6,272 features are flattened
 //   resnet20/32/44/56  the CIFAR networks of He et al. 2015, section 4.2: 16, 32 and 64 channels
-//   resnet18      [2, 2, 2, 2] basic blocks of 64 to 512 channels behind a 3x3 stem without pooling
+//   resnet18      [2, 2, 2, 2] basic blocks of 64 to 512 channels behind a 3x3 stem without
+//                 pooling: for small images
+//   resnet18_imagenet  the same behind a 7x7 stem of stride 2 and max-pooling: torchvision's
 //   resnet_bag_of_tricks  nn/models/bag_of_tricks.h: whitening, ghost batch norm, CELU
 //   airbench94, speedrun100  nn/models/speedrun.h: for the fewest seconds on CIFAR-10 and CIFAR-100
 //

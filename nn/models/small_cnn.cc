@@ -24,8 +24,9 @@ std::unique_ptr<Module> make_small_cnn(const ModelBuilder& builder) {
   network->append("relu2", std::make_unique<ReLU>());
   network->append("pool", std::make_unique<MaxPool2d>(Pool2dOptions{.kernel = 2}));
   append_dropout(*network, "dropout1", 0.25, builder);
+  const Shape image = network->output_shape(builder.input());
   network->append("flatten", std::make_unique<Flatten>());
-  network->append("fc1", builder.linear(network->output_shape(builder.input())[1], 128));
+  network->append("fc1", builder.linear_of_image(image, 128));
   network->append("bn1",
                   builder.norm(128, "bn1", {.affine = false, .activation = NormActivation::kRelu}));
   append_dropout(*network, "dropout2", 0.5, builder);

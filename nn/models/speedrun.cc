@@ -92,15 +92,6 @@ void append_speedrun_group(Sequential& network, const ModelBuilder& builder,
   network.append(name, std::move(pair));
 }
 
-/// Linear without bias, and a factor.
-void append_head(Sequential& network, const ModelBuilder& builder, std::int64_t features,
-                 Initialisation initialisation, float factor) {
-  network.append("head",
-                 std::make_unique<Linear>(builder.backend, features, builder.options.num_classes,
-                                          builder.generator, false, initialisation));
-  network.append("scale", std::make_unique<Scale>(factor));
-}
-
 }  // namespace
 
 std::unique_ptr<Module> make_airbench94(const ModelBuilder& builder) {
@@ -113,10 +104,12 @@ std::unique_ptr<Module> make_airbench94(const ModelBuilder& builder) {
     channels = width;
   }
   network->append("pool", std::make_unique<MaxPool2d>(Pool2dOptions{.kernel = 3}));
+  const Shape image = network->output_shape(builder.input());
   network->append("flatten", std::make_unique<Flatten>());
-  const std::int64_t features = network->output_shape(builder.input())[1];
-  append_head(*network, builder, features, Initialisation::kUnitDeviation,
-              1 / static_cast<float>(features));
+  network->append("head", builder.linear_of_image(
+                              image, builder.options.num_classes,
+                              {.bias = false, .initialisation = Initialisation::kUnitDeviation}));
+  network->append("scale", std::make_unique<Scale>(1 / static_cast<float>(flattened(image)[1])));
   return network;
 }
 
@@ -130,7 +123,8 @@ std::unique_ptr<Module> make_speedrun100(const ModelBuilder& builder) {
     channels = group.channels;
   }
   network->append("pool", std::make_unique<GlobalMaxPlusMean>());
-  append_head(*network, builder, channels, Initialisation::kUniform, kSpeedrunLogits);
+  network->append("head", builder.linear(channels, builder.options.num_classes, {.bias = false}));
+  network->append("scale", std::make_unique<Scale>(kSpeedrunLogits));
   return network;
 }
 

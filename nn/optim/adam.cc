@@ -14,9 +14,8 @@ void check(const AdamOptions& options) {
   if (!is_beta(options.beta1) || !is_beta(options.beta2))
     throw Error("adam: both betas must be in [0, 1)");
   if (!(options.eps > 0)) throw Error("adam: eps must be above 0");
-  const WeightDecay& decay = options.weight_decay;
-  if (!(decay.weight >= 0 && decay.bias >= 0 && decay.norm >= 0))
-    throw Error("adam: weight decay must not be negative");
+  options.weight_decay.check("adam: weight decay");
+  options.rate_factors.check("adam: a factor of the learning rate");
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ struct AdamOptions {
 
 class Adam : public Optimizer {
  public:
-  /// Error unless both betas are in [0, 1), eps is above 0 and decay is not negative.
+  /// Error unless both betas are in [0, 1), eps is above 0, and decay and factors are not negative.
   Adam(FlatParameters parameters, AdamOptions options);
 
   void begin_step(double learning_rate) override;

@@ -11,7 +11,8 @@ Ema::Ema(std::vector<NamedTensor> tensors, double decay)
   if (!(decay >= 0 && decay < 1)) throw Error("ema: decay must be in [0, 1)");
   averages_.reserve(tensors_.size());
   for (const NamedTensor& item : tensors_)
-    averages_.push_back({item.name, Tensor::empty(item.tensor.backend(), item.tensor.shape())});
+    averages_.push_back({item.name, Tensor::empty(item.tensor.backend(), item.tensor.shape()),
+                         item.image_channels});
   reset();
 }
 

@@ -16,7 +16,8 @@ class Ema {
   /// is in [0, 1).
   Ema(std::vector<NamedTensor> tensors, double decay);
 
-  /// average = decay average + (1 - decay) tensor.
+  /// average = average + (1 - decay) (tensor - average), as torch.lerp: to the last bit the
+  /// same where the two are.
   void update();
   /// Starts anew from the tensors as they are.
   void reset();

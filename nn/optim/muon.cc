@@ -136,6 +136,9 @@ Muon::Muon(FlatParameters parameters, MuonOptions options)
     throw Error("muon: momentum must be in [0, 1)");
   if (options_.iterations < 1) throw Error("muon: at least one iteration is needed");
   if (!(options_.weight_decay >= 0)) throw Error("muon: weight decay must not be negative");
+  if (!(options_.others_factor >= 0))
+    throw Error("muon: the others' factor of the learning rate must not be negative");
+  options_.others.check();
   if (options_.scale == MuonScale::kNormalise)
     norm_factors_ =
         Tensor::zeros(velocities_.backend(), {static_cast<std::int64_t>(matrices_.size())});

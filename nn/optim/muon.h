@@ -33,6 +33,8 @@ struct MuonOptions {
 /// orthogonal(u)
 class Muon : public Optimizer {
  public:
+  /// Error unless momentum is in [0, 1), there is an iteration, numbers are not negative, and
+  /// `others` are options that Sgd takes.
   Muon(FlatParameters parameters, MuonOptions options);
 
   void begin_step(double learning_rate) override;

@@ -22,6 +22,11 @@ double PerKind::of(ParameterKind kind) const {
   return weight;
 }
 
+void PerKind::check(const std::string& what) const {
+  for (const double value : {weight, bias, norm, stem})
+    if (!(value >= 0)) throw Error(what + " must not be negative");
+}
+
 Tensor Optimizer::make_state() const {
   return Tensor::zeros(parameters_.values.backend(), parameters_.values.shape());
 }
@@ -29,8 +34,9 @@ Tensor Optimizer::make_state() const {
 void Optimizer::append_state(const std::string& prefix, const Tensor& flat,
                              const std::vector<FlatView>& views, std::vector<NamedTensor>& all) {
   for (const FlatView& view : views)
-    all.push_back(
-        {prefix + "." + view.name, Tensor::view_of(flat, view.offset, view.parameter.shape())});
+    all.push_back({prefix + "." + view.name,
+                   Tensor::view_of(flat, view.offset, view.parameter.shape()),
+                   view.image_channels});
 }
 
 std::vector<NamedTensor> Optimizer::state() const {

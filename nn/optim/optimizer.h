@@ -35,6 +35,8 @@ struct PerKind {
   static PerKind uniform(double value) { return {value, value, value, value}; }
   /// Nothing for biases and normalisation parameters.
   static PerKind weights_only(double value) { return {value, 0, 0, 0}; }
+  /// Error that begins with `what` if one of them is negative or NaN.
+  void check(const std::string& what) const;
 };
 
 using WeightDecay = PerKind;

@@ -5,18 +5,13 @@
 #include "nn/core/optimizer_formulas.h"
 
 namespace dlaunch::nn {
-namespace {
 
-void check(const SgdOptions& options) {
-  if (!(options.momentum >= 0 && options.momentum < 1))
-    throw Error("sgd: momentum must be in [0, 1)");
-  if (options.nesterov && options.momentum == 0) throw Error("sgd: Nesterov needs momentum");
-  const WeightDecay& decay = options.weight_decay;
-  if (!(decay.weight >= 0 && decay.bias >= 0 && decay.norm >= 0))
-    throw Error("sgd: weight decay must not be negative");
+void SgdOptions::check() const {
+  if (!(momentum >= 0 && momentum < 1)) throw Error("sgd: momentum must be in [0, 1)");
+  if (nesterov && momentum == 0) throw Error("sgd: Nesterov needs momentum");
+  weight_decay.check("sgd: weight decay");
+  rate_factors.check("sgd: a factor of the learning rate");
 }
-
-}  // namespace
 
 Sgd::Sgd(FlatParameters parameters, SgdOptions options)
     : Optimizer(std::move(parameters)),
@@ -24,7 +19,7 @@ Sgd::Sgd(FlatParameters parameters, SgdOptions options)
       ranges_(
           optimizer_ranges(this->parameters().views, options.weight_decay, options.rate_factors)),
       factors_(this->parameters().values.backend(), ranges_.size()) {
-  check(options_);
+  options_.check();
   if (options_.momentum > 0) velocities_ = make_state();
 }
 

@@ -14,13 +14,16 @@ struct SgdOptions {
   bool nesterov = false;  // needs momentum
   WeightDecay weight_decay;
   PerKind rate_factors = PerKind::uniform(1);  // of the learning rate
+
+  /// Error for negative numbers, a momentum of 1 or more, or Nesterov without momentum.
+  void check() const;
 };
 
 ///   d = g + weight_decay p;  v = momentum v + d;  d = nesterov ? d + momentum v : v
 ///   p = p - learning_rate d
 class Sgd : public Optimizer {
  public:
-  /// Error for negative options, a momentum of 1 or more, or Nesterov without momentum.
+  /// Error for options that check() refuses.
   Sgd(FlatParameters parameters, SgdOptions options);
 
   void begin_step(double learning_rate) override;

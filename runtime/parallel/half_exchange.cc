@@ -1,6 +1,6 @@
 #include <algorithm>
 #include <array>
-#include <cstring>
+#include <cmath>
 #include <utility>
 
 #include "runtime/collective/reduction.h"
@@ -41,15 +41,10 @@ class HalfExchange final : public BucketExchange {
       : context_(std::move(context)),
         buckets_(std::move(buckets)),
         dtype_(dtype),
-        works_(buckets_.size()) {
-    // The sum of everybody's then fits if the largest gradient of a rank does, which matters for
-    // f16: its numbers end at 65504. At the other end that costs it as many of the smallest ones;
-    // bf16, which has float's range, needs none.
-    if (dtype_ == DType::kBF16) return;
-    while (scale_ * static_cast<float>(context_.world.size()) > 1) scale_ /= 2;
-  }
+        works_(buckets_.size()) {}
 
   void start(std::size_t index) override {
+    if (index == 0) scale_ = scale_of_step();
     const std::span<float> values = of(index);
     narrow_in_place(dtype_, values, scale_);
     // Most algorithms send partial sums, and those in 32 bits; choosing one takes that into
@@ -65,6 +60,19 @@ class HalfExchange final : public BucketExchange {
   FlatSpan summed(std::size_t index) const override { return buckets_[index].span; }
 
  private:
+  /// Of f16, whose numbers end at 65504 and lose bits below 6e-5: it sends kUp times the parts of a
+  /// mean over the samples, or up to half of that, which does not depend on how many these are. A
+  /// power of two, so that nothing is rounded. bf16 has float's range and needs none.
+  float scale_of_step() const {
+    constexpr float kUp = 128;  // means of a network that trains are small
+    if (dtype_ == DType::kBF16) return 1;
+    const Result<double> samples = context_.samples();
+    if (!samples.ok() || *samples == 0) return 1;  // whoever asked for the totals gets the error
+    int exponent = 0;
+    (void)std::frexp(*samples, &exponent);
+    return std::ldexp(kUp, -exponent);
+  }
+
   std::span<float> of(std::size_t index) const {
     const FlatSpan span = buckets_[index].span;
     return context_.gradients.subspan(span.begin, span.size());
@@ -73,7 +81,7 @@ class HalfExchange final : public BucketExchange {
   ExchangeContext context_;
   std::vector<Bucket> buckets_;
   DType dtype_;
-  float scale_ = 1;
+  float scale_ = 1;  // of the step, what gradients are sent times
   Works works_;
 };
 

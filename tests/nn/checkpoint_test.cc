@@ -22,6 +22,10 @@
 #include "nn/core/error.h"
 #include "nn/cpu/cpu_backend.h"
 #include "nn/data/dataset.h"
+#include "nn/layers/linear.h"
+#include "nn/optim/adam.h"
+#include "nn/optim/ema.h"
+#include "nn/optim/muon.h"
 #include "runtime/base/temporary_folder.h"
 
 namespace dlaunch::nn {
@@ -217,6 +221,64 @@ TEST_F(CheckpointFiles, HoldConvolutionWeightsAsTorchHasThem) {
   load_tensors(file, std::vector<NamedTensor>{{"w", back}});
   const auto values = back.values<const float>();
   EXPECT_EQ(std::vector<float>(values.begin(), values.end()), memory);
+}
+
+TEST_F(CheckpointFiles, HoldWeightsBehindAFlattenedImageAsTorchHasThem) {
+  // Of 3 outputs, an image of 2 x 3 pixels, 4 channels: torch flattens channel by channel.
+  constexpr std::size_t kOut = 3, kPixels = 6, kChannels = 4;
+  Generator generator(1);
+  Linear layer(*backend_, kPixels * kChannels, kOut, generator,
+               {.bias = false, .image_channels = kChannels});
+  const FlatParameters flat = flatten_parameters(layer);
+  std::vector<float> memory(kOut * kPixels * kChannels), torch(memory.size());
+  for (std::size_t o = 0; o < kOut; ++o)
+    for (std::size_t p = 0; p < kPixels; ++p)
+      for (std::size_t c = 0; c < kChannels; ++c) {
+        const float value = static_cast<float>(100 * o + 10 * p + c);
+        memory[(o * kPixels + p) * kChannels + c] = value;
+        torch[(o * kChannels + c) * kPixels + p] = value;
+      }
+  flat.views[0].parameter.set_values<float>(memory);
+
+  // The averages and the state of optimizers go with the weights, as those of filters do.
+  std::vector<NamedTensor> all = state_of(layer);
+  const Ema ema(all, 0.9);
+  for (NamedTensor item : ema.averages()) {
+    item.name = "ema." + item.name;
+    all.push_back(item);
+  }
+  const Muon muon(flat, {.others = {.momentum = 0.9}});
+  const Sgd sgd(flat, {.momentum = 0.9});
+  const Adam adam(flat, {});
+  for (const Optimizer* optimizer :
+       {static_cast<const Optimizer*>(&muon), static_cast<const Optimizer*>(&sgd),
+        static_cast<const Optimizer*>(&adam)})
+    for (NamedTensor item : optimizer->state()) {
+      if (item.tensor.size() == flat.views[0].count) item.tensor.set_values<float>(memory);
+      item.name = std::to_string(all.size()) + item.name;
+      all.push_back(item);
+    }
+  Snapshot snapshot;
+  snapshot.take(all);
+  snapshot.write(path(), {});
+
+  const SafetensorsFile file(path());
+  EXPECT_EQ(all.size(), 7U);  // the weights, their average, and 1 + 1 + 3 of optimizers
+  for (const NamedTensor& item : all) {
+    if (item.tensor.size() == 1) continue;  // Adam's steps
+    EXPECT_EQ(file.tensors().at(item.name).shape, (Shape{kOut, kPixels * kChannels}));
+    std::vector<float> stored(torch.size());
+    std::memcpy(stored.data(), file.read(item.name).data(), stored.size() * sizeof(float));
+    EXPECT_EQ(stored, torch) << item.name;
+    item.tensor.set_values<float>(std::vector<float>(memory.size()));
+  }
+  load_tensors(file, all);
+  for (const NamedTensor& item : all)
+    if (item.tensor.size() > 1) {
+      EXPECT_EQ(item.tensor.host_values<float>(), memory) << item.name;
+    }
+
+  EXPECT_THROW(Linear(*backend_, 10, kOut, generator, {.image_channels = 4}), Error);
 }
 
 TEST_F(CheckpointFiles, ReplaceTheOldOnlyAsAWhole) {

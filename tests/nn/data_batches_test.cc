@@ -1,7 +1,10 @@
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <random>
+#include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,6 +16,7 @@
 #include "nn/data/streams.h"
 #include "nn/data/synthetic.h"
 #include "nn/data/transform.h"
+#include "nn/data/worker_pool.h"
 
 namespace dlaunch::nn {
 namespace {
@@ -230,6 +234,25 @@ TEST_F(BatchLoaderTest, BeginsInTheMiddleOfAnEpoch) {
   }
 }
 
+TEST_F(BatchLoaderTest, MakesTheSameBitsWithAnyNumberOfWorkers) {
+  const auto load_all = [&](std::size_t workers) {
+    BatchLoader loader(*dataset_,
+                       {options_.shape,
+                        {{0.5, 0.5, 0.5}, {0.25, 0.25, 0.25}},
+                        {.crop_padding = 2, .flip = FlipMode::kRandom, .cutout = 3}},
+                       {.plan = StepPlan(53, 16, 2, 1),
+                        .seed = 3,
+                        .workers = workers,
+                        .mix = {.kind = MixKind::kEither},
+                        .resize = {{.until_epochs = 1, .side = 6}}});
+    std::vector<std::vector<float>> images;
+    for (int i = 0; i < 16; ++i) images.push_back(loader.next().images);
+    return images;
+  };
+  const auto alone = load_all(1);
+  for (const std::size_t workers : {2U, 3U, 20U}) EXPECT_EQ(load_all(workers), alone) << workers;
+}
+
 TEST(Mix, SharesAreOfTheImageAndAverageOneHalf) {
   constexpr ImageShape kSquare{32, 32, 1};
   double sum = 0;
@@ -260,7 +283,7 @@ TEST_F(BatchLoaderTest, EndsAtOnceWhileBatchesAreWaiting) {
   }
 }
 
-/// Has images, except for one.
+/// Has images, except for some.
 class DamagedSet : public Dataset {
  public:
   explicit DamagedSet(const Dataset& whole) : whole_(whole) {}
@@ -269,7 +292,7 @@ class DamagedSet : public Dataset {
   const std::vector<std::string>& class_names() const override { return whole_.class_names(); }
   std::int32_t label(std::size_t index) const override { return whole_.label(index); }
   void copy_image(std::size_t index, std::span<std::uint8_t> image) const override {
-    if (index == 17) throw DataError("image 17 is damaged");
+    if (index % 3 == 2) throw DataError("image " + std::to_string(index) + " is damaged");
     whole_.copy_image(index, image);
   }
   std::string fingerprint() const override { return "damaged"; }
@@ -278,14 +301,46 @@ class DamagedSet : public Dataset {
   const Dataset& whole_;
 };
 
-TEST_F(BatchLoaderTest, PassesOnWhatItsThreadMet) {
+TEST_F(BatchLoaderTest, PassesOnTheFirstThingThatItsThreadsMet) {
   const DamagedSet damaged(*dataset_);
-  BatchLoader loader(damaged, transform(), {.plan = StepPlan(53, 16, 1, 1)});
-  const auto drain = [&] {
-    for (int i = 0; i < 5; ++i) loader.next();
-  };
-  EXPECT_THROW(drain(), DataError);
-  EXPECT_THROW(loader.next(), DataError);
+  const auto order = epoch_order(53, 3, 0);
+  const auto first =
+      std::ranges::find_if(order, [](std::uint32_t sample) { return sample % 3 == 2; });
+  const std::string what = "image " + std::to_string(*first) + " is damaged";
+  for (const std::size_t workers : {1U, 3U})
+    for (int i = 0; i < 20; ++i) {
+      BatchLoader loader(damaged, transform(),
+                         {.plan = StepPlan(53, 16, 1, 1), .seed = 3, .workers = workers});
+      const auto next = [&] { loader.next(); };
+      EXPECT_THAT(next, ::testing::ThrowsMessage<DataError>(what));
+      EXPECT_THROW(next(), DataError);
+    }
+}
+
+TEST(WorkerPool, GivesEachIndexToOneWorkerLoopAfterLoop) {
+  for (const std::size_t workers : {1U, 2U, 5U}) {
+    WorkerPool pool(workers);
+    EXPECT_EQ(pool.size(), workers);
+    for (const std::size_t count : {0U, 1U, 3U, 100U, 2U}) {
+      std::vector<std::atomic<int>> done(count);
+      std::vector<std::atomic<int>> busy(workers);
+      pool.run(count, [&](std::size_t worker, std::size_t index) {
+        EXPECT_EQ(busy.at(worker)++, 0);  // nobody else has its number
+        ++done.at(index);
+        --busy.at(worker);
+      });
+      for (const auto& one : done) EXPECT_EQ(one.load(), 1);
+    }
+    const auto fails = [&] {
+      pool.run(50, [](std::size_t, std::size_t index) {
+        if (index % 7 == 6) throw DataError(std::to_string(index));
+      });
+    };
+    for (int i = 0; i < 20; ++i) EXPECT_THAT(fails, ::testing::ThrowsMessage<DataError>("6"));
+    std::atomic<int> after = 0;
+    pool.run(50, [&](std::size_t, std::size_t) { ++after; });
+    EXPECT_EQ(after.load(), 50);
+  }
 }
 
 }  // namespace

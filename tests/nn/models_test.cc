@@ -81,6 +81,8 @@ INSTANTIATE_TEST_SUITE_P(Models, PublishedSizes,
                                          Published{"airbench94", 10, 1'971'352, 118'147'360},
                                          Published{"speedrun100", 100, 8'608'024, 174'979'872},
                                          Published{"resnet18", 100, 11'220'132, 555'468'800},
+                                         Published{"resnet18_imagenet", 1000, 11'689'512,
+                                                   37'523'456},
                                          // 896 + 9,248 + 802,944 + 12,900 parameters.
                                          Published{"small_cnn", 100, 825'988, 8'818'560}));
 
@@ -157,7 +159,8 @@ TEST_P(EveryModel, ListsItsLayersWithTheirTotals) {
   EXPECT_EQ(multiply_adds, model->multiply_adds({1, kSide, kSide, 3}));
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, EveryModel, testing::Values("small_cnn", "resnet20"),
+INSTANTIATE_TEST_SUITE_P(Models, EveryModel,
+                         testing::Values("small_cnn", "resnet20", "resnet18_imagenet"),
                          [](const auto& model) { return model.param; });
 
 TEST_F(ModelTest, ResNetsHaveTorchvisionsNames) {
@@ -172,6 +175,17 @@ TEST_F(ModelTest, ResNetsHaveTorchvisionsNames) {
   // torchvision's resnet18 has 122 entries, of which 20 are num_batches_tracked.
   EXPECT_EQ(resnet18.size(), 102U);
   EXPECT_FALSE(resnet18.contains("layer1.0.downsample.0.weight"));
+  EXPECT_EQ(names(*make("resnet18_imagenet")), resnet18);
+}
+
+TEST_F(ModelTest, ResNet18ForImageNetHasTorchvisionsStem) {
+  const auto model = make("resnet18_imagenet", {.num_classes = 1000, .height = 224, .width = 224});
+  const std::vector<LayerRow> rows = layer_table(*model, {1, 224, 224, 3});
+  EXPECT_EQ(rows[0].output, (Shape{1, 112, 112, 64}));
+  EXPECT_EQ(rows[2].name, "maxpool");
+  EXPECT_EQ(rows[2].output, (Shape{1, 56, 56, 64}));
+  EXPECT_EQ(rows[rows.size() - 2].input, (Shape{1, 7, 7, 512}));
+  EXPECT_EQ(model->multiply_adds({1, 224, 224, 3}), 1'814'073'344);  // torchvision's 1.81 G
 }
 
 TEST_F(ModelTest, SmallCnnHasItsLayers) {
@@ -184,6 +198,24 @@ TEST_F(ModelTest, SmallCnnHasItsLayers) {
   EXPECT_EQ(rows[4].output, (Shape{1, 14, 14, 32}));
   EXPECT_EQ(rows[6].output, (Shape{1, 6272}));
   EXPECT_EQ(layer_table(*make("small_cnn", {.dropout = false}), {1, 32, 32, 3}).size(), 9U);
+}
+
+TEST_F(ModelTest, LayersBehindAFlattenedImageSayHowManyChannelsItHas) {
+  const auto check = [&](const std::string& name, const std::string& layer, std::int64_t features,
+                         std::int64_t channels) {
+    for (const NamedParameter& parameter : make(name, {.height = 64, .width = 64})->parameters()) {
+      const bool is_that = parameter.name == layer;
+      EXPECT_EQ(parameter.image_channels, is_that ? channels : 0) << name << " " << parameter.name;
+      if (is_that) {
+        EXPECT_EQ(parameter.tensor.shape()[1], features);
+      }
+    }
+  };
+  check("small_cnn", "fc1.weight", 30 * 30 * 32, 32);
+  check("resnet_bag_of_tricks", "fc.weight", 2 * 2 * 512, 512);
+  check("airbench94", "head.weight", 2 * 2 * 256, 256);
+  check("speedrun100", "", 0, 0);
+  check("resnet20", "", 0, 0);
 }
 
 TEST_F(ModelTest, OtherImageSizesWork) {
@@ -211,9 +243,9 @@ TEST_F(ModelTest, RefusesWhatCannotBeBuilt) {
 }
 
 TEST_F(ModelTest, NamesAllModels) {
-  EXPECT_THAT(model_names(),
-              ElementsAre("small_cnn", "resnet20", "resnet32", "resnet44", "resnet56", "resnet18",
-                          "resnet_bag_of_tricks", "airbench94", "speedrun100"));
+  EXPECT_THAT(model_names(), ElementsAre("small_cnn", "resnet20", "resnet32", "resnet44",
+                                         "resnet56", "resnet18", "resnet18_imagenet",
+                                         "resnet_bag_of_tricks", "airbench94", "speedrun100"));
 }
 
 TEST_F(ModelTest, FormatsTheTableInAlignedColumns) {

@@ -218,6 +218,9 @@ TEST_F(SgdTest, RefusesImpossibleOptions) {
   EXPECT_THROW(Sgd(flat_, {.momentum = std::nan("")}), Error);
   EXPECT_THROW(Sgd(flat_, {.nesterov = true}), Error);
   EXPECT_THROW(Sgd(flat_, {.weight_decay = {.bias = -1}}), Error);
+  EXPECT_THROW(Sgd(flat_, {.weight_decay = {.stem = -1}}), Error);
+  EXPECT_THROW(Sgd(flat_, {.rate_factors = {.norm = -1}}), Error);
+  EXPECT_THROW(Sgd(flat_, {.rate_factors = {.weight = std::nan("")}}), Error);
 }
 
 TEST_F(SgdTest, ClippingKeepsTheDirectionAndBoundsTheNorm) {

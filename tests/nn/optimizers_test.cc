@@ -189,9 +189,15 @@ TEST_F(OptimizerTest, RefuseImpossibleOptions) {
   EXPECT_THROW(Adam(flat_, {.beta2 = -0.1}), Error);
   EXPECT_THROW(Adam(flat_, {.eps = 0}), Error);
   EXPECT_THROW(Adam(flat_, {.weight_decay = {.norm = -1}}), Error);
+  EXPECT_THROW(Adam(flat_, {.weight_decay = {.stem = -1}}), Error);
+  EXPECT_THROW(Adam(flat_, {.rate_factors = {.bias = -1}}), Error);
   EXPECT_THROW(Muon(flat_, {.momentum = 1}), Error);
   EXPECT_THROW(Muon(flat_, {.iterations = 0}), Error);
   EXPECT_THROW(Muon(flat_, {.weight_decay = -1}), Error);
+  EXPECT_THROW(Muon(flat_, {.others_factor = -1}), Error);
+  EXPECT_THROW(Muon(flat_, {.others = {.momentum = 1}}), Error);
+  EXPECT_THROW(Muon(flat_, {.others = {.nesterov = true}}), Error);
+  EXPECT_THROW(Muon(flat_, {.others = {.weight_decay = {.stem = -1}}}), Error);
   EXPECT_THROW(Ema(state_of(network_), 1.0), Error);
 }
 
@@ -213,6 +219,39 @@ TEST_F(OptimizerTest, EmaFollowsWithItsDecayAndCanBeExchanged) {
   ema.reset();
   ema.swap();
   EXPECT_EQ(values(), own);
+}
+
+TEST_F(OptimizerTest, EmaOfWhatDoesNotChangeStaysTheSameToTheLastBit) {
+  auto constants = values();
+  for (std::size_t i = 0; i < constants.size(); ++i)
+    constants[i] = static_cast<float>(std::pow(-0.1, i % 30) * (1.0 + std::sqrt(1.0 + i)));
+  flat_.values.set_values<float>(constants);
+  for (const double decay : {0.1, 0.9, 0.999, 0.99999}) {
+    Ema ema(state_of(network_), decay);
+    for (int step = 0; step < 20; ++step) ema.update();
+    flat_.values.set_values<float>(std::vector<float>(constants.size()));
+    ema.swap();
+    for (const FlatView& view : flat_.views)  // what lies between them is nobody's
+      for (std::int64_t i = view.offset; i < view.offset + view.count; ++i)
+        EXPECT_EQ(values()[static_cast<std::size_t>(i)], constants[static_cast<std::size_t>(i)])
+            << decay << " " << i;
+    flat_.values.set_values<float>(constants);
+  }
+}
+
+TEST_F(OptimizerTest, EmaFollowsADecayNextToOneAsInDouble) {
+  constexpr double kDecay = 0.99999;
+  flat_.values.set_values<float>(std::vector<float>(values().size()));
+  Ema ema(state_of(network_), kDecay);
+  flat_.values.set_values<float>(std::vector<float>(values().size(), 3));
+  double average = 0;
+  for (int step = 0; step < 1000; ++step) {
+    ema.update();
+    average = kDecay * average + (1 - kDecay) * 3;
+  }
+  ema.swap();
+  for (const FlatView& view : flat_.views)  // of 1 - decay in float, 1.4e-3 would be wrong
+    EXPECT_NEAR(values()[static_cast<std::size_t>(view.offset)], average, 5e-5 * average);
 }
 
 /// More parameters, of two kinds in turn, than one launch on CUDA takes.

@@ -130,12 +130,19 @@ TEST_P(Exchanges, HalfPrecisionRoundsAndSendsHalfTheBytes) {
         });
 }
 
-TEST_P(Exchanges, HalfPrecisionHoldsTheSumOfLargeGradients) {
+TEST_P(Exchanges, HalfPrecisionHoldsMeansOfAnyNumberOfSamples) {
   run_threads_as_ranks(ranks_, [&](Communicator& world) {
-    std::vector<float> gradients(kSize, 60000.0F);  // numbers of f16 end at 65504
+    std::vector<float> gradients(kSize);
     GradientReducer reducer(world, gradients, kRanges, options_for(GradientExchange::kFloat16));
-    run_step(reducer, gradients, 1);
-    EXPECT_NEAR(gradients[0], 60000, 60);
+    for (const double samples : {1.0, 7.0, 1024.0, 3e6, 0.0, 2048.0})
+      for (const double mean : {500.0, -0.25, 1e-5}) {
+        const double rank = world.rank() + 1;  // each has as many samples as its number
+        std::ranges::fill(gradients, static_cast<float>(mean * samples * rank));
+        run_step(reducer, gradients, samples * rank);
+        if (samples > 0) {
+          EXPECT_NEAR(gradients[0], mean, 0x1p-9 * std::abs(mean)) << samples << " samples";
+        }
+      }
   });
 }
 

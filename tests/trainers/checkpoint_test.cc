@@ -299,6 +299,9 @@ TEST_F(Checkpoints, WithAnAverageAreRefusedByARunThatHasNone) {
   std::vector<std::string> averaged = how;
   averaged.insert(averaged.end(), {"--set", "ema.decay=0.9"});
   ASSERT_EQ(dtrain(2, averaged).exit_code, kExitOk);
+  const Tensors network = tensors_in(directory_ + "/out/model.safetensors");
+  const Tensors whole = tensors_in(newest());
+  for (const auto& [name, values] : network) EXPECT_EQ(whole.at("ema." + name), values) << name;
   std::vector<std::string> resumed = how;
   resumed.insert(resumed.end(), {"--resume", "auto"});
   const CompletedProcess process = dtrain(2, resumed);

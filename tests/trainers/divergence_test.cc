@@ -171,6 +171,9 @@ TEST(Divergence, ComesWithAdviceThatGoesWithTheConfiguration) {
   config.loss_scaling.enabled = false;
   EXPECT_THAT(advice_after_divergence(config),
               ::testing::HasSubstr("optimizer.clip_norm, scale the loss (train.loss_scaling) or "));
+  config.parallel.gradients = GradientExchange::kFloat16;
+  EXPECT_THAT(advice_after_divergence(config),
+              ::testing::EndsWith(" or use parallel.gradients \"bf16\", whose numbers are larger"));
   EXPECT_EQ(advice_after_divergence(config, true),
             "set data.mean and data.std to those of the images");
 }

@@ -363,6 +363,26 @@ TEST_F(Dtrain, RefusesRanksWithDifferentConfigurations) {
   EXPECT_FALSE(std::filesystem::exists(directory_ + "/of-1"));
 }
 
+TEST_F(Dtrain, RefusesRanksWithDifferentNumbersOfImages) {
+  std::mt19937 random(7);
+  for (const std::string rank : {"0", "1"})
+    for (const char* file :
+         {"train/a/1", "train/a/2", "train/b/1", "train/b/2", "test/a/1", "test/b/1"})
+      write("images-" + rank + "/" + file + ".png", testing::noise_png(32, random));
+  for (const char* file : {"a/3", "b/3"})
+    write(std::string("images-1/train/") + file + ".png", testing::noise_png(32, random));
+  const CompletedProcess process = testing::run_command(
+      {.arguments = {built_program("dlaunch"), "--nproc", "2", "--", "/bin/sh", "-c",
+                     "exec " + built_program("dtrain") + " " + directory_ +
+                         "/run.json --set data.set=folder --set data.directory=" + directory_ +
+                         "/images-$RANK --set output.directory=" + directory_ + "/out"},
+       .environment = environment_},
+      Deadline::after(std::chrono::seconds(100)));
+  EXPECT_NE(process.exit_code, kExitOk);
+  EXPECT_THAT(process.error, HasSubstr("ranks have between 4 and 6 training images; give all "
+                                       "ranks the same data"));
+}
+
 TEST_F(Dtrain, RefusesItsCommandLine) {
   const CompletedProcess extra = dtrain(0, {"--epochs", "3"});
   EXPECT_EQ(extra.exit_code, kExitUsage);
@@ -422,6 +442,29 @@ TEST_F(Dtrain, SaysWhatItLeavesOutOfAFolderOfImages) {
   validate.resize(4);
   validate.insert(validate.end(), {"--validate", directory_ + "/out/best.safetensors"});
   EXPECT_THAT(dtrain(2, validate).out, AllOf(HasSubstr(of_test), HasSubstr("on 2 images")));
+}
+
+TEST_F(Dtrain, ValidatesOnValWithoutTestAndTrainsAlikeWithAnyNumberOfWorkers) {
+  std::mt19937 random(7);
+  for (const char* file : {"train/a/1", "train/a/2", "train/b/1", "train/b/2", "train/b/3",
+                           "val/a/1", "val/b/1", "val/b/2"})
+    write(std::string("images/") + file + ".png", testing::noise_png(32, random));
+  const auto train = [&](const std::string& workers) {
+    const CompletedProcess process =
+        dtrain(2, {"--set", "data.set=folder", "--set", "data.directory=" + directory_ + "/images",
+                   "--set", "data.workers=" + workers, "--set", "data.flip=true"});
+    EXPECT_EQ(process.exit_code, kExitOk) << process.error;
+    nlohmann::json line = events("epoch").back();
+    return std::pair(line.at("loss").dump(), line.at("validation_loss").dump());
+  };
+  const auto alone = train("1");
+  EXPECT_EQ(train("3"), alone);
+  EXPECT_EQ(events("epoch").back().at("validation_images"), 3);
+
+  for (const char* file : {"test/a/1", "test/b/1"})
+    write(std::string("images/") + file + ".png", testing::noise_png(32, random));
+  train("1");
+  EXPECT_EQ(events("epoch").back().at("validation_images"), 2) << "test goes before val";
 }
 
 TEST_F(Dtrain, RefusesATruncatedDataFile) {

@@ -138,6 +138,7 @@ void read_data(JsonObject& object, DataConfig& data) {
   data.mix.alpha = object.number("mix_alpha", 1, {.min = 0.01, .max = 4});
   data.resident = object.boolean("resident", false);
   data.prefetch = read_size(object, "prefetch", 4, {1, 1024});
+  data.workers = read_size(object, "workers", 1, {1, 256});
   object.object("synthetic",
                 [&](JsonObject& synthetic) { read_synthetic(synthetic, data.synthetic); });
 }
@@ -228,7 +229,7 @@ void read_optimizer(JsonObject& object, TrainConfig& config) {
 }
 
 void read_ema(JsonObject& object, EmaConfig& ema) {
-  ema.decay = object.number("decay", 0, {.min = 0, .max = 0.9999999});  // below 1 as a float
+  ema.decay = object.number("decay", 0, {.min = 0, .max = 0.9999999});  // else nothing moves
   ema.every = read_size(object, "every", 1, kPositive);
 }
 

@@ -34,6 +34,7 @@ struct DataConfig {
   std::vector<nn::ResizeStage> resize;  // of training images
   bool on_device = true;                // GPU: training images live there
   std::size_t prefetch = 4;             // micro-batches
+  std::size_t workers = 1;              // threads of a rank that make images
   bool resident = false;                // for measurements: one batch again and again
   nn::SyntheticOptions synthetic;
 };

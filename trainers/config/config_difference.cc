@@ -39,9 +39,10 @@ std::vector<ConfigDifference> config_differences(const Json& here, const Json& t
 }
 
 Json common_part(Json resolved) {
-  constexpr std::array<std::pair<const char*, const char*>, 10> kOwn{
+  constexpr std::array<std::pair<const char*, const char*>, 11> kOwn{
       {{"data", "directory"},
        {"data", "prefetch"},
+       {"data", "workers"},
        {"data", "on_device"},
        {"model", "weights"},
        {"checkpoint", "resume"},

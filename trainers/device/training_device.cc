@@ -1,7 +1,5 @@
 #include "trainers/device/training_device.h"
 
-#include <array>
-#include <cstdint>
 #include <utility>
 
 #include <spdlog/fmt/fmt.h>
@@ -13,20 +11,6 @@
 #include "runtime/cuda/cuda_communicator.h"
 
 namespace dlaunch {
-namespace {
-
-/// Ranks on different kinds of devices would wait for each other for ever.
-void check_all_train_on(DeviceKind device, Communicator& world) {
-  const std::array<std::int64_t, 1> own{static_cast<std::int64_t>(device)};
-  std::array<std::int64_t, 1> most = own;
-  std::array<std::int64_t, 1> least = own;
-  throw_if_error(world.all_reduce(most, ReduceOp::kMax).within("start"));
-  throw_if_error(world.all_reduce(least, ReduceOp::kMin).within("start"));
-  if (most != least)
-    throw ConfigError("train.device: ranks have different ones; give all the same configuration");
-}
-
-}  // namespace
 
 void refuse_what_gpus_do_not_do(const TrainConfig& config) {
   const GradientExchange gradients = config.parallel.gradients;
@@ -55,7 +39,6 @@ TrainingDevice::TrainingDevice(const TrainConfig& config, const Machine& machine
 }
 
 void TrainingDevice::connect(const TrainConfig& config, Communicator& world) {
-  check_all_train_on(config.device, world);
   world_ = &world;
   if (config.device == DeviceKind::kCpu) return;
   auto part = world.split(0, world.rank());

@@ -30,13 +30,21 @@ std::string why_no_folder(const std::string& path) {
   return error ? error.message() : "not a folder";
 }
 
+/// Images to validate on are in test/, or else, as ImageNet has them, in val/.
+std::string folder_of(const DataConfig& config, nn::Split split) {
+  if (split == nn::Split::kTrain) return config.directory + "/train";
+  const std::string test = config.directory + "/test", val = config.directory + "/val";
+  return !std::filesystem::exists(test) && why_no_folder(val).empty() ? val : test;
+}
+
 std::unique_ptr<nn::Dataset> open_folder(const DataConfig& config, nn::Split split) {
-  const std::string directory =
-      config.directory + (split == nn::Split::kTrain ? "/train" : "/test");
+  const std::string directory = folder_of(config, split);
   const std::string why = why_no_folder(directory);
   if (!why.empty())
-    throw nn::DataError(fmt::format(
-        "{}: {}; data.directory must hold train/CLASS/... and test/CLASS/...", directory, why));
+    throw nn::DataError(
+        fmt::format("{}: {}; data.directory must hold train/CLASS/... and test/CLASS/... (or "
+                    "val/CLASS/...)",
+                    directory, why));
   return nn::open_image_folder(directory, config.image_size);
 }
 

@@ -179,6 +179,8 @@ std::string advice_after_divergence(const TrainConfig& config, bool in_images) {
     if (!config.loss_scaling.enabled) all.emplace_back("scale the loss (train.loss_scaling)");
     all.emplace_back("use train.compute_type \"bf16\", whose numbers are larger");
   }
+  if (config.parallel.gradients == GradientExchange::kFloat16)
+    all.emplace_back("use parallel.gradients \"bf16\", whose numbers are larger");
   const std::string last = std::move(all.back());
   all.pop_back();
   return fmt::format("{} or {}", fmt::join(all, ", "), last);

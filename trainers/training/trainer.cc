@@ -142,32 +142,25 @@ void Trainer::load_from(std::size_t epoch, std::size_t step) {
                                          .first_epoch = epoch,
                                          .first_step = step,
                                          .depth = config_.data.prefetch,
+                                         .workers = config_.data.workers,
                                          .mix = config_.data.mix,
                                          .resize = config_.data.resize,
                                          .pixels = !resident_images_,
                                          .resident = config_.data.resident});
 }
 
-/// Ranks that train on different data or in different steps would wait for each other for ever.
+/// What a configuration that is the same does not tell: how many images ranks have found, and what
+/// "auto" has come to on their machines. They would wait for each other for ever.
 void Trainer::check_agreement() {
-  // "auto" may be one type here and another on the next machine.
-  const std::array<std::int64_t, 4> mine{
-      static_cast<std::int64_t>(train_set_->size()),
-      static_cast<std::int64_t>(plan_.step_range(0).size()),
-      static_cast<std::int64_t>(config_.epochs),
-      static_cast<std::int64_t>(compute_type_of(config_, backend_))};
-  std::array<std::int64_t, 4> least = mine;
-  std::array<std::int64_t, 4> most = mine;
-  throw_if_error(world_.all_reduce(least, ReduceOp::kMin).within("start"));
+  const auto images = static_cast<std::int64_t>(train_set_->size());
+  const auto type = static_cast<std::int64_t>(compute_type_of(config_, backend_));
+  std::array<std::int64_t, 4> most{images, -images, type, -type};  // the greatest -x is the least x
   throw_if_error(world_.all_reduce(most, ReduceOp::kMax).within("start"));
-  constexpr std::array kNames{"training images", "samples in a step", "epochs"};
-  for (std::size_t i = 0; i < kNames.size(); ++i)
-    if (least[i] != most[i])
-      throw TrainingFailure(
-          fmt::format("ranks have between {} and {} {}; give all ranks the same "
-                      "data and configuration",
-                      least[i], most[i], kNames[i]));
-  if (least.back() != most.back())
+  if (most[0] != -most[1])
+    throw TrainingFailure(
+        fmt::format("ranks have between {} and {} training images; give all ranks the same data",
+                    -most[1], most[0]));
+  if (most[2] != -most[3])
     throw TrainingFailure(
         fmt::format("train.compute_type: \"auto\" is {} on rank {} and another type on others; "
                     "name one that all machines have",

@@ -14,6 +14,7 @@
 #include "runtime/comm/objects.h"
 #include "runtime/parallel/long_work.h"
 #include "runtime/parallel/state_broadcast.h"
+#include "trainers/training/running_statistics.h"
 #include "trainers/training/stop_signals.h"
 #include "trainers/training/tensor_memory.h"
 #include "trainers/training/trainer.h"
@@ -142,14 +143,18 @@ std::vector<nn::NamedTensor> Trainer::leader_state(const nn::SafetensorsFile* so
   std::vector<nn::NamedTensor> state = optimizer_.whole_state();
   std::ranges::move(compression_memory_.tensors(), std::back_inserter(state));
   if (ema_)
-    for (const nn::NamedTensor& item : ema_->averages())
-      state.push_back({"ema." + item.name, item.tensor});
+    for (nn::NamedTensor item : ema_->averages()) {
+      item.name = "ema." + item.name;
+      state.push_back(std::move(item));
+    }
   return state;
 }
 
-/// Where batch norm is not synchronised each rank has running statistics of its own: rank 0's hold.
+/// Where batch norm is not synchronised each rank has running statistics of its own, which are put
+/// together here; where it is, rank 0's hold.
 void Trainer::share_network() {
   share_parameters();
+  if (!config_.sync_batch_norm) merge_running_statistics(world_, *model_);
   std::vector<Buffer> statistics;
   for (const nn::NamedBuffer& buffer : model_->buffers())
     statistics.emplace_back(memory_of(buffer.tensor));

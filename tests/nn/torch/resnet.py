@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
-"""A residual network of basic blocks for small images in PyTorch, with torchvision's names.
+"""A residual network of basic blocks in PyTorch, with torchvision's names.
 
-    resnet.py make WIDTHS BLOCKS SIDE STATE IO    writes a state_dict, and images with their logits
-    resnet.py check STATE IO                      loads a state_dict and computes the logits again
+    resnet.py make WIDTHS BLOCKS SIDE STATE IO [imagenet]
+                                      writes a state_dict, and images with their logits
+    resnet.py check STATE IO          loads a state_dict and computes the logits again
+    resnet.py torchvision SIDE STATE IO
+                                      writes those of torchvision's resnet18; 77 without torchvision
 
-The files tiny_resnet.safetensors and tiny_resnet_io.safetensors are those of `make 4,8 1,1 8`, the
-reference of nn/checkpoint's tests.
+The stem is the one for small images, or ImageNet's. The files tiny_resnet.safetensors and
+tiny_resnet_io.safetensors are those of `make 4,8 1,1 8`, tiny_imagenet_resnet*.safetensors those of
+`make 4,8 1,1 20 ... imagenet`, the references of nn/checkpoint's tests.
 """
 import json
 import struct
@@ -36,10 +40,12 @@ class BasicBlock(nn.Module):
 
 
 class ResNet(nn.Module):
-    def __init__(self, widths, blocks, classes):
+    def __init__(self, widths, blocks, classes, imagenet):
         super().__init__()
-        self.conv1 = nn.Conv2d(3, widths[0], 3, 1, 1, bias=False)
+        self.conv1 = nn.Conv2d(3, widths[0], 7, 2, 3, bias=False) if imagenet else \
+            nn.Conv2d(3, widths[0], 3, 1, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(widths[0])
+        self.maxpool = nn.MaxPool2d(3, 2, 1) if imagenet else nn.Identity()
         self.stages = len(widths)
         inner = widths[0]
         for i, (width, count) in enumerate(zip(widths, blocks)):
@@ -51,7 +57,7 @@ class ResNet(nn.Module):
         self.fc = nn.Linear(inner, classes)
 
     def forward(self, x):
-        x = torch.relu(self.bn1(self.conv1(x)))
+        x = self.maxpool(torch.relu(self.bn1(self.conv1(x))))
         for i in range(self.stages):
             x = getattr(self, f"layer{i + 1}")(x)
         return self.fc(x.mean((2, 3)))
@@ -83,9 +89,7 @@ def load(path):
     return tensors
 
 
-def make(widths, blocks, side, state_path, io_path):
-    torch.manual_seed(5)
-    network = ResNet(widths, blocks, 10)
+def write(network, side, state_path, io_path):
     for module in network.modules():
         if isinstance(module, nn.BatchNorm2d):  # as if it had been trained
             nn.init.uniform_(module.weight, 0.5, 1.5)
@@ -97,13 +101,27 @@ def make(widths, blocks, side, state_path, io_path):
     save(io_path, {"images": images, "logits": network.eval()(images).detach()})
 
 
+def make(widths, blocks, side, state_path, io_path, stem="small"):
+    torch.manual_seed(5)
+    write(ResNet(widths, blocks, 10, stem == "imagenet"), side, state_path, io_path)
+
+
+def make_torchvisions(side, state_path, io_path):
+    try:
+        import torchvision
+    except ImportError:
+        sys.exit(77)
+    torch.manual_seed(5)
+    write(torchvision.models.resnet18(num_classes=10), side, state_path, io_path)
+
+
 def check(state_path, io_path):
     state, io = load(state_path), load(io_path)
     stages = sorted({name.split(".")[0] for name in state if name.startswith("layer")})
     blocks = [1 + max(int(name.split(".")[1]) for name in state if name.startswith(stage + "."))
               for stage in stages]
     widths = [state[f"{stage}.0.conv1.weight"].shape[0] for stage in stages]
-    network = ResNet(widths, blocks, 10)
+    network = ResNet(widths, blocks, 10, state["conv1.weight"].shape[-1] == 7)
     network.load_state_dict(state)
     difference = (network.eval()(io["images"]) - io["logits"]).abs().max().item()
     print(f"largest difference of a logit: {difference:.3g}")
@@ -117,5 +135,7 @@ def numbers(text):
 if __name__ == "__main__":
     if sys.argv[1] == "make":
         make(numbers(sys.argv[2]), numbers(sys.argv[3]), int(sys.argv[4]), *sys.argv[5:])
+    elif sys.argv[1] == "torchvision":
+        make_torchvisions(int(sys.argv[2]), *sys.argv[3:])
     else:
         sys.exit(check(*sys.argv[2:]))
