@@ -10,7 +10,8 @@
 // failure() may be called from other threads.
 //
 // Matching: a message goes to the posted receive with the same (peer, tag). A message that arrives
-// before its receive is posted is kept until it is, in arrival order per (peer, tag).
+// before its receive is posted is kept until it is, in arrival order per (peer, tag). If too much
+// is kept of a peer's, the rest waits with that peer until a receive from it is posted.
 #pragma once
 
 #include <chrono>

@@ -81,6 +81,7 @@ Inbox::Message* Inbox::add_message(const MessageTag& tag, const MessageSignature
     message.data.reset(new (std::nothrow) std::byte[bytes]);
     if (message.data == nullptr) return nullptr;
   }
+  kept_bytes_ += cost(message);
   return &messages_.emplace(tag, std::move(message))->second;
 }
 
@@ -92,6 +93,7 @@ Inbox::Message* Inbox::find_message(const MessageTag& tag) {
 void Inbox::remove_message(const Message* message) {
   auto found = messages_.lower_bound(message->tag);
   while (&found->second != message) ++found;
+  kept_bytes_ -= cost(*message);
   messages_.erase(found);
 }
 

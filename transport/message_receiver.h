@@ -38,6 +38,9 @@ class MessageReceiver {
   Status post(Transfer& receive);
   /// True while a posted receive waits for bytes of this peer.
   bool has_receives() const { return receive_ != nullptr || inbox_.has_receives(); }
+  /// True while nothing more should be taken in, as in Inbox::is_full().
+  bool is_full() const { return receive_ == nullptr && inbox_.is_full(message_); }
+  void lift_limit() { inbox_.lift_limit(); }
   /// Ends every posted receive, also the one that is arriving, with `why`.
   void fail_receives(const Status& why);
 

@@ -225,9 +225,11 @@ bool Announcements::stuck(const Payload& wait, int waiter, const Payload& other_
   }
   if (wait.message.peer != other) return false;
   if (!wait.message.outgoing) return other_wait.sent == wait.received;  // nothing is on its way
-  // Whoever looks after messages also takes in what nobody has asked for yet.
-  return other_wait.in_message == 0 && other_wait.messages_driven == 0 &&
-         other_wait.received < wait.sent;
+  // Whoever looks after messages also takes in what nobody has asked for yet, as long as not too
+  // much is kept of it; who sends itself may wait for this one to do so.
+  const bool takes_in =
+      other_wait.in_message != 0 ? !other_wait.message.outgoing : other_wait.messages_driven != 0;
+  return !takes_in && other_wait.received < wait.sent;
 }
 
 // True if this rank and `peer` wait for each other.

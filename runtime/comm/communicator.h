@@ -68,9 +68,11 @@ class Communicator {
 
   /// Point to point. The receiver's buffer has exactly the sender's count and type (else
   /// kMismatch). A message to oneself is kept until it is received; a long one to another rank may
-  /// wait for its receiver. A send that is done has let go of its buffer, and its message is on its
-  /// way, also if this rank leaves then (see the destructor); that it has been received, or will be
-  /// although a rank fails or dies, it does not say.
+  /// wait for its receiver. So does any message while the receiver keeps 64 MiB or more of this
+  /// rank's that it has not asked for yet, until it asks for one: ranks that send more than that
+  /// before they receive may wait for each other. A send that is done has let go of its buffer, and
+  /// its message is on its way, also if this rank leaves then (see the destructor); that it has
+  /// been received, or will be although a rank fails or dies, it does not say.
   virtual Status send(ConstBuffer data, int peer, std::uint64_t tag = 0) = 0;
   virtual Status recv(Buffer data, int peer, std::uint64_t tag = 0) = 0;
   virtual Work start_send(ConstBuffer data, int peer, std::uint64_t tag = 0) = 0;

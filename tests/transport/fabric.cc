@@ -70,6 +70,7 @@ Fabric make_mesh_fabric(int world_size, const MeshFabricOptions& options) {
   ThreadExchange exchange(world_size);
   Fabric fabric;
   fabric.endpoints.resize(static_cast<std::size_t>(world_size));
+  fabric.more.resize(fabric.endpoints.size());
   std::vector<std::thread> threads;
   for (int rank = 0; rank < world_size; ++rank) {
     threads.emplace_back([&, rank] {
@@ -82,6 +83,8 @@ Fabric make_mesh_fabric(int world_size, const MeshFabricOptions& options) {
                                              .exchange = exchange.of(rank),
                                              .token = token,
                                              .job_id = "test",
+                                             .lanes = options.lanes,
+                                             .kept_bytes = options.kept_bytes,
                                              .transport = options.transport,
                                              .host = "host " + std::to_string(rank % options.hosts),
                                              .timeout = kTestTimeout,
@@ -89,15 +92,23 @@ Fabric make_mesh_fabric(int world_size, const MeshFabricOptions& options) {
                                              .describe = describe_for_tests,
                                              .logger = {}});
       ASSERT_TRUE(lanes.ok()) << lanes.status().to_string();
-      fabric.endpoints[static_cast<std::size_t>(rank)] = std::move(lanes->front());
+      const auto index = static_cast<std::size_t>(rank);
+      fabric.endpoints[index] = std::move(lanes->front());
+      lanes->erase(lanes->begin());
+      fabric.more[index] = *std::move(lanes);
     });
   }
   for (std::thread& thread : threads) thread.join();
-  std::vector<MeshEndpoint*> killable;
-  for (const auto& endpoint : fabric.endpoints) {
-    killable.push_back(static_cast<MeshEndpoint*>(endpoint.get()));
+  std::vector<std::vector<MeshEndpoint*>> killable(fabric.endpoints.size());
+  for (std::size_t rank = 0; rank < killable.size(); ++rank) {
+    killable[rank].push_back(static_cast<MeshEndpoint*>(fabric.endpoints[rank].get()));
+    for (const auto& lane : fabric.more[rank]) {
+      killable[rank].push_back(static_cast<MeshEndpoint*>(lane.get()));
+    }
   }
-  fabric.kill = [killable](int rank) { killable[static_cast<std::size_t>(rank)]->vanish(); };
+  fabric.kill = [killable](int rank) {
+    for (MeshEndpoint* const lane : killable[static_cast<std::size_t>(rank)]) lane->vanish();
+  };
   return fabric;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <random>
@@ -13,6 +14,7 @@
 
 #include "runtime/base/transport_choice.h"
 #include "transport/endpoint.h"
+#include "transport/inbox.h"
 #include "transport/mesh/wait_policy.h"
 
 namespace dlaunch {
@@ -26,6 +28,7 @@ inline constexpr std::chrono::seconds kTestTimeout{20};
 
 struct Fabric {
   std::vector<std::unique_ptr<Endpoint>> endpoints;
+  std::vector<std::vector<std::unique_ptr<Endpoint>>> more;  // of each rank: its further lanes
   /// Makes a rank die without a word. Its endpoint must not be in use, and not be used again.
   std::function<void(int rank)> kill;
 
@@ -50,6 +53,8 @@ struct MeshFabricOptions {
   TransportChoice transport = TransportChoice::kAuto;
   int hosts = 1;
   WaitPolicy wait;
+  int lanes = 1;
+  std::size_t kept_bytes = kDefaultKeptBytes;
 };
 Fabric make_mesh_fabric(int world_size, const MeshFabricOptions& options);
 

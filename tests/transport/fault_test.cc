@@ -21,6 +21,7 @@ namespace dlaunch::testing {
 namespace {
 
 using namespace std::chrono_literals;
+using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
@@ -90,6 +91,34 @@ TEST(SlowNetwork, MayChangeWhileCollectivesRun) {
       const std::string wrong = run_random_collectives(comm, seed, step, step + 1, 3'000);
       ASSERT_EQ(wrong, "");
     }
+  });
+}
+
+// --- ranks that keep next to nothing of what they do not wait for yet
+
+TEST(RanksThatKeepNothing, DoAllCollectives) {
+  const std::uint64_t seed = fresh_seed();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  FaultWorld world({.world = 4, .kept_bytes = 1});
+  expect_ok(world.connect());
+  world.run([&](Communicator& comm) {
+    EXPECT_EQ(run_random_collectives(comm, seed, 0, 100, 100'000), "");
+  });
+}
+
+TEST(RanksThatKeepNothing, NameBothCallsIfTheyOnlySendToEachOther) {
+  // The first is taken in; of the second a part lies in the sockets.
+  constexpr std::size_t kBytes = std::size_t{40} << 20;
+  FaultWorld world({.world = 2, .timeout = 5s, .kept_bytes = 1});
+  expect_ok(world.connect());
+  world.run([](Communicator& comm) {
+    const std::vector<std::uint8_t> data(kBytes);
+    EXPECT_TRUE(comm.send(data, 1 - comm.rank(), 1).ok());
+    const Status status = comm.send(data, 1 - comm.rank(), 2);
+    EXPECT_EQ(status.code(), StatusCode::kTimeout);
+    const std::string to = "send u8[41943040] to rank ";
+    EXPECT_THAT(status.to_string(), AllOf(HasSubstr("rank 0 waits in " + to + "1 tag 2"),
+                                          HasSubstr("rank 1 waits in " + to + "0 tag 2")));
   });
 }
 

@@ -53,6 +53,7 @@ Result<std::unique_ptr<Communicator>> FaultWorld::connect_rank(int rank) {
                    .token = listeners_->token,
                    .job_id = "faults",
                    .lanes = kCommunicatorLanes,
+                   .kept_bytes = options_.kept_bytes,
                    .transport = TransportChoice::kTcp,
                    .timeout = options_.timeout,
                    .describe = describe_signature};

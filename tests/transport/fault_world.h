@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "runtime/base/status.h"
 #include "runtime/comm/communicator.h"
 #include "tests/support/fault_proxy.h"
+#include "transport/inbox.h"
 
 namespace dlaunch::testing {
 
@@ -18,6 +20,7 @@ class FaultWorld {
   struct Options {
     int world = 3;
     std::chrono::nanoseconds timeout = std::chrono::seconds(100);  // of every wait of a rank
+    std::size_t kept_bytes = kDefaultKeptBytes;  // of messages that a rank does not wait for
     /// Of the connections between two ranks as they are made; forward is from the higher one.
     FaultProxy::Choice choose = {};
   };

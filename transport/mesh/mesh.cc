@@ -22,6 +22,7 @@ namespace dlaunch {
 namespace {
 
 using Endpoints = std::vector<std::unique_ptr<Endpoint>>;
+using MeshEndpoints = std::vector<std::unique_ptr<MeshEndpoint>>;
 
 Status check_options(const MeshOptions& options) {
   const auto refuse = [](std::string why) {
@@ -63,6 +64,7 @@ class Mesh {
   bool core_each(std::span<const int> ranks) const;
   WaitPolicy wait_policy() const;
   bool shares(int a, int b) const;
+  Result<MeshEndpoints> make_endpoints(const std::vector<std::vector<Descriptor>>& sockets) const;
   Status check_demands() const;
   std::map<std::string, int> members_of_hosts() const;
   const Introduction& of(int rank) const { return introductions_[static_cast<std::size_t>(rank)]; }
@@ -298,6 +300,26 @@ Status Mesh::check_room() const {
   return Status();
 }
 
+// Those of all lanes, without ways to the peers yet. Each lane is told of the others' sockets.
+Result<MeshEndpoints> Mesh::make_endpoints(
+    const std::vector<std::vector<Descriptor>>& sockets) const {
+  MeshEndpoints endpoints;
+  for (std::size_t lane = 0; lane < sockets.size(); ++lane) {
+    auto endpoint = MeshEndpoint::make(options_.rank, options_.world_size, wait_policy(),
+                                       options_.describe, options_.kept_bytes);
+    if (!endpoint.ok()) return endpoint.status();
+    for (std::size_t other = 0; other < sockets.size(); ++other) {
+      for (int rank = 0; rank < options_.world_size; ++rank) {
+        const Descriptor& socket = sockets[other][static_cast<std::size_t>(rank)];
+        if (other == lane || !socket.is_open()) continue;
+        DLAUNCH_RETURN_IF_ERROR((*endpoint)->add_witness(rank, socket.get()));
+      }
+    }
+    endpoints.push_back(*std::move(endpoint));
+  }
+  return endpoints;
+}
+
 Result<Endpoints> Mesh::connect(TcpListener listener) {
   SocketMeshOptions tcp{.rank = options_.rank,
                         .world_size = options_.world_size,
@@ -316,19 +338,19 @@ Result<Endpoints> Mesh::connect(TcpListener listener) {
   if (!sockets.ok()) return sockets.status();
   const bool shared = group_ != nullptr && group_->members.size() > 1;
   if (shared) DLAUNCH_RETURN_IF_ERROR(group_->watch_members());
+  auto made = make_endpoints(*sockets);
+  if (!made.ok()) return made.status();
   Endpoints endpoints;
   for (int lane = 0; lane < options_.lanes; ++lane) {
-    auto endpoint =
-        MeshEndpoint::make(options_.rank, options_.world_size, wait_policy(), options_.describe);
-    if (!endpoint.ok()) return endpoint.status();
+    std::unique_ptr<MeshEndpoint>& endpoint = (*made)[static_cast<std::size_t>(lane)];
     std::vector<Descriptor>& connections = (*sockets)[static_cast<std::size_t>(lane)];
     for (int rank = 0; rank < options_.world_size; ++rank) {
       Descriptor& connection = connections[static_cast<std::size_t>(rank)];
       if (!connection.is_open()) continue;
-      DLAUNCH_RETURN_IF_ERROR((*endpoint)->add_connection(rank, std::move(connection)));
+      DLAUNCH_RETURN_IF_ERROR(endpoint->add_connection(rank, std::move(connection)));
     }
-    if (shared) DLAUNCH_RETURN_IF_ERROR((*endpoint)->add_group(group_, lane));
-    endpoints.push_back(*std::move(endpoint));
+    if (shared) DLAUNCH_RETURN_IF_ERROR(endpoint->add_group(group_, lane));
+    endpoints.push_back(std::move(endpoint));
   }
   return endpoints;
 }

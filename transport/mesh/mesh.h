@@ -11,6 +11,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -23,6 +24,7 @@
 #include "runtime/base/status.h"
 #include "runtime/base/transport_choice.h"
 #include "transport/endpoint.h"
+#include "transport/inbox.h"
 #include "transport/mesh/wait_policy.h"
 #include "transport/tcp/listener.h"
 
@@ -45,6 +47,9 @@ struct MeshOptions {
   std::string token;    // the job's secret, kTokenBytes raw bytes; a world of one needs none
   std::string job_id;
   int lanes = 1;  // endpoints to make, each with connections of its own
+  /// What an endpoint keeps of the messages of a peer that nobody waits for, one message more or
+  /// less: beyond it they stay with the sender while no receive from it is posted.
+  std::size_t kept_bytes = kDefaultKeptBytes;
   TransportChoice transport = TransportChoice::kAuto;
   /// Ranks that say the same are taken to be on one host. Empty: the system is asked.
   std::string host;

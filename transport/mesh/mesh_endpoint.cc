@@ -27,20 +27,24 @@ Status left_status(int peer) {
 }  // namespace
 
 Result<std::unique_ptr<MeshEndpoint>> MeshEndpoint::make(int rank, int world_size, WaitPolicy wait,
-                                                         SignaturePrinter describe) {
+                                                         SignaturePrinter describe,
+                                                         std::size_t kept_bytes) {
   Result<EventSet> events = EventSet::make();
   if (!events.ok()) return events.status();
   Descriptor wakeup(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wakeup.is_open()) return Status::from_errno("eventfd", errno);
   // Edge-triggered: it tells of each ring and need not be read.
   DLAUNCH_RETURN_IF_ERROR(events->add(wakeup.get(), EPOLLIN | EPOLLET, {.kind = kWakeup}));
-  return std::unique_ptr<MeshEndpoint>(
-      new MeshEndpoint(rank, world_size, wait, describe, *std::move(events), std::move(wakeup)));
+  return std::unique_ptr<MeshEndpoint>(new MeshEndpoint(
+      rank, world_size, wait, describe, kept_bytes, *std::move(events), std::move(wakeup)));
 }
 
 MeshEndpoint::MeshEndpoint(int rank, int world_size, WaitPolicy wait, SignaturePrinter describe,
-                           EventSet events, Descriptor wakeup)
-    : context_{.rank = rank, .world_size = world_size, .describe = describe},
+                           std::size_t kept_bytes, EventSet events, Descriptor wakeup)
+    : context_{.rank = rank,
+               .world_size = world_size,
+               .describe = describe,
+               .kept_bytes = kept_bytes},
       wait_(wait),
       events_(std::move(events)),
       wakeup_(std::move(wakeup)),
@@ -139,7 +143,7 @@ void MeshEndpoint::start_send(Transfer& transfer) {
   }
   to.connection->send(transfer);
   if (transfer.done()) return;
-  if (to.connection->write_failed()) return read(*to.connection);
+  if (to.connection->write_failed()) return read_to_the_end(*to.connection);
   watch_for_room(*to.connection, true);
   await(transfer.peer);
 }
@@ -154,6 +158,7 @@ void MeshEndpoint::start_recv(Transfer& transfer) {
   const bool shared = from.link != nullptr;
   Status posted = shared ? from.link->post(transfer) : from.connection->receiver().post(transfer);
   if (!posted.ok()) return fail(posted);
+  if (!shared) watch(*from.connection);  // it may have been left unread
   if (transfer.done()) return;
   if (!from.left) return await(transfer.peer);
   const Status left = left_status(transfer.peer);
@@ -320,6 +325,7 @@ void MeshEndpoint::handle(std::span<const EventSet::Event> events) {
     const int number = event.token.number;
     if (event.token.kind == kDeath) member_died(number);
     if (event.token.kind == kSocket) handle(*peer(number).connection, event.what);
+    if (event.token.kind == kWitness) read_to_the_end(*peer(number).connection);
   }
 }
 

@@ -30,7 +30,8 @@ class MeshEndpoint final : public Endpoint {
  public:
   /// kIo without descriptors for it.
   static Result<std::unique_ptr<MeshEndpoint>> make(int rank, int world_size, WaitPolicy wait,
-                                                    SignaturePrinter describe);
+                                                    SignaturePrinter describe,
+                                                    std::size_t kept_bytes = kDefaultKeptBytes);
   ~MeshEndpoint() override;
   MeshEndpoint(const MeshEndpoint&) = delete;
   MeshEndpoint& operator=(const MeshEndpoint&) = delete;
@@ -39,6 +40,9 @@ class MeshEndpoint final : public Endpoint {
 
   /// A connected socket.
   Status add_connection(int peer, Descriptor socket);
+  /// The socket of a lane whose end shows that a peer reached over TCP is leaving or gone, also
+  /// while this lane reads nothing from it. It stays the caller's, and may be closed at any time.
+  Status add_witness(int peer, int descriptor);
   /// Lane `lane` of the group leads to all its members.
   Status add_group(std::shared_ptr<const HostGroup> group, int lane);
 
@@ -64,7 +68,7 @@ class MeshEndpoint final : public Endpoint {
 
  private:
   // What an event is about; the number is a rank, or a member of the group.
-  enum TokenKind : std::uint32_t { kWakeup, kDoorbell, kDeath, kSocket };
+  enum TokenKind : std::uint32_t { kWakeup, kDoorbell, kDeath, kSocket, kWitness };
 
   // At most one way to a peer; none to this rank itself.
   struct Peer {
@@ -75,7 +79,7 @@ class MeshEndpoint final : public Endpoint {
   };
 
   MeshEndpoint(int rank, int world_size, WaitPolicy wait, SignaturePrinter describe,
-               EventSet events, Descriptor wakeup);
+               std::size_t kept_bytes, EventSet events, Descriptor wakeup);
 
   Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
   bool refuse(Transfer& transfer);
@@ -103,8 +107,10 @@ class MeshEndpoint final : public Endpoint {
 
   // TCP.
   void read(TcpConnection& connection);
+  void read_to_the_end(TcpConnection& connection);
   void flush(TcpConnection& connection);
-  void watch_for_room(TcpConnection& connection, bool watch);
+  void watch(TcpConnection& connection);
+  void watch_for_room(TcpConnection& connection, bool watch_it);
   void handle(TcpConnection& connection, std::uint32_t what);
   void handle(TcpConnection& connection, TcpConnection::Event event);
   void close(TcpConnection& connection);

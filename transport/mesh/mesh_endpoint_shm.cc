@@ -48,6 +48,7 @@ void MeshEndpoint::fail_unreadable(const Status& why) {
 // Nothing more comes from a peer that has gone: takes in all that it sent, and what it fetched.
 void MeshEndpoint::read_to_the_end(ShmLink& link) {
   link.complete_fetched();
+  link.lift_limit();
   while (!failure_.failed() && link.has_input()) {
     const Status taken = link.read();
     if (taken.ok() && !link.is_withdrawn()) continue;

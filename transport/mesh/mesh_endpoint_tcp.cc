@@ -20,21 +20,44 @@ constexpr int kLaterStepMilliseconds = 20;
 
 }  // namespace
 
-// Events tell when there is room to write, until nothing is left to be written.
-void MeshEndpoint::watch_for_room(TcpConnection& connection, bool watch) {
-  if (std::exchange(connection.awaits_room, watch) == watch || !connection.is_open()) return;
-  const std::uint32_t what = watch ? EPOLLIN | EPOLLOUT : EPOLLIN;
+// Another lane's connection to the peer. While so much is kept that this lane's is not read, nobody
+// sees its end: that comes behind what is unread.
+Status MeshEndpoint::add_witness(int rank, int descriptor) {
+  // Edge-triggered: it tells once, also if the other lane closes its end first.
+  return events_.add(descriptor, EPOLLRDHUP | EPOLLET, {.kind = kWitness, .number = rank});
+}
+
+// Events tell when there is something to read, but while too much is kept only of the end of the
+// stream.
+void MeshEndpoint::watch(TcpConnection& connection) {
+  const std::uint32_t input = connection.receiver().is_full() ? EPOLLRDHUP : EPOLLIN;
+  const std::uint32_t what = connection.awaits_room ? input | EPOLLOUT : input;
+  if (!connection.is_open() || std::exchange(connection.watched, what) == what) return;
   events_.change(connection.descriptor(), what, {.kind = kSocket, .number = connection.peer()});
 }
 
+// Events tell when there is room to write, until nothing is left to be written.
+void MeshEndpoint::watch_for_room(TcpConnection& connection, bool watch_it) {
+  connection.awaits_room = watch_it;
+  watch(connection);
+}
+
 void MeshEndpoint::flush(TcpConnection& connection) {
-  if (!connection.flush() && connection.write_failed()) read(connection);
+  if (!connection.flush() && connection.write_failed()) read_to_the_end(connection);
+}
+
+// The peer has ended its stream, or is about to: what it sent before is all that comes.
+void MeshEndpoint::read_to_the_end(TcpConnection& connection) {
+  connection.receiver().lift_limit();
+  watch(connection);
+  read(connection);
 }
 
 void MeshEndpoint::read(TcpConnection& connection) {
   // After a failed write everything the peer still said is read, to the end of the stream.
   for (int turn = 0; turn < kReadsPerTurn || connection.write_failed(); ++turn) {
     if (!connection.is_open()) return;
+    if (connection.receiver().is_full()) return watch(connection);
     const TcpConnection::Event event = connection.read();
     handle(connection, event);
     if (failure_.failed()) return;
@@ -53,7 +76,9 @@ void MeshEndpoint::handle(TcpConnection& connection, std::uint32_t what) {
     flush(connection);
     if (!connection.has_sends()) watch_for_room(connection, false);
   }
-  if ((what & ~std::uint32_t{EPOLLOUT}) != 0 && !failure_.failed()) read(connection);
+  if (failure_.failed()) return;
+  if ((what & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) return read_to_the_end(connection);
+  if ((what & EPOLLIN) != 0) read(connection);
 }
 
 void MeshEndpoint::handle(TcpConnection& connection, TcpConnection::Event event) {

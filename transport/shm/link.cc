@@ -152,7 +152,7 @@ void ShmLink::fail_transfers(const Status& why) {
 // --- receiving
 
 Status ShmLink::read() {
-  for (int turn = 0; turn < kLinesPerTurn; ++turn) {
+  for (int turn = 0; turn < kLinesPerTurn && !receiver_.is_full(); ++turn) {
     if (fetching_) return fetch();
     const RingReader::State state = in_.look();
     if (state == RingReader::State::kEmpty) break;

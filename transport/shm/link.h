@@ -36,8 +36,13 @@ class ShmLink {
 
   /// Posts a receive; errors as in Inbox::post().
   Status post(Transfer& receive) { return receiver_.post(receive); }
-  /// True if there is something to read. Cheap.
-  bool has_input() const { return fetching_ || in_.look() != RingReader::State::kEmpty; }
+  /// True if there is something to read, and not too much kept of what was (Inbox::is_full()).
+  /// Cheap.
+  bool has_input() const {
+    return (fetching_ || in_.look() != RingReader::State::kEmpty) && !receiver_.is_full();
+  }
+  /// However much is kept, all that is there is to be read from now on.
+  void lift_limit() { receiver_.lift_limit(); }
   /// Takes in what is there, but not for ever. kMismatch, kIo as MessageReceiver; kPeerLost if the
   /// peer has gone with what it had offered; kProtocol for what no peer of ours writes.
   Status read();

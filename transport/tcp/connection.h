@@ -4,6 +4,7 @@
 // One thread at a time, that of the endpoint. Internal to the TCP transport.
 #pragma once
 
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <cstddef>
@@ -83,7 +84,9 @@ class TcpConnection {
   void close();
   bool is_open() const { return socket_.is_open(); }
 
-  bool awaits_room = false;  // for the endpoint: it watches for room to write
+  // For the endpoint.
+  bool awaits_room = false;         // it watches for room to write
+  std::uint32_t watched = EPOLLIN;  // what for in all
 
  private:
   struct Outgoing {

@@ -41,6 +41,9 @@ class FrameReceiver {
 
   /// True while a posted receive waits for bytes of this peer.
   bool has_receives() const { return messages_.has_receives(); }
+  /// True while nothing more should be read, as in Inbox::is_full().
+  bool is_full() const { return messages_.is_full(); }
+  void lift_limit() { messages_.lift_limit(); }
   /// Ends every posted receive, also the one that is arriving, with `why`.
   void fail_receives(const Status& why) { messages_.fail_receives(why); }
 
