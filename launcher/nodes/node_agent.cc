@@ -86,6 +86,11 @@ void NodeAgent::report(int round, const EndedRecord& ended, const std::string& o
   (void)store_.client->set(key_in_round(node_keys::kEnded, round, id()), to_text(ended)).ok();
 }
 
+void NodeAgent::fall_silent() {
+  const std::lock_guard lock(mutex_);
+  silent_ = true;
+}
+
 std::vector<std::string> NodeAgent::outcomes(const RoundRecord& round) {
   std::vector<std::string> outcomes;
   for (const RoundRecord::Node& node : round.nodes) {
@@ -225,6 +230,7 @@ bool NodeAgent::join_job() {
 void NodeAgent::beat() {
   const std::string key = std::string(node_keys::kBeats) + id();
   for (std::uint64_t count = 0; !wait_for_stop(count == 0 ? 0ms : kBeatInterval); ++count) {
+    if (is_silent()) return;
     const Status alive = store_.client->set(key, std::to_string(count));
     if (alive.ok()) continue;
     return fail(
@@ -320,6 +326,11 @@ bool NodeAgent::wait_for_stop(std::chrono::nanoseconds time) {
 bool NodeAgent::stopping() {
   const std::lock_guard lock(mutex_);
   return stopping_ || failed_;
+}
+
+bool NodeAgent::is_silent() {
+  const std::lock_guard lock(mutex_);
+  return silent_;
 }
 
 bool NodeAgent::gives_up_asking() {

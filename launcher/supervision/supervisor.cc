@@ -182,6 +182,7 @@ void Supervisor::end_attempt(AttemptOutcome::Cause cause, int signal, bool seen_
   if (ending_) return;
   cancel_judgement();
   outcome_.cause = cause;
+  outcome_.end_began = EventLoop::Clock::now();
   if (seen_by_terminal_group) note_ends_by(signal);
   send_to_ranks(signal, seen_by_terminal_group);
   // A stopped process cannot act on the signal.
