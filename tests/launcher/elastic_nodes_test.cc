@@ -118,6 +118,7 @@ TEST(ElasticNodesOf, TakeInANewcomerThoughARankEndsBeforeItsDlaunchKnowsWhy) {
   const Strings program{built_program("comm_rank"), "failure=1", "connect", "out=up", "repeat=60"};
   Nodes nodes("2:3");
   nodes.start(kOneRank, program);
+  ASSERT_TRUE(nodes[0].wait_for_error("waiting for 1 of 2:3", soon()));  // so it hosts the store
   nodes.start(kOneRank, program);
   for (std::size_t node = 0; node < 2; ++node)
     ASSERT_TRUE(nodes[node].wait_for_output(std::to_string(node) + " up\n", soon())) << node;
@@ -159,6 +160,7 @@ TEST(ElasticNodesOf, GoOnWithoutOneWhoseRanksTakeTheirTimeToEnd) {
       "while :; do sleep 0.05; done";
   Nodes nodes("1:2");
   nodes.start(kOneRank, {"sh", "-c", survivor});
+  ASSERT_TRUE(nodes[0].wait_for_error("waiting for further", soon()));  // so it hosts the store
   nodes.start({"--nproc", "2"}, {"sh", "-c", goes});
   ASSERT_TRUE(nodes[0].wait_for_output("together\n", soon())) << nodes[0].error();
   nodes[1].send_signal(SIGTERM);
