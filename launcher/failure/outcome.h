@@ -60,6 +60,7 @@ struct AttemptOutcome {
   std::chrono::nanoseconds duration{};
   bool got_ready = false;  // see docs/launcher.md, restarts
   Cause cause = Cause::kNone;
+  std::chrono::steady_clock::time_point end_began;  // with a cause: when ranks were told to end
   std::optional<std::size_t> first_failed;  // index in `ranks` of the one whose code is the job's
   std::optional<FailureRecord> failure;     // the same, with its story
   int signal = 0;                           // with kSignal

@@ -227,6 +227,7 @@ bool AttemptRunner::is_repetition(int signal) {
 void AttemptRunner::on_guard_gone() {
   loop_.remove(context_.guard_pipe);
   guard_gone_ = true;
+  if (when_guard_goes_) when_guard_goes_();
   if (supervisor_ != nullptr) supervisor_->abandon();
 }
 

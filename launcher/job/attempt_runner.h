@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "launcher/base/event_loop.h"
 #include "launcher/failure/memory_account.h"
@@ -49,6 +50,8 @@ class AttemptRunner {
   Status run(JobIdentity job, const std::function<void()>& when_started = nullptr);
   /// The other nodes of the job end their ranks: so does the attempt that is running.
   void end_elsewhere();
+  /// Called when the guard has gone, before the ranks are killed.
+  void when_guard_goes(std::function<void()> call) { when_guard_goes_ = std::move(call); }
   /// Tells the user how an attempt ended.
   void tell_about(const AttemptOutcome& attempt);
 
@@ -95,6 +98,7 @@ class AttemptRunner {
   int interruptions_ = 0;             // how many such signals there were
   std::map<int, EventLoop::Clock::time_point> last_signals_;
   bool guard_gone_ = false;
+  std::function<void()> when_guard_goes_;
   bool all_ended_ = true;
   SignalSource signals_;
 };

@@ -25,7 +25,14 @@ SeveralNodes::SeveralNodes(AttemptRunner& runner, const LaunchContext& context,
       session_(runner.loop(), runner.relay(),
                describe_node(context.nodes, context.options, runner.outcome().job_id,
                              runner.outcome().host, master_port)),
-      look_(runner.monitor(), session_) {}
+      look_(runner.monitor(), session_) {
+  // To the other nodes this one goes when its ranks do, not when they have gone.
+  runner_.when_guard_goes([this] { session_.fall_silent(); });
+}
+
+SeveralNodes::~SeveralNodes() {
+  runner_.when_guard_goes(nullptr);
+}
 
 JobEnd SeveralNodes::run() {
   EventLoop& loop = runner_.loop();

@@ -17,6 +17,7 @@ class SeveralNodes {
  public:
   /// Both outlive it. `master_port`: for the first round, should this be its first node.
   SeveralNodes(AttemptRunner& runner, const LaunchContext& context, std::uint16_t master_port);
+  ~SeveralNodes();
   SeveralNodes(const SeveralNodes&) = delete;
   SeveralNodes& operator=(const SeveralNodes&) = delete;
 

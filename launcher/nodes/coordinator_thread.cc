@@ -42,7 +42,8 @@ CoordinatorThread::CoordinatorThread(std::unique_ptr<TcpStore> store,
                                      std::function<void(const std::string&)> on_failure)
     : store_(std::move(store)),
       coordinator_(std::move(options), Clock::now()),
-      next_check_(Clock::now()),
+      last_check_(Clock::now()),
+      next_check_(last_check_),
       on_failure_(std::move(on_failure)),
       thread_(start_thread([this] { run(); })) {}
 
@@ -95,12 +96,14 @@ void CoordinatorThread::take(const StoreChanges::Change& change, Time now) {
   std::string_view key = change.key;
   if (take_prefix(key, node_keys::kMember)) {
     const std::string id(key);
-    if (!change.value) return coordinator_.member_left(id, "its dlaunch has gone", now, now);
+    if (!change.value) {
+      return coordinator_.member_left(id, "its dlaunch has gone", last_lived(id, now), now);
+    }
     const auto member = parse_record<MemberRecord>(*change.value);
     if (!member.ok()) {
       return coordinator_.turn_away(id, "node " + id + ": " + member.status().to_string());
     }
-    beats_[id] = {.seen = now};
+    beats_[id] = {.seen = now, .lived = now};
     coordinator_.member_came(*member, now);
   } else if (take_prefix(key, node_keys::kEnded) && change.value) {
     const std::size_t slash = key.find('/');
@@ -115,6 +118,12 @@ void CoordinatorThread::take(const StoreChanges::Change& change, Time now) {
   }
 }
 
+// Of a node whose dlaunch has gone. Its ranks may have gone a moment before.
+CoordinatorThread::Time CoordinatorThread::last_lived(const std::string& id, Time now) const {
+  const auto beat = beats_.find(id);
+  return beat == beats_.end() ? now : beat->second.lived;
+}
+
 void CoordinatorThread::check_beats(Time now) {
   next_check_ = now + kCheckInterval;
   const auto entries = store_->list(node_keys::kBeats);
@@ -122,8 +131,9 @@ void CoordinatorThread::check_beats(Time now) {
   for (const StoreEntry& entry : *entries) {
     const auto beat = beats_.find(entry.key.substr(node_keys::kBeats.size()));
     if (beat == beats_.end() || beat->second.revision == entry.revision) continue;
-    beat->second = {entry.revision, now};
+    beat->second = {entry.revision, now, last_check_};
   }
+  last_check_ = now;
   for (auto beat = beats_.begin(); beat != beats_.end();) {
     if (now - beat->second.seen <= kLongestSilence) {
       ++beat;
@@ -132,7 +142,7 @@ void CoordinatorThread::check_beats(Time now) {
     const auto silence = std::chrono::duration<double>(now - beat->second.seen).count();
     char text[64];
     std::snprintf(text, sizeof(text), "no sign of life for %.1f s", silence);
-    coordinator_.member_left(beat->first, text, beat->second.seen, now);
+    coordinator_.member_left(beat->first, text, beat->second.lived, now);
     beat = beats_.erase(beat);
   }
 }

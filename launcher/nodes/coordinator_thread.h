@@ -31,12 +31,14 @@ class CoordinatorThread {
   using Time = NodeCoordinator::Time;
   struct Beat {
     std::uint64_t revision = 0;
-    Time seen;
+    Time seen;   // when it was found to be new
+    Time lived;  // no later than when it came
   };
 
   void run();
   void coordinate();
   void take(const StoreChanges::Change& change, Time now);
+  Time last_lived(const std::string& id, Time now) const;
   void check_beats(Time now);
   void put_out();
   void remove_unneeded();
@@ -46,6 +48,7 @@ class CoordinatorThread {
   std::unordered_map<std::string, Beat> beats_;   // by member
   std::deque<NodeCoordinator::Write> unwritten_;  // decisions, oldest first
   std::deque<std::string> unneeded_;              // prefixes of keys
+  Time last_check_;
   Time next_check_;
   std::atomic<bool> leaving_ = false;
   const std::function<void(const std::string&)> on_failure_;

@@ -89,6 +89,11 @@ void NodeAgent::report(int round, const EndedRecord& ended, const std::string& o
   if (told.code() == StatusCode::kUnavailable) fail_here(told.to_string());
 }
 
+void NodeAgent::fall_silent() {
+  const std::lock_guard lock(mutex_);
+  silent_ = true;
+}
+
 std::vector<std::string> NodeAgent::outcomes(const RoundRecord& round) {
   std::vector<std::string> outcomes;
   for (const RoundRecord::Node& node : round.nodes) {
@@ -229,6 +234,7 @@ bool NodeAgent::join_job() {
 void NodeAgent::beat() {
   const std::string key = std::string(node_keys::kBeats) + id();
   for (std::uint64_t count = 0; !wait_for_stop(count == 0 ? 0ms : kBeatInterval); ++count) {
+    if (is_silent()) return;
     const Status alive = store_.client->set(key, std::to_string(count));
     if (alive.ok()) continue;
     return fail(
@@ -324,6 +330,11 @@ bool NodeAgent::wait_for_stop(std::chrono::nanoseconds time) {
 bool NodeAgent::stopping() {
   const std::lock_guard lock(mutex_);
   return stopping_ || failed_;
+}
+
+bool NodeAgent::is_silent() {
+  const std::lock_guard lock(mutex_);
+  return silent_;
 }
 
 bool NodeAgent::gives_up_asking() {

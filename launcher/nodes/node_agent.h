@@ -70,6 +70,8 @@ class NodeAgent {
   bool hosts_store() const { return store_.server != nullptr; }
   /// Tells how a round ended on this node; `outcome`, if not empty, is all about it.
   void report(int round, const EndedRecord& ended, const std::string& outcome);
+  /// This node is about to go without a word: it gives no more signs of life.
+  void fall_silent();
   /// The outcomes of a round that has ended, by node rank; empty where there is none.
   std::vector<std::string> outcomes(const RoundRecord& round);
   /// Asks the other nodes of the round that are concerned; their answers come as an event, when
@@ -98,6 +100,7 @@ class NodeAgent {
   void guarded(const std::function<void()>& work);
   bool wait_for_stop(std::chrono::nanoseconds time);
   bool stopping();
+  bool is_silent();
   bool gives_up_asking();
 
   Options options_;
@@ -110,6 +113,7 @@ class NodeAgent {
   bool stopping_ = false;
   bool joined_ = false;
   bool failed_ = false;
+  bool silent_ = false;
   bool given_up_asking_ = false;
   std::vector<NodeEvent> events_;
 

@@ -20,6 +20,10 @@ bool ended_by_itself(EndedRecord::How how) {
   return how == How::kSignal || how == How::kTimeout || how == How::kNotStarted;
 }
 
+// What two nodes report does not take equally long to come: a failure that seems to be so much
+// older than a node's leave may have followed from it.
+constexpr std::chrono::milliseconds kReportsDiffer{200};
+
 int exit_code_of(const FailureRecord& failure) {
   return failure.signal == 0 ? failure.exit_code : 128 + failure.signal;
 }
@@ -46,7 +50,7 @@ void NodeCoordinator::member_came(const MemberRecord& member, Time now) {
   if (phase_ == Phase::kForming) {
     note_waiting();
   } else if (phase_ == Phase::kRunning && elastic()) {
-    newcomer_ = true;
+    newcomer_at_ = now;
     stop("node " + member.name() + " joins the job", now);
   } else if (phase_ == Phase::kRunning) {
     // The node whose place it takes has left after its ranks had finished: nothing to disturb the
@@ -103,7 +107,9 @@ void NodeCoordinator::member_ended(int round, const std::string& id, const Ended
   if (round != round_ && !by_itself) return;
   if (by_itself && can_do_without(found->second)) {
     const std::string why = named(found->second) + " has left the job: " + ended.error;
-    return take_out(id, why, now, now);
+    // Others lost their peers when the first of its ranks went; this comes when the last one has.
+    const auto age = std::chrono::nanoseconds(ended.age_ns) + kReportsDiffer;
+    return take_out(id, why, now - age, now);
   }
   // Before the first round the others can wait for a node, but not for the store.
   if (phase_ == Phase::kForming && by_itself && (round_ >= 0 || id == options_.host_id)) {
@@ -210,15 +216,24 @@ std::vector<const NodeCoordinator::Member*> NodeCoordinator::all_that_ended() co
   return all;
 }
 
-// The first of all nodes. What merely followed from the loss of a peer counts only if there is
-// nothing else.
+// Since when ranks may fail because a node has come or gone.
+std::optional<NodeCoordinator::Time> NodeCoordinator::disturbed_since() const {
+  std::optional<Time> since = newcomer_at_;
+  for (const Lost& lost : lost_) since = since ? std::min(*since, lost.last_seen) : lost.last_seen;
+  return since;
+}
+
+// The first of all nodes that does not follow from their coming and going. What merely followed
+// from the loss of a peer counts only if there is nothing else.
 std::optional<NodeCoordinator::First> NodeCoordinator::first_failure() const {
   std::optional<First> first;
+  const std::optional<Time> disturbed = disturbed_since();
   for (const Member* const member : all_that_ended()) {
     if (member->ended->failure.empty()) continue;
     auto failure = parse_failure(member->ended->failure);
     if (!failure.ok()) continue;
     const Time when = member->ended_at - std::chrono::nanoseconds(member->ended->age_ns);
+    if (disturbed && when >= *disturbed) continue;
     const auto order = std::pair(is_echo(*failure), when);
     if (!first || order < std::pair(is_echo(first->failure), first->when)) {
       first = First{member, *std::move(failure), when};
@@ -272,9 +287,7 @@ VerdictRecord NodeCoordinator::unless_there_are_leftovers(VerdictRecord verdict)
 
 VerdictRecord NodeCoordinator::judge_failures(VerdictRecord verdict) const {
   const auto first = first_failure();
-  const bool lost_first = !lost_.empty() && (!first || is_echo(first->failure) ||
-                                             lost_.front().last_seen <= first->when);
-  if (lost_first) {
+  if (!lost_.empty() && (!first || is_echo(first->failure))) {
     std::vector<std::string> texts;
     for (const Lost& lost : lost_) texts.push_back(lost.text);
     verdict.reason = joined(texts);
@@ -286,7 +299,7 @@ VerdictRecord NodeCoordinator::judge_failures(VerdictRecord verdict) const {
     verdict.node = first->member->last_rank;
     verdict.exit_code = exit_code_of(first->failure);
     if (may_restart()) verdict.action = VerdictRecord::Action::kAgain;
-  } else if (newcomer_) {
+  } else if (newcomer_at_) {
     verdict.action = VerdictRecord::Action::kAgain;
     verdict.reason = "a node joins the job";
   } else {
@@ -299,7 +312,7 @@ void NodeCoordinator::conclude(Time now) {
   VerdictRecord verdict = judge();
   using Action = VerdictRecord::Action;
   // Nodes that come and go cost an elastic job no restart; failures do.
-  const bool counts = !verdict.failure.empty() || (!newcomer_ && !elastic());
+  const bool counts = !verdict.failure.empty() || !elastic();
   if (verdict.action == Action::kAgain && counts) {
     const auto delay = restart_delay(options_.restart_delay, restarts_);
     verdict.delay_ms = std::chrono::duration_cast<std::chrono::milliseconds>(delay).count();

@@ -6,7 +6,9 @@
 //   running, stopping --(all nodes have ended)--> forming again, or done
 //
 // One thread. Failures of different nodes are compared by their age when they were reported and the
-// time when the report came, so that the nodes' clocks need not agree.
+// time when the report came, so that the nodes' clocks need not agree. Where nodes come or go, what
+// fails from then on is taken for a consequence: ranks lose their peers before their own dlaunch
+// hears why.
 #pragma once
 
 #include <chrono>
@@ -81,7 +83,7 @@ class NodeCoordinator {
   struct Lost {
     int rank;
     std::string text;
-    Time last_seen;  // or when it left
+    Time last_seen;  // or when its ranks began to end
   };
   struct First {
     const Member* member;
@@ -105,6 +107,7 @@ class NodeCoordinator {
   void stop(const std::string& why, Time now);
   bool all_ended() const;
   std::vector<const Member*> all_that_ended() const;
+  std::optional<Time> disturbed_since() const;
   std::optional<First> first_failure() const;
   void conclude(Time now);
   VerdictRecord judge() const;
@@ -123,8 +126,8 @@ class NodeCoordinator {
   std::vector<Member> ended_;   // in this round, and then gone: how they ended still counts
   std::optional<Member> host_;  // the node with the store, once it has gone
   std::vector<std::string> refusals_;
-  std::vector<Lost> lost_;  // in this round
-  bool newcomer_ = false;   // the reason to stop
+  std::vector<Lost> lost_;           // in this round
+  std::optional<Time> newcomer_at_;  // the reason to stop, since then
   bool ever_ready_ = false;
   int arrivals_ = 0;
   int round_ = -1;

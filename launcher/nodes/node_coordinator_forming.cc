@@ -142,7 +142,7 @@ void NodeCoordinator::form(Time now) {
   end_limit_ = grace + options_.end_slack;
   round.verdict_limit_ms = (end_limit_ + kVerdictSlack) / milliseconds(1);
   lost_.clear();
-  newcomer_ = false;
+  newcomer_at_.reset();
   phase_ = Phase::kRunning;
   since_ = now;
   write(node_keys::kRound, to_text(round));

@@ -88,8 +88,10 @@ struct RoundRecord {
 struct EndedRecord {
   enum class How { kFinished, kFailed, kStopped, kSignal, kTimeout, kNotStarted };
   How how = How::kFinished;
-  std::string failure;      // a FailureRecord, serialized; empty: no rank failed by itself
-  std::int64_t age_ns = 0;  // how long ago that was, when this was written
+  std::string failure;  // a FailureRecord, serialized; empty: no rank failed by itself
+  // When this was written, how long ago that was or, with kSignal and kTimeout, how long ago the
+  // ranks were told to end.
+  std::int64_t age_ns = 0;
   bool got_ready = false;
   int exit_code = 0;       // of this node on its own
   std::string error;       // with kNotStarted and kSignal

@@ -9,6 +9,15 @@
 
 namespace dlaunch {
 
+namespace {
+
+std::int64_t nanoseconds_since(std::chrono::steady_clock::time_point when) {
+  const auto age = std::chrono::steady_clock::now() - when;
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(age).count();
+}
+
+}  // namespace
+
 EndedRecord ended_record(const AttemptOutcome& attempt) {
   using Cause = AttemptOutcome::Cause;
   using How = EndedRecord::How;
@@ -25,16 +34,17 @@ EndedRecord ended_record(const AttemptOutcome& attempt) {
     case Cause::kTimeout:
       ended.how = How::kTimeout;
       ended.error = "--timeout passed";
+      ended.age_ns = nanoseconds_since(attempt.end_began);
       break;
     case Cause::kSignal:
       ended.how = How::kSignal;
       ended.error = "ended by " + signal_name(attempt.signal);
+      ended.age_ns = nanoseconds_since(attempt.end_began);
       break;
   }
   if (attempt.failure) {
-    const auto age = std::chrono::steady_clock::now() - attempt.ranks[*attempt.first_failed].ended;
     ended.failure = serialize(*attempt.failure);
-    ended.age_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(age).count();
+    ended.age_ns = nanoseconds_since(attempt.ranks[*attempt.first_failed].ended);
   }
   return ended;
 }

@@ -50,6 +50,8 @@ class NodeSession {
   /// This node's user ends the job between two rounds or, on the node with the store, before the
   /// first.
   void end_between(const EndedRecord& ended);
+  /// As NodeAgent::fall_silent.
+  void fall_silent() { agent_.fall_silent(); }
   /// As NodeAgent::outcomes.
   std::vector<std::string> outcomes(const RoundRecord& round) { return agent_.outcomes(round); }
 

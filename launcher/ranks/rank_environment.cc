@@ -5,6 +5,7 @@
 
 #include "launcher/failure/recorded_error.h"
 #include "launcher/nodes/addresses.h"
+#include "runtime/base/host_address.h"
 #include "runtime/base/token.h"
 
 namespace dlaunch {

@@ -184,6 +184,7 @@ void Supervisor::end_attempt(AttemptOutcome::Cause cause, int signal, bool seen_
   cancel_judgement();
   outcome_.cause = cause;
   if (cause == AttemptOutcome::Cause::kRankFailed && options_.on_failure) options_.on_failure();
+  outcome_.end_began = EventLoop::Clock::now();
   if (seen_by_terminal_group) note_ends_by(signal);
   send_to_ranks(signal, seen_by_terminal_group);
   // A stopped process cannot act on the signal.

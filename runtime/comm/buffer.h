@@ -1,5 +1,5 @@
-// Typed memory as the collectives see it: a pointer, a number of elements and their type. Views own
-// nothing and are passed by value; the memory must stay in place until the operation is done.
+// Typed memory of collectives: views, which own nothing. It stays in place until the operation is
+// done. Reductions refuse it if it is not aligned to its type (kInvalidArgument); others do not.
 #pragma once
 
 #include <cstddef>

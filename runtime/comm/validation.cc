@@ -38,6 +38,17 @@ Status check_buffer(std::string_view name, const ConstBuffer& buffer) {
   return Status();
 }
 
+// Of a buffer whose elements the call computes with. Others are copied as bytes, from any address.
+Status check_operand(CollectiveKind kind, std::string_view name, const ConstBuffer& buffer) {
+  DLAUNCH_RETURN_IF_ERROR(check_buffer(name, buffer));
+  const std::size_t alignment = size_of(buffer.dtype);  // a power of two
+  const auto address = reinterpret_cast<std::uintptr_t>(buffer.data);
+  if (!reduces(kind) || buffer.count == 0 || (address & (alignment - 1)) == 0) return Status();
+  return invalid(std::string(name) + " is not aligned to its type: the address of " +
+                 std::string(to_string(buffer.dtype)) + " elements is no multiple of " +
+                 std::to_string(alignment));
+}
+
 bool rooted(CollectiveKind kind) {
   return kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kScatter ||
          kind == CollectiveKind::kGather || kind == CollectiveKind::kReduce;
@@ -94,7 +105,7 @@ Status check_counts(std::string_view name, std::span<const std::size_t> counts, 
 Status check_parts(const CollectiveCall& call, int rank, int size) {
   DLAUNCH_RETURN_IF_ERROR(check_counts("counts", call.counts, size));
   const PartAndWhole buffers = part_and_whole(call, rank);
-  DLAUNCH_RETURN_IF_ERROR(check_buffer(buffers.part_name, buffers.part));
+  DLAUNCH_RETURN_IF_ERROR(check_operand(call.kind, buffers.part_name, buffers.part));
   const auto own = static_cast<std::size_t>(rank);
   if (!call.counts.empty() && buffers.part.count != call.counts[own]) {
     return invalid(std::string(buffers.part_name) + " has " + std::to_string(buffers.part.count) +
@@ -104,7 +115,7 @@ Status check_parts(const CollectiveCall& call, int rank, int size) {
     return invalid("an impossible count of " + std::to_string(buffers.part.count) + " per rank");
   }
   if (!buffers.whole_used) return Status();
-  DLAUNCH_RETURN_IF_ERROR(check_buffer(buffers.whole_name, buffers.whole));
+  DLAUNCH_RETURN_IF_ERROR(check_operand(call.kind, buffers.whole_name, buffers.whole));
   if (buffers.part.dtype != buffers.whole.dtype) return invalid("input and output differ in type");
   const std::size_t total = total_count(call, size);
   if (buffers.whole.count != total) {
@@ -132,9 +143,9 @@ Status check_whole(const CollectiveCall& call, int rank) {
     DLAUNCH_RETURN_IF_ERROR(check_buffer("data", call.output));
     return call.input.data == call.output.data ? Status() : invalid("a broadcast works in place");
   }
-  DLAUNCH_RETURN_IF_ERROR(check_buffer("input", call.input));
+  DLAUNCH_RETURN_IF_ERROR(check_operand(call.kind, "input", call.input));
   if (call.kind == CollectiveKind::kReduce && rank != call.root) return Status();
-  DLAUNCH_RETURN_IF_ERROR(check_buffer("output", call.output));
+  DLAUNCH_RETURN_IF_ERROR(check_operand(call.kind, "output", call.output));
   if (call.input.dtype != call.output.dtype) return invalid("input and output differ in type");
   if (call.input.count != call.output.count) return invalid("input and output differ in count");
   if (overlap(call.input, call.output) && call.input.data != call.output.data) {
@@ -196,7 +207,7 @@ Status check_pieces(const CollectiveCall& call) {
   for (std::size_t i = 0; i < call.pieces.size(); ++i) {
     const Buffer& piece = call.pieces[i];
     const std::string name = "piece " + std::to_string(i);
-    DLAUNCH_RETURN_IF_ERROR(check_buffer(name, piece));
+    DLAUNCH_RETURN_IF_ERROR(check_operand(call.kind, name, piece));
     if (piece.dtype != call.pieces[0].dtype) return invalid(name + " differs in type");
     if (piece.count > kMostBytes / 8 - total) return invalid("an impossible total");
     total += piece.count;

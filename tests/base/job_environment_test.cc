@@ -29,6 +29,10 @@ const char* const kVariables[] = {"RANK",
                                   "DLAUNCH_TIMEOUT",
                                   "DLAUNCH_TRANSPORT",
                                   "DLAUNCH_INTERFACE",
+                                  "DLAUNCH_REDUCE_ORDER",
+                                  "DLAUNCH_COST_MODEL",
+                                  "DLAUNCH_LOCAL_CORES",
+                                  "DLAUNCH_ACTIVITY",
                                   "OMPI_COMM_WORLD_SIZE",
                                   "PMI_SIZE",
                                   "SLURM_STEP_NUM_TASKS"};
@@ -118,6 +122,25 @@ TEST(JobEnvironment, ReadsWhatTransportIsForced) {
   }
 }
 
+TEST(JobEnvironment, ReadsInWhichOrderReductionsTakeTheirOperands) {
+  auto variables = complete();
+  EXPECT_FALSE(read(variables)->reduce_in_rank_order);
+  const std::pair<const char*, bool> choices[] = {{"", false}, {"any", false}, {"ranks", true}};
+  for (const auto& [text, in_rank_order] : choices) {
+    variables["DLAUNCH_REDUCE_ORDER"] = text;
+    const auto job = read(variables);
+    ASSERT_TRUE(job.ok()) << job.status().to_string();
+    EXPECT_EQ(job->reduce_in_rank_order, in_rank_order) << text;
+  }
+}
+
+TEST(JobEnvironment, HandsOnTheFileOfTheCostModel) {
+  auto variables = complete();
+  EXPECT_EQ(read(variables)->cost_model, "");
+  variables["DLAUNCH_COST_MODEL"] = "/models/mine.json";
+  EXPECT_EQ(read(variables)->cost_model, "/models/mine.json");
+}
+
 TEST(JobEnvironment, ReadsTheTokenFromAFile) {
   const std::string path =
       ::testing::TempDir() + "/job_environment_test_token." + std::to_string(getpid());
@@ -171,6 +194,8 @@ TEST(JobEnvironment, NamesAVariableWithAnImpossibleValue) {
                                                        {"DLAUNCH_NODES", "0"},
                                                        {"DLAUNCH_TRANSPORT", "TCP"},
                                                        {"DLAUNCH_TRANSPORT", "shared"},
+                                                       {"DLAUNCH_REDUCE_ORDER", "rank"},
+                                                       {"DLAUNCH_REDUCE_ORDER", "RANKS"},
                                                        {"DLAUNCH_TIMEOUT", "0"},
                                                        {"DLAUNCH_TIMEOUT", "-3"},
                                                        {"DLAUNCH_TIMEOUT", "nan"},

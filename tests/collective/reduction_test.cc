@@ -94,6 +94,37 @@ TEST(Reduction, MinimumAndMaximumHandOnNanFromEitherSide) {
   }
 }
 
+// Of every operand of a loop that takes several at once, in every type, in the body of the loop and
+// in its tail; and of no other element.
+TEST(Reduction, NanOfAnyOperandIsHandedOn) {
+  constexpr std::size_t kCount = 1'031;
+  const auto check = [&]<typename T>(ReduceOp op, std::size_t number, std::size_t owner) {
+    std::vector<std::vector<T>> inputs(number, std::vector<T>(kCount, static_cast<T>(1.5F)));
+    for (const std::size_t place : {std::size_t{0}, kCount / 2, kCount - 1})
+      inputs[owner][place] = static_cast<T>(std::nanf(""));
+    std::vector<const void*> operands;
+    for (const std::vector<T>& input : inputs) operands.push_back(input.data());
+    std::vector<T> result(kCount);
+    reduce_operands(op, dtype_of<T>, result.data(), operands, kCount, static_cast<int>(number));
+    for (std::size_t i = 0; i < kCount; ++i) {
+      const bool want = i == 0 || i == kCount / 2 || i == kCount - 1;
+      ASSERT_EQ(std::isnan(to_double(result[i])), want)
+          << to_string(op) << " " << to_string(dtype_of<T>) << " of " << number << ", operand "
+          << owner << ", element " << i;
+    }
+  };
+  for (const ReduceOp op : kAllReduceOps) {
+    for (const std::size_t number : {1U, 2U, 3U, 4U, 5U, 9U}) {
+      for (std::size_t owner = 0; owner < number; ++owner) {
+        check.operator()<Float16>(op, number, owner);
+        check.operator()<BFloat16>(op, number, owner);
+        check.operator()<float>(op, number, owner);
+        check.operator()<double>(op, number, owner);
+      }
+    }
+  }
+}
+
 TEST(Reduction, PartnersThatSwapSidesGetTheSameBits) {
   const std::vector<float> a{0.0F, -0.0F, 3};
   const std::vector<float> b{-0.0F, 0.0F, 4};

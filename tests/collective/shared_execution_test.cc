@@ -387,8 +387,10 @@ INSTANTIATE_TEST_SUITE_P(Worlds, SharedExecutions,
 constexpr int kWorld = 4;
 constexpr int kVictim = 2;
 
-ForkedRanks::Options four_on_one_host() {
-  return {.hosts = std::vector<int>(kWorld, 0), .environment = {{"DLAUNCH_TRANSPORT", "shm"}}};
+// As if each had a core of its own, or all had to take turns.
+ForkedRanks::Options four_on_one_host(const char* cores) {
+  return {.hosts = std::vector<int>(kWorld, 0),
+          .environment = {{"DLAUNCH_TRANSPORT", "shm"}, {"DLAUNCH_LOCAL_CORES", cores}}};
 }
 
 // Long operations until one fails, and then what it said.
@@ -405,11 +407,15 @@ std::string reduce_until_it_fails(Communicator& world, LineChannel& test, bool a
   }
 }
 
-class DyingInSharedMemory : public ::testing::TestWithParam<bool> {};
+class DyingInSharedMemory : public ::testing::TestWithParam<std::tuple<bool, const char*>> {
+ protected:
+  static bool allocated() { return std::get<0>(GetParam()); }
+  static ForkedRanks::Options options() { return four_on_one_host(std::get<1>(GetParam())); }
+};
 
 TEST_P(DyingInSharedMemory, KilledInTheMiddleOfALongOperationIsNamedPromptly) {
-  ForkedRanks ranks(four_on_one_host(), [](Communicator& world, LineChannel& test) {
-    return reduce_until_it_fails(world, test, GetParam(), StatusCode::kPeerLost);
+  ForkedRanks ranks(options(), [](Communicator& world, LineChannel& test) {
+    return reduce_until_it_fails(world, test, allocated(), StatusCode::kPeerLost);
   });
   for (int rank = 0; rank < kWorld; ++rank) {
     ASSERT_EQ(ranks[rank].read_line(Deadline::after(30s)), "ready") << "rank " << rank;
@@ -424,9 +430,9 @@ TEST_P(DyingInSharedMemory, KilledInTheMiddleOfALongOperationIsNamedPromptly) {
 }
 
 TEST_P(DyingInSharedMemory, LeavingWhileOthersNeedItIsNamed) {
-  ForkedRanks ranks(four_on_one_host(), [](Communicator& world, LineChannel& test) {
+  ForkedRanks ranks(options(), [](Communicator& world, LineChannel& test) {
     if (world.rank() == kVictim) return std::string("left");
-    return reduce_until_it_fails(world, test, GetParam(), StatusCode::kPeerLeft);
+    return reduce_until_it_fails(world, test, allocated(), StatusCode::kPeerLeft);
   });
   for (int rank = 0; rank < kWorld; ++rank) {
     EXPECT_EQ(ranks[rank].read_line(Deadline::after(20s)), rank == kVictim ? "left" : "as expected")
@@ -434,9 +440,12 @@ TEST_P(DyingInSharedMemory, LeavingWhileOthersNeedItIsNamed) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Memory, DyingInSharedMemory, ::testing::Bool(), [](const auto& test) {
-  return std::string(test.param ? "allocated" : "plain");
-});
+INSTANTIATE_TEST_SUITE_P(Memory, DyingInSharedMemory,
+                         ::testing::Combine(::testing::Bool(), ::testing::Values("1", "64")),
+                         [](const auto& test) {
+                           return std::string(std::get<0>(test.param) ? "allocated" : "plain") +
+                                  "_" + std::get<1>(test.param) + "_cores";
+                         });
 
 }  // namespace
 }  // namespace dlaunch::testing

@@ -1,4 +1,5 @@
-// The communicator of real processes over TCP, started by dlaunch.
+// The communicator of real processes, started by dlaunch: on one host in shared memory, where a
+// test does not ask for TCP. What all communicators have in common, contract_of_processes.cc tests.
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -304,6 +305,39 @@ TEST(SplitOfARankThatHasTooFewDescriptors, FailsOnEveryRankAtOnceAndSaysHowManyI
   };
   run_on_ranks(4, body, {.environment = {{"DLAUNCH_TRANSPORT", "tcp"}}});
 }
+
+// DLAUNCH_REDUCE_ORDER: sums have the bits of those that are taken in the order of the ranks.
+class ReduceOrderOfTheEnvironment : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(ReduceOrderOfTheEnvironment, IsThatOfTheWorldAndOfItsParts) {
+  const std::uint64_t seed = run_seed();
+  const auto body = [seed](Communicator& world) {
+    // The ranks of the world in the order of the communicator's.
+    const auto check = [&](Communicator& comm, const std::vector<int>& ranks) {
+      EXPECT_EQ(comm.reduce_order(), ReduceOrder::kRanks);
+      for (const std::size_t count : {3U, 50'000U}) {
+        std::vector<float> expected = random_values<float>(seed, ranks[0], count);
+        for (std::size_t rank = 1; rank < ranks.size(); ++rank) {
+          const auto values = random_values<float>(seed, ranks[rank], count);
+          for (std::size_t i = 0; i < count; ++i) expected[i] += values[i];
+        }
+        std::vector<float> data = random_values<float>(seed, world.rank(), count);
+        const Status status = comm.all_reduce(data);
+        ASSERT_TRUE(status.ok()) << status.to_string();
+        EXPECT_EQ(data, expected) << "seed " << seed;
+      }
+    };
+    check(world, {0, 1, 2, 3});
+    const auto part = world.split(0, -world.rank()).value_or_throw();
+    check(*part, {3, 2, 1, 0});
+  };
+  run_on_ranks(
+      4, body,
+      {.environment = {{"DLAUNCH_TRANSPORT", GetParam()}, {"DLAUNCH_REDUCE_ORDER", "ranks"}}});
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, ReduceOrderOfTheEnvironment, ::testing::Values("tcp", "shm"),
+                         [](const auto& test) { return std::string(test.param); });
 
 // A message too long to be taken in by nobody, to a rank that does not ask for it.
 TEST(StandstillOfProcesses, IsFoundOutAndNamesBothCalls) {

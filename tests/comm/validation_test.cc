@@ -85,6 +85,42 @@ TEST_F(Validation, RefusesCountsThatDoNotAddUp) {
                  "differ in count");
 }
 
+TEST_F(Validation, RefusesToComputeWithElementsThatAreNotAligned) {
+  alignas(64) std::array<std::byte, 256> bytes{};
+  for (const DType dtype : kAllDTypes) {
+    const std::size_t size = size_of(dtype);
+    if (size == 1) continue;
+    const Buffer aligned(bytes.data(), 3, dtype);
+    const Buffer other(bytes.data() + 64 + size / 2, 3, dtype);
+    const std::string words = " is not aligned to its type: the address of " +
+                              std::string(to_string(dtype)) + " elements is no multiple of " +
+                              std::to_string(size);
+    expect_refused([&](Communicator& c) { return c.all_reduce(other); },
+                   "all_reduce: input" + words);
+    expect_refused([&](Communicator& c) { return c.start_all_reduce(other).wait(); },
+                   "all_reduce: input" + words);
+    expect_refused([&](Communicator& c) { return c.reduce(other, aligned, ReduceOp::kSum, 1); },
+                   "reduce: input" + words);
+    expect_refused(
+        [&](Communicator& c) { return c.reduce(aligned, other, ReduceOp::kSum, c.rank()); },
+        "reduce: output" + words);
+    const Buffer part(bytes.data() + 128 + 1, 1, dtype);
+    expect_refused([&](Communicator& c) { return c.reduce_scatter(aligned, part, ReduceOp::kSum); },
+                   "reduce_scatter: output" + words);
+    const std::array<Buffer, 2> pieces{aligned, other};
+    expect_refused([&](Communicator& c) { return c.all_reduce(pieces); },
+                   "all_reduce: piece 1" + words);
+  }
+}
+
+// There is nothing to compute with.
+TEST_F(Validation, TakesAnyAddressOfNoElements) {
+  run_threads_as_ranks(2, [](Communicator& comm) {
+    alignas(8) std::array<std::byte, 16> bytes{};
+    EXPECT_TRUE(comm.all_reduce(Buffer(bytes.data() + 1, 0, DType::kF64)).ok());
+  });
+}
+
 TEST_F(Validation, RefusesImpossibleCounts) {
   float one = 0;
   const std::size_t huge = std::numeric_limits<std::size_t>::max() / 2;

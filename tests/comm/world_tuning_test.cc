@@ -2,12 +2,14 @@
 #include "runtime/comm/world_tuning.h"
 
 #include <chrono>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "runtime/base/temporary_folder.h"
 #include "runtime/rendezvous/memory_store.h"
 #include "transport/loopback/loopback.h"
 
@@ -53,6 +55,28 @@ TEST(WorldTuning, IsTheSameOnAllRanksAndKnowsThatTheyAreOnOneHost) {
     EXPECT_FALSE(topology.shared_memory);  // the loopback network is no shared memory
     EXPECT_GE(topology.cores_per_host, 1);
     EXPECT_DOUBLE_EQ((*agreed)->model.host_message.latency, CostModel().host_message.latency);
+  }
+}
+
+TEST(WorldTuning, HasTheModelOfRankZeroOnAllRanks) {
+  const TemporaryFolder folder;
+  const auto write = [&](const std::string& name, double latency) {
+    CostModel model;
+    model.host_message.latency = latency;
+    model.sync = 3 * latency;
+    std::string path = folder.path() + "/" + name;
+    std::ofstream(path) << to_json(model);
+    return path;
+  };
+  const std::string first = write("first.json", 123e-6);
+  const std::string other = write("other.json", 7e-6);
+  const auto file_of = [&](int rank) { return rank == 0 ? first : other; };
+  for (const Agreed& agreed : agree(3, file_of)) {
+    ASSERT_TRUE(agreed.ok()) << agreed.status().to_string();
+    const CostModel& model = (*agreed)->model;
+    EXPECT_NEAR(model.host_message.latency, 123e-6, 1e-12);  // as the file has it: microseconds
+    EXPECT_NEAR(model.sync, 369e-6, 1e-12);
+    EXPECT_NEAR(model.network_message.latency, CostModel().network_message.latency, 1e-12);
   }
 }
 

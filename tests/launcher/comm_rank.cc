@@ -12,6 +12,7 @@
 //   stop              stops itself with SIGSTOP
 //   fail-before=N     exits with 3 in the attempts before number N
 //   pause             waits for a signal that ends it
+//   failure=CODE      an operation that fails from now on ends it with that exit code
 //
 // An operation that fails ends it with exit code 4. SIGALRM ends it after two minutes.
 #include <csignal>
@@ -38,16 +39,11 @@ int variable(const char* name) {
   return text == nullptr ? 0 : std::atoi(text);
 }
 
-void check(const Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "%s\n", status.to_string().c_str());
-  std::_Exit(kExitCommunication);
-}
-
 class Rank {
  public:
   void act(const std::string& action, const std::string& value) {
     const int number = std::atoi(value.c_str());
+    if (action == "failure") exit_code_ = number;
     if (action == "connect") connect();
     if (action == "barrier") check(world_->barrier());
     if (action == "recv") check(world_->recv(Buffer(buffer(1), 1, DType::kF32), number));
@@ -65,13 +61,18 @@ class Rank {
   }
 
  private:
+  void check(const Status& status) const {
+    if (status.ok()) return;
+    std::fprintf(stderr, "%s\n", status.to_string().c_str());
+    std::_Exit(exit_code_);
+  }
   void connect() {
     auto world = connect_world();
     check(world.status());
     world_ = *std::move(world);
   }
   // `key`: "KEY", or to wait for "KEY,KEY".
-  static void use_store(const std::string& action, const std::string& key) {
+  void use_store(const std::string& action, const std::string& key) const {
     const Deadline deadline = Deadline::after(std::chrono::minutes(1));
     const JobEnvironment job = read_job_environment().value_or_throw();
     const auto store = connect_job_store(job, deadline).value_or_throw();
@@ -96,6 +97,7 @@ class Rank {
   }
   Buffer floats(int count) { return {buffer(count), static_cast<std::size_t>(count), DType::kF32}; }
 
+  int exit_code_ = kExitCommunication;
   std::vector<float> data_;
   std::unique_ptr<Communicator> world_;
   std::optional<Work> work_;

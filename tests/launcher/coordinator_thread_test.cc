@@ -88,6 +88,33 @@ TEST(CoordinatorThread, KnowsTheLastThatItsNodeSaidBeforeItLeft) {
   }
 }
 
+// Its ranks may have been gone for a moment when its connection goes.
+TEST(CoordinatorThread, TakesALostNodeForTheReasonOfWhatFailsSinceItLivedForCertain) {
+  const std::string token = make_token();
+  const auto server = StoreServer::start({.token = token}).value_or_throw();
+  const std::string endpoint = "127.0.0.1:" + std::to_string(server->port());
+  const auto store = TcpStore::connect(endpoint, token, soon()).value_or_throw();
+  const CoordinatorThread coordinator(
+      TcpStore::connect(endpoint, token, soon()).value_or_throw(),
+      {.least = 1, .most = 2, .nodes = "1:2", .version = "1.0", .host_id = "1"}, fail_test);
+  const std::string member(node_keys::kMember);
+  for (const std::string id : {"1", "2"}) {
+    const MemberRecord node{.id = id, .version = "1.0", .nodes = "1:2", .ranks = 1};
+    ASSERT_TRUE(store->set(member + id, to_text(node)).ok());
+  }
+  ASSERT_TRUE(store->get(std::string(node_keys::kRound), soon()).ok());
+  const EndedRecord failed{.how = EndedRecord::How::kFailed,
+                           .failure = serialize({.rank = 0, .host = "here", .exit_code = 1}),
+                           .exit_code = 1};
+  ASSERT_TRUE(store->set(std::string(node_keys::kEnded) + "0/1", to_text(failed)).ok());
+  ASSERT_TRUE(store->get(std::string(node_keys::kStop), soon()).ok());
+  ASSERT_TRUE(store->remove(member + "2").ok());
+  const auto verdict = store->get(std::string(node_keys::kVerdict), soon());
+  ASSERT_TRUE(verdict.ok()) << verdict.status().to_string();
+  EXPECT_EQ(parse_record<VerdictRecord>(*verdict)->exit_code, 122) << *verdict;
+  EXPECT_TRUE(store->remove(member + "1").ok());  // the coordinator would wait for that
+}
+
 TEST(CoordinatorThread, RemovesWhatRoundsHaveLeftInTheStore) {
   const std::string token = make_token();
   const auto server = StoreServer::start({.token = token}).value_or_throw();

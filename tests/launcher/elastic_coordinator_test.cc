@@ -8,6 +8,7 @@ namespace dlaunch::testing {
 namespace {
 
 using namespace std::chrono_literals;
+using std::chrono::nanoseconds;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -49,6 +50,42 @@ TEST_F(ElasticCoordinator, TakesInANodeWhileItRuns) {
   end("1", stopped());
   EXPECT_EQ(verdict().action, Action::kAgain);
   EXPECT_EQ(ranks(), "1 2");
+}
+
+// Nodes hear of the stop at different times: ranks of one lose their peers on another first.
+TEST_F(ElasticCoordinator, ANewcomerIsTheReasonAlsoWhereRanksSufferFromTheStop) {
+  for (const int code : {4, 1}) {  // of our ranks, and of a PyTorch program's
+    start(2, 3);
+    come(member("1"));
+    come(member("2"));
+    pass(3s);
+    come(member("3"));
+    pass(20ms);
+    end("2", failed(1, code, 5ms));
+    end("1", stopped());
+    EXPECT_EQ(verdict().action, Action::kAgain) << code;
+    EXPECT_EQ(verdict().reason, "a node joins the job");
+    EXPECT_EQ(verdict().failure, "");
+    EXPECT_EQ(verdict().delay_ms, 0);
+    EXPECT_EQ(ranks(), "1 2 3");
+    EXPECT_EQ(round().restarts, 0);
+  }
+}
+
+// It is told only when the other ranks of its node have ended.
+TEST_F(ElasticCoordinator, AFailureBeforeANewcomerIsAFailureStill) {
+  for (const int restarts : {0, 1}) {
+    start(2, 3, restarts);
+    come(member("1"));
+    come(member("2"));
+    pass(3s);
+    come(member("3"));
+    end("2", failed(1, 7, 1s));
+    end("1", stopped());
+    EXPECT_EQ(verdict().action, restarts == 0 ? Action::kFailed : Action::kAgain);
+    EXPECT_EQ(verdict().exit_code, 7);
+    EXPECT_EQ(verdict().delay_ms, restarts * 1000);
+  }
 }
 
 TEST_F(ElasticCoordinator, DoesNotTakeInANodeBesideProcessesThatCouldNotBeKilled) {
@@ -102,6 +139,52 @@ TEST_F(ElasticCoordinator, GoesOnWithoutANodeThatItsUserTakesOut) {
   EXPECT_EQ(round().number, 1);
   EXPECT_EQ(round().restarts, 0);
   EXPECT_EQ(ranks(), "1 3");
+}
+
+// The ranks of the others lose a peer when the first one of the node goes; the node tells that it
+// leaves when its last one has.
+TEST_F(ElasticCoordinator, GoesOnWithoutANodeWhoseRanksTakeTheirTimeToEnd) {
+  for (const How how : {How::kSignal, How::kTimeout}) {
+    for (const int code : {4, 1}) {
+      start(1, 3);
+      for (const char* id : {"1", "2", "3"}) come(member(id));
+      pass(1s);
+      end("1", failed(0, code));
+      pass(2s);
+      end("2", {.how = how, .age_ns = nanoseconds(2010ms).count(), .exit_code = 143});
+      end("3", stopped());
+      EXPECT_EQ(verdict().action, Action::kAgain) << code;
+      EXPECT_EQ(verdict().delay_ms, 0);
+      pass(3s);
+      EXPECT_EQ(ranks(), "1 3");
+      EXPECT_EQ(round().restarts, 0);
+    }
+  }
+}
+
+TEST_F(ElasticCoordinator, AFailureBeforeANodeWasToldToLeaveIsAFailureStill) {
+  start(1, 3);
+  for (const char* id : {"1", "2", "3"}) come(member(id));
+  pass(1s);
+  end("1", failed(0, 7));
+  pass(2s);
+  end("2", {.how = How::kSignal, .age_ns = nanoseconds(1s).count(), .exit_code = 143});
+  end("3", stopped());
+  EXPECT_EQ(verdict().action, Action::kFailed);
+  EXPECT_EQ(verdict().exit_code, 7);
+}
+
+// The one that tells it last was the first to go.
+TEST_F(ElasticCoordinator, GoesOnWithoutSeveralNodesOfWhichTheSlowestWasTheFirst) {
+  start(1, 3);
+  for (const char* id : {"1", "2", "3"}) come(member(id));
+  pass(4s);
+  end("1", failed(0, 1, 2s));
+  end("2", {.how = How::kSignal, .age_ns = nanoseconds(1s).count(), .exit_code = 143});
+  end("3", {.how = How::kSignal, .age_ns = nanoseconds(3s).count(), .exit_code = 143});
+  EXPECT_EQ(verdict().action, Action::kAgain);
+  pass(3s);
+  EXPECT_EQ(ranks(), "1");
 }
 
 TEST_F(ElasticCoordinator, DoesNotMissANodeWhoseRanksHadFinished) {
@@ -165,6 +248,46 @@ TEST_F(ElasticCoordinator, ForgetsANewcomerThatIsInterruptedBeforeItsRound) {
   EXPECT_EQ(verdict().action, Action::kAgain);
   EXPECT_THAT(verdict().reason, Not(HasSubstr("-1")));
   pass(3s);
+  EXPECT_EQ(ranks(), "1 2");
+}
+
+// Nobody is disturbed for it a second time.
+TEST_F(ElasticCoordinator, ANewcomerThatComesWhileRanksEndTakesPartInTheNextRound) {
+  start(1, 4, /*max_restarts=*/1);
+  for (const char* id : {"1", "2"}) come(member(id));
+  pass(3s);
+  end("2", failed(1, 7));
+  const std::string why = stop().why;
+  come(member("3"));
+  EXPECT_EQ(stop().why, why);
+  end("1", stopped());
+  EXPECT_EQ(verdict().exit_code, 7);
+  EXPECT_EQ(verdict().delay_ms, 1000);
+  pass(3s);
+  EXPECT_EQ(ranks(), "1 2 3");
+  EXPECT_EQ(round().restarts, 1);
+}
+
+TEST_F(ElasticCoordinator, ANewcomerThatComesWhileAJobFailsDoesNotSaveIt) {
+  start(1, 3);
+  for (const char* id : {"1", "2"}) come(member(id));
+  pass(3s);
+  end("2", failed(1, 7));
+  come(member("3"));
+  end("1", stopped());
+  EXPECT_EQ(verdict().action, Action::kFailed);
+  EXPECT_EQ(verdict().exit_code, 7);
+}
+
+TEST_F(ElasticCoordinator, TakesInOneOfTwoNewcomersWhereThereIsRoomForOne) {
+  start(1, 2);
+  come(member("1"));
+  pass(3s);
+  come(member("2"));
+  come(member("3"));
+  EXPECT_THAT(text("nodes/refused/3"), HasSubstr("host-3 (pid 7) is surplus"));
+  EXPECT_FALSE(wrote("nodes/refused/2"));
+  end("1", stopped());
   EXPECT_EQ(ranks(), "1 2");
 }
 

@@ -14,6 +14,7 @@ namespace dlaunch::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 const Strings kTellsTheWorld{"sh", "-c", "echo world $WORLD_SIZE; exec sleep 300"};
 
@@ -110,6 +111,64 @@ TEST(ElasticNodesOf, GoOnWithoutANewStartWhenOneGoesWhoseRanksHaveFinished) {
     EXPECT_EQ(other.exit_code, 0) << other.error;
     EXPECT_EQ(other.out, "0 waits\n0 waits\n0 got " + std::to_string(SIGUSR1) + "\n");
   }
+}
+
+// A dlaunch that is held up hears of the newcomer after its rank has ended for what that brings.
+TEST(ElasticNodesOf, TakeInANewcomerThoughARankEndsBeforeItsDlaunchKnowsWhy) {
+  const Strings program{built_program("comm_rank"), "failure=1", "connect", "out=up", "repeat=60"};
+  Nodes nodes("2:3");
+  nodes.start(kOneRank, program);
+  ASSERT_TRUE(nodes[0].wait_for_error("waiting for 1 of 2:3", soon()));  // so it hosts the store
+  nodes.start(kOneRank, program);
+  for (std::size_t node = 0; node < 2; ++node)
+    ASSERT_TRUE(nodes[node].wait_for_output(std::to_string(node) + " up\n", soon())) << node;
+  const pid_t launcher = children_of(nodes[1].pid()).at(0);
+  const pid_t rank = children_of(launcher).at(0);
+  kill(launcher, SIGSTOP);
+  nodes.start(kOneRank, program);
+  const bool has_ended = becomes_zombie(rank, soon());
+  kill(launcher, SIGCONT);
+  EXPECT_TRUE(has_ended);
+  for (std::size_t node = 0; node < 2; ++node) {
+    const std::string up = std::to_string(node) + " up\n";
+    EXPECT_TRUE(nodes[node].wait_for_output(up + up, soon())) << nodes[node].error();
+  }
+  EXPECT_TRUE(nodes[2].wait_for_output("2 up\n", soon())) << nodes[2].error();
+  EXPECT_THAT(nodes[0].error(), HasSubstr("a node joins the job"));
+  EXPECT_THAT(nodes[0].error(), Not(HasSubstr("restart in")));
+  nodes[0].send_signal(SIGTERM);
+  for (std::size_t node = 0; node < 3; ++node) EXPECT_EQ(nodes.finish(node).exit_code, 143) << node;
+}
+
+// Of the node that leaves one rank goes at once, which a rank elsewhere does not survive, and one
+// takes its time.
+TEST(ElasticNodesOf, GoOnWithoutOneWhoseRanksTakeTheirTimeToEnd) {
+  const std::string leaver = make_script("");
+  const std::string survivor =
+      "test $WORLD_SIZE = 1 && echo alone && exec sleep 300; "
+      "while ! test -s " +
+      leaver +
+      "; do sleep 0.05; done; "
+      "echo together; "
+      "while kill -0 $(cat " +
+      leaver + "); do sleep 0.05; done; exit 1";
+  const std::string goes =
+      "test $LOCAL_RANK = 1 && trap 'sleep 1; exit' TERM; "
+      "test $LOCAL_RANK = 0 && echo $$ > " +
+      leaver +
+      "; "
+      "while :; do sleep 0.05; done";
+  Nodes nodes("1:2");
+  nodes.start(kOneRank, {"sh", "-c", survivor});
+  ASSERT_TRUE(nodes[0].wait_for_error("waiting for further", soon()));  // so it hosts the store
+  nodes.start({"--nproc", "2"}, {"sh", "-c", goes});
+  ASSERT_TRUE(nodes[0].wait_for_output("together\n", soon())) << nodes[0].error();
+  nodes[1].send_signal(SIGTERM);
+  EXPECT_EQ(nodes.finish(1).exit_code, 143);
+  EXPECT_TRUE(nodes[0].wait_for_output("together\nalone\n", soon())) << nodes[0].error();
+  nodes[0].send_signal(SIGTERM);
+  EXPECT_EQ(nodes.finish(0).exit_code, 143);
+  unlink(leaver.c_str());
 }
 
 // It could when it came.

@@ -90,14 +90,15 @@ TEST(OutputSink, TellsWhenAnybodyHasMadeItWriteSomething) {
 // No more than dlaunch keeps for a slow reader, so that the ranks have ended when it comes; and it
 // comes later than a writer with a time limit would have waited.
 TEST(LateReader, GetsAllOfBothStreams) {
-  const auto out = run_command(in_shell(std::string(kTellsItsCode) + " | { sleep 6; wc -l; }",
-                                        prefixed({"out-chunks=8000"}, 2)));
-  EXPECT_EQ(out.out, "16000\n");
-  EXPECT_THAT(out.error, HasSubstr("code 0"));
-  const auto error = run_command(
+  Subprocess to_stdout(in_shell(std::string(kTellsItsCode) + " | { sleep 6; wc -l; }",
+                                prefixed({"out-chunks=8000"}, 2)));
+  Subprocess to_stderr(
       in_shell("{ \"$@\"; } 2>&1 >/dev/null | { sleep 6; grep -c -e some.more -e 'rank 0 (pid'; }",
                ranks_that({"chunks=15000", "exit=3"}, 1)));
-  EXPECT_EQ(error.out, "15001\n");
+  const auto out = to_stdout.finish(soon());
+  EXPECT_EQ(out.out, "16000\n");
+  EXPECT_THAT(out.error, HasSubstr("code 0"));
+  EXPECT_EQ(to_stderr.finish(soon()).out, "15001\n");
 }
 
 // A FIFO that is open for reading, and that nobody reads.

@@ -1,5 +1,6 @@
 // The decisions over several nodes, without any I/O: what happens goes in, keys come out.
 #include <chrono>
+#include <csignal>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -436,6 +437,18 @@ TEST(EndedRecordOfAnAttempt, TellsTheAgeOfAFailureWhateverTheClockSays) {
   const std::chrono::nanoseconds age(read->age_ns);
   EXPECT_GE(age, 1s);
   EXPECT_LE(age, 1s + (std::chrono::steady_clock::now() - before));
+}
+
+// What its ranks took to end is part of it.
+TEST(EndedRecordOfAnAttempt, TellsSinceWhenANodeIsLeaving) {
+  using Cause = AttemptOutcome::Cause;
+  const auto before = std::chrono::steady_clock::now();
+  for (const Cause cause : {Cause::kSignal, Cause::kTimeout}) {
+    const AttemptOutcome attempt{.cause = cause, .end_began = before - 2s, .signal = SIGTERM};
+    const std::chrono::nanoseconds age(ended_record(attempt).age_ns);
+    EXPECT_GE(age, 2s);
+    EXPECT_LE(age, 2s + (std::chrono::steady_clock::now() - before));
+  }
 }
 
 }  // namespace

@@ -51,19 +51,19 @@ TEST(NodesInVain, WhyTheStoreCouldNotBeHostedIsSaid) {
 
 TEST(NodesInVain, TooFewNodesAreCounted) {
   Nodes nodes("3");
-  nodes.start_ranks({"--nproc", "1", "--rdzv-timeout", "5"}, {"out=never"});
+  nodes.start_ranks({"--nproc", "1", "--rdzv-timeout", "2"}, {"out=never"});
   const auto result = nodes.finish(0);
   EXPECT_EQ(result.exit_code, 123);
   EXPECT_EQ(result.out, "");
-  EXPECT_THAT(result.error, HasSubstr("only 1 of 3 nodes came within 5.00 s"));
+  EXPECT_THAT(result.error, HasSubstr("only 1 of 3 nodes came within 2.00 s"));
 }
 
 TEST(NodesInVain, WhereAnEndpointNamesNoMachineTheOthersNeedOne) {
   Nodes nodes("2", "0.0.0.0:" + std::to_string(*find_free_port()));
-  nodes.start_ranks({"--nproc", "1", "--rdzv-timeout", "5"}, {"out=never"});
+  nodes.start_ranks({"--nproc", "1", "--rdzv-timeout", "2"}, {"out=never"});
   EXPECT_THAT(
       nodes.finish(0).error,
-      HasSubstr("only 1 of 2 nodes came within 5.00 s; 0.0.0.0 means a different machine on every "
+      HasSubstr("only 1 of 2 nodes came within 2.00 s; 0.0.0.0 means a different machine on every "
                 "node: give --rdzv-endpoint a name or address that the other nodes reach"));
 }
 

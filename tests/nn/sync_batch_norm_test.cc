@@ -189,6 +189,8 @@ INSTANTIATE_TEST_SUITE_P(
         SplitCase{"unequal shares of images", {.samples = {7, 1, 2}, .pixels = 21, .channels = 33}},
         SplitCase{"single samples", {.samples = {1, 1, 1}, .channels = 31}},
         SplitCase{"an empty share", {.samples = {9, 0, 5}, .channels = 64}},
+        SplitCase{"several empty shares in a row",
+                  {.samples = {0, 0, 5, 0, 1, 0, 3}, .channels = 9}},
         SplitCase{"only one share of images, not the first's",
                   {.samples = {0, 0, 3, 0}, .pixels = 16, .channels = 19}}),
     [](const auto& instance) {
@@ -485,6 +487,31 @@ TEST_P(SyncBatchNormTest, AGlobalBatchOfNothingChangesNothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Workers, SyncBatchNormTest, ::testing::Values(1, 2, 4));
+
+// As where a batch is normalised among the ranks of a host, over TCP, and while a bucket of
+// gradients of all ranks is on its way.
+TEST(SyncBatchNorm, OfPartsOfAWorldEqualsThatOfTheirOwnBatches) {
+  const auto body = [](Communicator& world) {
+    const int color = world.rank() % 2;
+    const auto part = world.split(color, world.rank()).value_or_throw();
+    std::vector<float> bucket(std::size_t{1} << 20, 1.0F);
+    Work work = world.start_all_reduce(bucket);
+    const Split split{.samples = color == 0 ? std::vector<std::int64_t>{4, 0, 2}
+                                            : std::vector<std::int64_t>{1, 5, 3},
+                      .pixels = 6,
+                      .channels = 17};
+    Rank rank(*part, split.channels);
+    if (color == 1) (void)normal_values(7, rank.random);  // other values from here on
+    BatchNormReference reference{.channels = static_cast<std::size_t>(split.channels)};
+    rank.randomise(reference);
+    const std::vector<float> x = normal_values(split.size(), rank.random, 0.5, 2.0);
+    rank.compare(split, x, normal_values(split.size(), rank.random), reference);
+    const Status status = work.wait();
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    EXPECT_EQ(bucket, std::vector<float>(bucket.size(), 6.0F));
+  };
+  run_on_ranks(6, body, {.environment = {{"DLAUNCH_TRANSPORT", "tcp"}}});
+}
 
 TEST(SyncBatchNorm, NamesTheLayerWhenACollectiveFails) {
   run_on_ranks(2, [](Communicator& world) {

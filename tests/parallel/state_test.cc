@@ -15,6 +15,7 @@
 namespace dlaunch {
 namespace {
 
+using namespace std::chrono_literals;
 using testing::run_threads_as_ranks;
 
 TEST(BroadcastState, GivesEveryRankTheStateOfRankZero) {
@@ -63,14 +64,13 @@ TEST(AwaitWork, MayTakeLongerThanACollectiveOnAnyRank) {
                          std::future<void> work;
                          if (world.rank() != 1)
                            work = std::async(std::launch::async, [last = world.rank() == 2] {
-                             std::this_thread::sleep_for(std::chrono::seconds(last ? 7 : 6));
+                             std::this_thread::sleep_for(last ? 3s : 2500ms);
                            });
                          const Status status = await_work(world, work);
                          EXPECT_TRUE(status.ok()) << status.to_string();
-                         EXPECT_GE(std::chrono::steady_clock::now() - begin,
-                                   std::chrono::seconds(7));
+                         EXPECT_GE(std::chrono::steady_clock::now() - begin, 3s);
                        },
-                       {.timeout = std::chrono::seconds(5)});
+                       {.timeout = 2s});
 }
 
 TEST(AwaitWork, LeavesFailuresAndWorkWithoutAThreadToGet) {

@@ -14,6 +14,7 @@
 
 #include "runtime/base/token.h"
 #include "runtime/rendezvous/memory_store.h"
+#include "runtime/rendezvous/store_batch.h"
 #include "runtime/rendezvous/store_server.h"
 #include "runtime/rendezvous/tcp_store.h"
 #include "tests/support/soon.h"
@@ -63,6 +64,23 @@ struct Kind {
 
 class StoreContract : public ::testing::TestWithParam<Kind> {
  protected:
+  /// Sets keys, without a round trip for each where that is possible.
+  Status set_all(const std::vector<std::string>& keys) {
+    auto* const tcp = dynamic_cast<TcpStore*>(store_.get());
+    StoreBatch batch;
+    for (const std::string& key : keys) {
+      if (tcp == nullptr) {
+        DLAUNCH_RETURN_IF_ERROR(store_->set(key, ""));
+        continue;
+      }
+      batch.set(key, "");
+      if (batch.size() < 500 && &key != &keys.back()) continue;
+      if (auto done = tcp->run(batch, soon()); !done.ok()) return done.status();
+      batch.clear();
+    }
+    return {};
+  }
+
   std::unique_ptr<Place> place_ = GetParam().make();
   std::shared_ptr<Store> store_ = place_->client();
 };
@@ -216,9 +234,9 @@ TEST_P(StoreContract, ListsKeysByTheirBeginning) {
 TEST_P(StoreContract, ListsMoreKeysThanOneAnswerHolds) {
   constexpr int kKeys = 18'000;
   const std::string longest(1024 - 6, 'k');  // 17 MiB of them
-  for (int i = 100'000; i < 100'000 + kKeys; ++i) {
-    ASSERT_TRUE(store_->set(longest + std::to_string(i), "").ok());
-  }
+  std::vector<std::string> keys;
+  for (int i = 100'000; i < 100'000 + kKeys; ++i) keys.push_back(longest + std::to_string(i));
+  ASSERT_TRUE(set_all(keys).ok());
   const auto entries = store_->list("k").value_or_throw();
   ASSERT_EQ(entries.size(), static_cast<std::size_t>(kKeys));
   EXPECT_TRUE(std::ranges::is_sorted(entries, {}, &StoreEntry::key));

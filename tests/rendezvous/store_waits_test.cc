@@ -1,4 +1,5 @@
 // Requests that wait for keys, without sockets.
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -108,8 +109,15 @@ TEST_F(StoreWaitsTest, OfManyClientsTakeAboutAsLongInWhateverOrderTheKeysCome) {
     EXPECT_EQ(answered, kRanks);
     return cpu_time() - before;
   };
-  const auto reversed = time_of("attempt 0/world/1/", false);
-  EXPECT_LT(time_of("attempt 0/world/2/", true), 6 * reversed);
+  // The least of several, for a processor that is shared has slow moments.
+  auto reversed = std::chrono::nanoseconds::max();
+  auto in_order = std::chrono::nanoseconds::max();
+  for (int turn = 0; turn < 3; ++turn) {
+    const std::string prefix = "attempt " + std::to_string(turn) + "/world/";
+    reversed = std::min(reversed, time_of(prefix + "1/", false));
+    in_order = std::min(in_order, time_of(prefix + "2/", true));
+  }
+  EXPECT_LT(in_order, 6 * reversed);
 }
 
 }  // namespace

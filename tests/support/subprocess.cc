@@ -42,8 +42,17 @@ bool names(const std::string& entry, const std::string& variable) {
 
 // What a cluster's job, or a user's shell, would have programs do otherwise than a test expects.
 bool is_foreign(const std::string& entry) {
-  constexpr std::array kForeign{"DLAUNCH_LOG=", "PET_",       "SLURM_STEP_", "SLURM_JOB_",
-                                "SLURM_PROCID", "OMPI_COMM_", "PMI_"};
+  constexpr std::array kForeign{"DLAUNCH_LOG=",
+                                "DLAUNCH_TRANSPORT=",
+                                "DLAUNCH_TIMEOUT=",
+                                "DLAUNCH_REDUCE_ORDER=",
+                                "DLAUNCH_COST_MODEL=",
+                                "PET_",
+                                "SLURM_STEP_",
+                                "SLURM_JOB_",
+                                "SLURM_PROCID",
+                                "OMPI_COMM_",
+                                "PMI_"};
   return std::ranges::any_of(kForeign, [&](const char* name) { return entry.starts_with(name); });
 }
 

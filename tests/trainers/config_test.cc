@@ -225,6 +225,19 @@ TEST(TrainConfig, ReadsEveryOptimizer) {
   EXPECT_EQ(std::get<nn::MuonOptions>(apart.optimizer).weight_decay, 0.25);
   EXPECT_EQ(std::get<nn::MuonOptions>(apart.optimizer).others.weight_decay.weight, 0.125);
   EXPECT_TRUE(std::get<nn::MuonOptions>(apart.optimizer).bf16);
+  const TrainConfig all = read(R"({"optimizer": {"name": "muon", "weight_decay": 0.0625,
+      "norm_weight_decay": 0.25, "bias_weight_decay": 0.5, "norm_learning_rate_factor": 5,
+      "bias_learning_rate_factor": 7, "others_momentum": 0.75, "others_learning_rate_factor": 3}})");
+  const auto& muons = std::get<nn::MuonOptions>(all.optimizer);
+  EXPECT_EQ(muons.momentum, 0.95);
+  EXPECT_EQ(muons.weight_decay, 0.0625);
+  EXPECT_EQ(muons.others.weight_decay.weight, 0.0625);
+  EXPECT_EQ(muons.others.weight_decay.norm, 0.25);
+  EXPECT_EQ(muons.others.weight_decay.bias, 0.5);
+  EXPECT_EQ(muons.others.rate_factors.norm, 5);
+  EXPECT_EQ(muons.others.rate_factors.bias, 7);
+  EXPECT_EQ(muons.others.momentum, 0.75);
+  EXPECT_EQ(muons.others_factor, 3);
   EXPECT_THAT(refusal(R"({"optimizer": {"name": "adam", "momentum": 0.9}})"),
               HasSubstr("optimizer.momentum: has no effect unless optimizer.name is \"sgd\" or "
                         "\"muon\", found \"adam\""));

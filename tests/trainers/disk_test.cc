@@ -47,7 +47,7 @@ class SlowDisk : public testing::Checkpoints {
     runs_.push_back(std::make_unique<Subprocess>(
         testing::Command{.arguments = command,
                          .environment = {{"OMP_NUM_THREADS", "1"},
-                                         {"DLAUNCH_TIMEOUT", "10"},
+                                         {"DLAUNCH_TIMEOUT", "6"},
                                          {"LD_PRELOAD", SLOW_DISK},
                                          {"SLOW_DISK_FILE", slow_file}}}));
   }

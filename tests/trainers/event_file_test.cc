@@ -1,8 +1,4 @@
 // Files for TensorBoard, decoded by hand: from the layout of TFRecord and of event.proto.
-#include <bit>
-#include <cstring>
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -10,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/base/temporary_folder.h"
+#include "tests/trainers/event_records.h"
 #include "trainers/output/event_file.h"
 
 namespace dlaunch {
@@ -34,33 +31,16 @@ TEST(Crc32c, HasTheValuesOfRfc3720) {
 
 class EventFileTest : public ::testing::Test {
  protected:
-  static std::string contents(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    std::stringstream text;
-    text << file.rdbuf();
-    return text.str();
-  }
-
-  template <typename Number>
-  static Number number_at(const std::string& bytes, std::size_t at) {
-    Number number{};
-    std::memcpy(&number, bytes.data() + at, sizeof(number));
-    return number;
-  }
-
   static std::uint32_t mask(std::uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xA282EAD8; }
 
-  /// The payloads, whose lengths and sums are checked.
-  static std::vector<std::string> records(const std::string& file) {
-    std::vector<std::string> payloads;
-    for (std::size_t at = 0; at < file.size();) {
-      const auto length = number_at<std::uint64_t>(file, at);
-      EXPECT_EQ(number_at<std::uint32_t>(file, at + 8), mask(crc32c(file.substr(at, 8))));
-      payloads.push_back(file.substr(at + 12, length));
-      EXPECT_EQ(number_at<std::uint32_t>(file, at + 12 + length), mask(crc32c(payloads.back())));
-      at += 12 + length + 4;
+  /// Those of the file, whose sums are checked.
+  static std::vector<testing::EventRecord> records(const std::string& path) {
+    const std::vector<testing::EventRecord> records = testing::event_records(path);
+    for (const testing::EventRecord& record : records) {
+      EXPECT_EQ(record.length_sum, mask(crc32c(record.length)));
+      EXPECT_EQ(record.payload_sum, mask(crc32c(record.payload)));
     }
-    return payloads;
+    return records;
   }
 
   const TemporaryFolder temporary_;
@@ -70,16 +50,16 @@ class EventFileTest : public ::testing::Test {
 TEST_F(EventFileTest, HoldsEventsAsTheirProtocolBufferHasThem) {
   EventFile events(directory_ + "/a/b");
   events.write(300, std::vector<Scalar>{{"loss", 0.5}, {"x", -2}});
-  const std::vector<std::string> payloads = records(contents(events.path()));  // while it is open
-  ASSERT_EQ(payloads.size(), 2U);
+  const auto written = records(events.path());  // while it is open
+  ASSERT_EQ(written.size(), 2U);
   // wall_time (1, 8 bytes), step (2, a varint), file_version (3, a text)
-  EXPECT_EQ(payloads[0][0], '\x09');
-  EXPECT_GT(number_at<double>(payloads[0], 1), 1.7e9);
-  EXPECT_EQ(payloads[0].substr(9), std::string("\x10\x00\x1A\x0D", 4) + "brain.Event:2");
+  EXPECT_EQ(written[0].payload[0], '\x09');
+  EXPECT_GT(testing::number_at<double>(written[0].payload, 1), 1.7e9);
+  EXPECT_EQ(written[0].event(), std::string("\x10\x00\x1A\x0D", 4) + "brain.Event:2");
   // summary (5): a value (1) of tag (1) and simple_value (2, 4 bytes), twice
   const std::string loss = std::string("\x0A\x04loss\x15", 7) + std::string("\0\0\0\x3F", 4);
   const std::string x = std::string("\x0A\x01x\x15", 4) + std::string("\0\0\0\xC0", 4);
-  EXPECT_EQ(payloads[1].substr(9), "\x10\xAC\x02\x2A\x17\x0A\x0B" + loss + "\x0A\x08" + x);
+  EXPECT_EQ(written[1].event(), "\x10\xAC\x02\x2A\x17\x0A\x0B" + loss + "\x0A\x08" + x);
 }
 
 TEST_F(EventFileTest, BeginsAnewFileThatVoidsLaterStepsOfOthers) {
@@ -93,11 +73,11 @@ TEST_F(EventFileTest, BeginsAnewFileThatVoidsLaterStepsOfOthers) {
   events.restart_at(5);
   EXPECT_LT(first, events.path());  // the order in which TensorBoard reads them
   EXPECT_THAT(events.path(), HasSubstr("events.out.tfevents."));
-  const std::vector<std::string> payloads = records(contents(events.path()));
-  ASSERT_EQ(payloads.size(), 2U);
+  const auto written = records(events.path());
+  ASSERT_EQ(written.size(), 2U);
   // session_log (7) with status (1) START
-  EXPECT_EQ(payloads[1].substr(9), std::string("\x10\x05\x3A\x02\x08\x01"));
-  EXPECT_EQ(records(contents(first)).size(), 2U);
+  EXPECT_EQ(written[1].event(), "\x10\x05\x3A\x02\x08\x01");
+  EXPECT_EQ(records(first).size(), 2U);
 }
 
 TEST_F(EventFileTest, SaysWhyItCannotBeWritten) {

@@ -14,6 +14,7 @@
 
 #include "runtime/base/exit_codes.h"
 #include "tests/trainers/dtrain_test.h"
+#include "tests/trainers/event_records.h"
 
 namespace dlaunch {
 namespace {
@@ -240,7 +241,39 @@ for tag in events.Tags()["scalars"]:
         print(tag, event.step, "%.9g" % event.value)
 )";
 
-TEST_F(Observing, WritesFilesThatTensorBoardReadsAlsoAfterAResume) {
+class ObservingAResume : public Observing {
+ protected:
+  /// A run of six steps, and another that does the last of them again and goes on to the end.
+  void run_twice() {
+    const std::vector<std::string> arguments{"--set", "output.log_every=1", "--set",
+                                             "checkpoint.every_steps=5"};
+    std::vector<std::string> first = arguments;
+    first.insert(first.end(), {"--set", "train.max_steps=6"});
+    ASSERT_EQ(dtrain(2, first).exit_code, kExitOk);
+    // As if it had been killed before the last checkpoint was written.
+    ASSERT_TRUE(std::filesystem::remove(directory_ + "/out/checkpoints/step-00000006.safetensors"));
+    std::vector<std::string> second = arguments;
+    second.insert(second.end(), {"--resume", "auto"});
+    const CompletedProcess resumed = dtrain(2, second);
+    ASSERT_EQ(resumed.exit_code, kExitOk) << resumed.error;
+    ASSERT_EQ(events("resume").size(), 1U);
+    EXPECT_EQ(events("resume").front()["step"], 5);
+  }
+};
+
+TEST_F(ObservingAResume, TellsTensorBoardFromWhichStepOnEarlierFilesAreVoid) {
+  ASSERT_NO_FATAL_FAILURE(run_twice());
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(directory_ + "/out/tensorboard"))
+    files.push_back(entry.path());
+  std::ranges::sort(files);  // by time
+  ASSERT_EQ(files.size(), 2U);
+  const auto records = testing::event_records(files.back());
+  ASSERT_GT(records.size(), 2U);
+  EXPECT_EQ(records[1].event(), "\x10\x06\x3A\x02\x08\x01");  // step 6: session_log, START
+}
+
+TEST_F(ObservingAResume, WritesFilesThatTensorBoardReads) {
   const char* named = std::getenv("DLAUNCH_TEST_PYTHON");  // NOLINT(concurrency-mt-unsafe)
   const std::string python = named == nullptr ? "python3" : named;
   const CompletedProcess has =
@@ -248,18 +281,7 @@ TEST_F(Observing, WritesFilesThatTensorBoardReadsAlsoAfterAResume) {
                            Deadline::after(std::chrono::seconds(100)));
   if (has.exit_code != 0) GTEST_SKIP() << python << " has no tensorboard: " << has.error;
 
-  const std::vector<std::string> arguments{"--set", "output.log_every=1", "--set",
-                                           "checkpoint.every_steps=5"};
-  std::vector<std::string> first = arguments;
-  first.insert(first.end(), {"--set", "train.max_steps=6"});
-  ASSERT_EQ(dtrain(2, first).exit_code, kExitOk);
-  // As if it had been killed before the last checkpoint was written: step 6 is done again.
-  std::filesystem::remove(directory_ + "/out/checkpoints/step-6.safetensors");
-  std::vector<std::string> second = arguments;
-  second.insert(second.end(), {"--resume", "auto"});
-  const CompletedProcess resumed = dtrain(2, second);
-  ASSERT_EQ(resumed.exit_code, kExitOk) << resumed.error;
-
+  ASSERT_NO_FATAL_FAILURE(run_twice());
   const CompletedProcess reader = testing::run_command(
       {.arguments = {"/usr/bin/env", python, "-c", kReader, directory_ + "/out/tensorboard"}},
       Deadline::after(std::chrono::seconds(100)));

@@ -1,6 +1,6 @@
 // Loaded before a program starts (LD_PRELOAD): the first time that rank 0 flushes a file to the
 // disk whose path has SLOW_DISK_FILE in it, or reads more of it at once than a header, that takes
-// twelve seconds, and stderr says so.
+// eight seconds, and stderr says so.
 #include <linux/limits.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -33,7 +33,7 @@ void be_slow_once(int descriptor) {
                              .find(variable("SLOW_DISK_FILE")) == std::string_view::npos)
     return;
   if (was_slow.exchange(true)) return;
-  std::this_thread::sleep_for(std::chrono::seconds(12));
+  std::this_thread::sleep_for(std::chrono::seconds(8));
   std::fputs("the disk was slow\n", stderr);
 }
 

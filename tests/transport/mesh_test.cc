@@ -345,7 +345,7 @@ TEST(Mesh, UsesNoProcessorWhileItWaits) {
       return (used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1'000'000L + used.ru_utime.tv_usec +
              used.ru_stime.tv_usec;
     };
-    EXPECT_LT(microseconds(after) - microseconds(before), 30'000);
+    EXPECT_LT(microseconds(after) - microseconds(before), 100'000);  // and not all of the time
     EXPECT_LT(after.ru_nvcsw - before.ru_nvcsw, 20);
     EXPECT_OK(meet(endpoint, 2));
   });

@@ -1,5 +1,8 @@
 // all_reduce: every type, reduction and algorithm.
+#include <cmath>
 #include <cstring>
+#include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -177,18 +180,42 @@ TEST_P(AllReduceOf, OperandsInRankOrderGivesTheBitsOfThePlainLoopWithEveryAlgori
   });
 }
 
-TEST_P(AllReduceOf, NanOfAnyRankReachesEveryRank) {
-  for (const Algorithm algorithm : contract_algorithms()) {
-    run_ranks(GetParam(), [&](Communicator& comm) {
+// Index of the first element that is NaN and should not be, or the other way round; nothing if
+// there is none.
+template <typename T>
+std::optional<std::size_t> wrong_about_nan(const std::vector<T>& data,
+                                           const std::set<std::size_t>& places) {
+  for (std::size_t i = 0; i < data.size(); ++i)
+    if (std::isnan(to_double(data[i])) != places.contains(i)) return i;
+  return std::nullopt;
+}
+
+TEST_P(AllReduceOf, NanOfAnyRankReachesEveryRankAndNothingElse) {
+  const std::uint64_t seed = contract_seed();
+  run_ranks(GetParam(), [&](Communicator& comm) {
+    int calls = 0;
+    const auto check = [&]<typename T>(Algorithm algorithm, ReduceOp op, std::size_t count) {
+      std::vector<T> data = random_values<T>(seed, comm.rank(), count);
+      const std::set<std::size_t> places{0, count / 2, count - 1};
+      if (calls++ % comm.size() == comm.rank())
+        for (const std::size_t place : places) data[place] = static_cast<T>(std::nanf(""));
+      const Status status = comm.all_reduce(data, op, algorithm);
+      ASSERT_TRUE(status.ok()) << status.to_string();
+      EXPECT_EQ(wrong_about_nan(data, places), std::nullopt)
+          << to_string(algorithm) << " " << to_string(op) << " " << to_string(dtype_of<T>) << "["
+          << count << "], call " << calls << ", seed " << seed;
+    };
+    for (const Algorithm algorithm : contract_algorithms()) {
       for (const ReduceOp op : kAllReduceOps) {
-        std::vector<float> data(static_cast<std::size_t>(comm.size()),
-                                1.0F);  // element i is NaN on rank i
-        data[static_cast<std::size_t>(comm.rank())] = std::nanf("");
-        ASSERT_TRUE(comm.all_reduce(data, op, algorithm).ok());
-        for (const float value : data) EXPECT_TRUE(std::isnan(value)) << to_string(op);
+        for (const std::size_t count : {1U, 7U, 64U, 4'099U}) {
+          check.template operator()<Float16>(algorithm, op, count);
+          check.template operator()<BFloat16>(algorithm, op, count);
+          check.template operator()<float>(algorithm, op, count);
+          check.template operator()<double>(algorithm, op, count);
+        }
       }
-    });
-  }
+    }
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, AllReduceOf, ::testing::ValuesIn(contract_worlds()));

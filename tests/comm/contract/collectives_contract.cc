@@ -1,4 +1,6 @@
 // The collectives other than all_reduce, and blocking messages.
+#include <algorithm>
+#include <cstdint>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -62,6 +64,56 @@ TEST_P(Collectives, BroadcastCopiesTheRootsDataOfEveryType) {
             EXPECT_EQ(data, random_values<T>(seed, root, count)) << "seed " << seed;
           });
         }
+      }
+    }
+  });
+}
+
+// What is only moved may lie anywhere, as in a packed message.
+TEST_P(Collectives, MoveElementsThatAreNotAligned) {
+  run_ranks(world(), [&](Communicator& comm) {
+    for (const std::size_t each : {0U, 1U, 4'097U}) {
+      const auto rank = static_cast<std::size_t>(comm.rank());
+      const std::size_t bytes = each * sizeof(double);
+      std::vector<std::uint8_t> one(bytes + 1);
+      std::vector<std::uint8_t> all(p() * bytes + 1);
+      std::vector<std::uint8_t> back(p() * bytes + 1);
+      const Buffer own(one.data() + 1, each, DType::kF64);
+      const Buffer whole(all.data() + 1, p() * each, DType::kF64);
+      const Buffer whole_back(back.data() + 1, p() * each, DType::kF64);
+      const auto fill = [](std::vector<std::uint8_t>& data, std::size_t value) {
+        std::fill(data.begin() + 1, data.end(), static_cast<std::uint8_t>(value));
+      };
+      // Whether part r of `data` is full of r, counted from one.
+      const auto is_in_order = [&](const std::vector<std::uint8_t>& data) {
+        for (std::size_t i = 0; i + 1 < data.size(); ++i)
+          if (data[i + 1] != i / bytes + 1) return false;
+        return data[0] == 0;
+      };
+      fill(one, rank + 1);
+      ASSERT_STATUS_OK(comm.all_gather(own, whole));
+      EXPECT_TRUE(is_in_order(all)) << each;
+      fill(all, 0);
+      ASSERT_STATUS_OK(comm.gather(own, whole, 0));
+      if (comm.rank() == 0) {
+        EXPECT_TRUE(is_in_order(all)) << each;
+      }
+      fill(one, 0);
+      ASSERT_STATUS_OK(comm.scatter(whole, own, 0));
+      EXPECT_EQ(std::count(one.begin() + 1, one.end(), rank + 1),
+                static_cast<std::ptrdiff_t>(bytes));
+      fill(all, rank + 1);
+      ASSERT_STATUS_OK(comm.all_to_all(whole, whole_back));
+      EXPECT_TRUE(is_in_order(back)) << each;
+      ASSERT_STATUS_OK(comm.broadcast(own, world() - 1));
+      EXPECT_EQ(std::count(one.begin() + 1, one.end(), p()), static_cast<std::ptrdiff_t>(bytes));
+      if (comm.rank() == 0) fill(one, 200);
+      if (world() > 1 && comm.rank() == 0) {
+        ASSERT_STATUS_OK(comm.send(own, 1));
+      }
+      if (comm.rank() == 1) {
+        ASSERT_STATUS_OK(comm.recv(own, 0));
+        EXPECT_EQ(std::count(one.begin() + 1, one.end(), 200), static_cast<std::ptrdiff_t>(bytes));
       }
     }
   });
