@@ -67,11 +67,6 @@ bool CachingAllocator::owns(const void* memory) const {
 
 void CachingAllocator::give_back_unused() noexcept {
   const std::lock_guard lock(mutex_);
-  if (!make_room_) release_unused();
-}
-
-void CachingAllocator::give_back_kept() noexcept {
-  const std::lock_guard lock(mutex_);
   release_unused();
 }
 
@@ -86,6 +81,24 @@ void CachingAllocator::reset_peak() {
 }
 
 void CachingAllocator::add_segment(std::size_t at_least) {
+  Segment segment;
+  if (lender_ != nullptr) segment = lender_->lend(at_least);
+  if (segment.first != nullptr) {
+    source_->take_over(segment.first, segment.second);
+  } else {
+    segment = obtain(at_least);
+  }
+  source_->mark_free(segment.first, segment.second);
+  add(segment);
+}
+
+void CachingAllocator::add(Segment segment) {
+  segments_.insert(segment);
+  insert_free(blocks_.emplace(segment.first, Block{segment.second, false, true}).first);
+  stats_.reserved += segment.second;
+}
+
+CachingAllocator::Segment CachingAllocator::obtain(std::size_t at_least) {
   const std::size_t size =
       std::max(round_up(at_least, source_->granularity()), source_->smallest_segment());
   void* memory = source_->obtain(size);
@@ -98,17 +111,28 @@ void CachingAllocator::add_segment(std::size_t at_least) {
                 std::to_string(stats_.in_use >> 20) + " MiB in use, " +
                 std::to_string(stats_.reserved >> 20) + " MiB held");
   }
-  auto* segment = static_cast<std::byte*>(memory);
-  segments_.emplace(segment, size);
-  source_->mark_free(segment, size);
-  insert_free(blocks_.emplace(segment, Block{size, false, true}).first);
-  stats_.reserved += size;
   ++stats_.allocations;
+  return {static_cast<std::byte*>(memory), size};
 }
 
-void CachingAllocator::make_room() {
-  if (make_room_) {
-    make_room_();
+CachingAllocator::Segment CachingAllocator::lend(std::size_t at_least) {
+  const std::lock_guard lock(mutex_);
+  for (auto free = free_.lower_bound({at_least, nullptr}); free != free_.end(); ++free) {
+    const auto [size, memory] = *free;
+    const auto segment = segments_.find(memory);
+    if (segment == segments_.end() || segment->second != size) continue;
+    free_.erase(free);
+    blocks_.erase(memory);
+    segments_.erase(segment);
+    stats_.reserved -= size;
+    return {memory, size};
+  }
+  return {};
+}
+
+void CachingAllocator::make_room() noexcept {
+  if (lender_ != nullptr) {
+    lender_->give_back_unused();
   } else {
     release_unused();
   }

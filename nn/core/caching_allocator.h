@@ -11,7 +11,6 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -26,10 +25,11 @@ namespace dlaunch::nn {
 class CachingAllocator {
  public:
   explicit CachingAllocator(std::unique_ptr<MemorySource> source) : source_(std::move(source)) {}
-  /// Keeps all its segments, for others may still use what was deallocated: if the source has no
-  /// memory left, `make_room` is called, which must not call this allocator.
-  CachingAllocator(std::unique_ptr<MemorySource> source, std::function<void()> make_room)
-      : source_(std::move(source)), make_room_(std::move(make_room)) {}
+  /// Keeps all its segments, for others may still use what was deallocated. Takes over segments
+  /// that `lender`, of the same memory, does not use, before it asks for more; if there is none,
+  /// the lender gives back all that it does not use. It must outlive this one.
+  CachingAllocator(std::unique_ptr<MemorySource> source, CachingAllocator& lender)
+      : source_(std::move(source)), lender_(&lender) {}
   ~CachingAllocator();  // everything must have been deallocated
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
@@ -40,10 +40,9 @@ class CachingAllocator {
   void deallocate(void* memory, std::size_t bytes) noexcept;
   /// Whether that memory lies in one of its segments.
   bool owns(const void* memory) const;
-  /// Gives segments without a used block back to the source, if it does not keep them all.
+  /// Gives segments without a used block back to the source, also if it keeps them all: when nobody
+  /// uses any more what was deallocated.
   void give_back_unused() noexcept;
-  /// If it does, too: when nobody uses any more what was deallocated.
-  void give_back_kept() noexcept;
   MemoryStats stats() const;
   void reset_peak();
 
@@ -55,8 +54,14 @@ class CachingAllocator {
   };
   using Blocks = std::map<std::byte*, Block>;
 
+  using Segment = std::pair<std::byte*, std::size_t>;
+
   void add_segment(std::size_t at_least);
-  void make_room();
+  void add(Segment segment);
+  Segment obtain(std::size_t at_least);
+  /// To another allocator of the same memory: a segment that nobody uses; null if none is as large.
+  Segment lend(std::size_t at_least);
+  void make_room() noexcept;
   void release_unused() noexcept;
   void* take(Blocks::iterator block, std::size_t size);
   void erase_free(Blocks::iterator block);
@@ -64,7 +69,7 @@ class CachingAllocator {
 
   mutable std::mutex mutex_;
   std::unique_ptr<MemorySource> source_;
-  std::function<void()> make_room_;                    // empty: gives its own segments back
+  CachingAllocator* lender_ = nullptr;                 // null: its own segments may go back
   std::map<std::byte*, std::size_t> segments_;         // sizes
   Blocks blocks_;                                      // all, by address
   std::set<std::pair<std::size_t, std::byte*>> free_;  // by size

@@ -23,6 +23,8 @@ class MemorySource {
 
   /// A segment, aligned; nullptr if there is no memory.
   virtual void* obtain(std::size_t bytes) = 0;
+  /// A segment of another source of the same memory, which from now on is this one's.
+  virtual void take_over(void* /*segment*/, std::size_t /*bytes*/) {}
   /// Nobody uses it any more, but kernels that were started may still be at work in it.
   virtual void give_back(void* segment, std::size_t bytes) noexcept = 0;
 

@@ -3,8 +3,10 @@
 // when it is freed only the next recording gets it: to repeat the kernels is to use it again, and
 // nobody else may have put something there meanwhile. Recordings share that pool, because they are
 // repeated one after the other and leave nothing in it that is needed later. Its segments stay
-// until the end, for recorded kernels name what lies in them, unless the first recording fails;
-// when memory is scarce, the ordinary pool's unused ones go.
+// until the end, for recorded kernels name what lies in them, unless the first recording fails. It
+// takes over segments that nobody uses in the ordinary pool, where steps that were done before they
+// are recorded have left them, before it asks the device for more, which takes a GPU as long as
+// many kernels; when memory is scarce, the ordinary pool's unused ones go.
 //
 // Allocates on any thread; recording is begun and ended by one.
 #pragma once
@@ -21,10 +23,9 @@ namespace dlaunch::nn {
 
 class RecordingPools {
  public:
-  /// Two sources of the same device's memory.
+  /// Two sources of the same device's memory, each of which may give back what is the other's.
   RecordingPools(std::unique_ptr<MemorySource> ordinary, std::unique_ptr<MemorySource> recorded)
-      : ordinary_(std::move(ordinary)),
-        recorded_(std::move(recorded), [this] { ordinary_.give_back_unused(); }) {}
+      : ordinary_(std::move(ordinary)), recorded_(std::move(recorded), ordinary_) {}
 
   /// Where memory comes from now; to be given back to the same.
   CachingAllocator& current() { return recording_ ? recorded_ : ordinary_; }
@@ -33,12 +34,7 @@ class RecordingPools {
     (recorded_.owns(memory) ? recorded_ : ordinary_).deallocate(memory, bytes);
   }
 
-  /// Gives the ordinary pool's unused segments back first: the steps that are repeated from now on
-  /// do not need them.
-  void begin_recording() {
-    ordinary_.give_back_unused();
-    recording_ = true;
-  }
+  void begin_recording() { recording_ = true; }
   void end_recording() { recording_ = false; }
   bool recording() const { return recording_; }
   /// There is one recording more.
@@ -48,7 +44,7 @@ class RecordingPools {
   void remove_recording() noexcept { --recordings_; }
   /// One has failed. If there is no other, gives back what it has taken.
   void give_up_recording() noexcept {
-    if (recordings_ == 0) recorded_.give_back_kept();
+    if (recordings_ == 0) recorded_.give_back_unused();
   }
 
   /// The peak counts what a recording needs as in use whenever it might be repeated.

@@ -9,6 +9,7 @@
 #include "nn/core/widened.h"
 #include "nn/cuda/check.h"
 #include "nn/cuda/kernels.h"
+#include "runtime/base/process_stat.h"
 
 namespace dlaunch::nn::cuda {
 namespace {
@@ -37,9 +38,12 @@ Convolutions::Convolutions(Device& device, const CudaOptions& options)
     : device_(device),
       tf32_(options.tf32),
       autotune_(options.autotune),
-      logger_(options.logger ? options.logger : make_null_logger()),
-      handle_(device.stream()) {
-  if (options.ask_early) first_question_ = std::jthread([this] { ask_early(); });
+      logger_(options.logger ? options.logger : make_null_logger()) {
+  if (options.ask_early) {
+    first_question_ = std::jthread([this] { ask_early(); });
+  } else {
+    handle_.emplace(device.stream());
+  }
 }
 
 std::size_t Convolutions::Hash::operator()(const Convolution& convolution) const {
@@ -53,7 +57,7 @@ std::size_t Convolutions::Hash::operator()(const Convolution& convolution) const
   return hash ^ (hash >> 29);
 }
 
-/// Any convolution will do.
+/// Any convolution will do. Making the handle loads libraries, too.
 void Convolutions::ask_early() {
   constexpr std::int64_t kChannels = 64;
   constexpr Conv2dGeometry kSome{.n = 1,
@@ -69,10 +73,12 @@ void Convolutions::ask_early() {
                                  .pad_w = 1};
   try {
     check(cudaSetDevice(device_.number()), "device");
-    const CudnnHandle handle(device_.stream());
+    handle_.emplace(device_.stream());
+    logger_->debug("cuDNN has a handle {:.3f} s after the start", seconds_since_process_start());
     const Convolution convolution{kSome, DType::kF16, ConvolutionPass::kForward};
-    (void)find_engines(handle.get(), make_operation_graph(handle.get(), convolution),
+    (void)find_engines(handle_->get(), make_operation_graph(handle_->get(), convolution),
                        TensorCores::kPreferred, 1);
+    logger_->debug("cuDNN has answered {:.3f} s after the start", seconds_since_process_start());
   } catch (const std::exception&) {
     // Whoever asks for a convolution that is needed will be told.
   }
@@ -88,8 +94,9 @@ std::optional<ConvolutionPlan> Convolutions::choose(const Convolution& convoluti
   const bool f32 = convolution.dtype == DType::kF32;
   try {
     if (first_question_.joinable()) first_question_.join();
+    if (!handle_) handle_.emplace(device_.stream());  // what has failed there is told here
     auto plan =
-        ConvolutionPlan::choose(handle_.get(), device_, convolution, tf32_, autotune_, arrays);
+        ConvolutionPlan::choose(handle_->get(), device_, convolution, tf32_, autotune_, arrays);
     logger_->debug("{}: {}", convolution.describe(), plan.description());
     return plan;
   } catch (const CudnnError& error) {
@@ -108,7 +115,7 @@ bool Convolutions::run(const Convolution& convolution, const ConvolutionArrays& 
       plan = plans_.emplace(convolution, choose(convolution, arrays)).first;
     }
     if (!plan->second) return false;
-    plan->second->run(handle_.get(), device_, arrays);
+    plan->second->run(handle_->get(), device_, arrays);
     return true;
   } catch (const Error& error) {
     throw Error(convolution.describe() + ": " + error.what());

@@ -49,7 +49,7 @@ class Convolutions {
   const bool tf32_;
   const bool autotune_;
   const Logger logger_;
-  CudnnHandle handle_;  // outlives the plans
+  std::optional<CudnnHandle> handle_;  // outlives the plans; made by first_question_ if that runs
   std::unordered_map<Convolution, std::optional<ConvolutionPlan>, Hash> plans_;  // none: no engine
   std::jthread first_question_;  // joined before the next one is asked
 };

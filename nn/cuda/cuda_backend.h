@@ -29,10 +29,10 @@ struct CudaOptions {
   /// first used, instead of taking the one that cuDNN expects to be it. Engines differ in how they
   /// round, so another process may compute other bits.
   bool autotune = false;
-  /// There will be convolutions: cuDNN is asked for an engine at once, in a thread, since its first
-  /// answer takes a quarter of a second, for which it loads libraries and fills tables.
+  /// There will be convolutions: cuDNN is begun and asked for an engine at once, in a thread, since
+  /// its first answer takes a quarter of a second, for which it loads libraries and fills tables.
   bool ask_early = false;
-  /// Told at level debug what is chosen for each geometry; null: silence.
+  /// Told at level debug what is chosen for each geometry, and when cuDNN has begun; null: silence.
   Logger logger = nullptr;
 };
 

@@ -9,14 +9,28 @@
 namespace dlaunch::nn::cuda {
 namespace {
 
+constexpr std::size_t kMiBOfDevice = std::size_t{1} << 20;
+
+/// Getting and returning memory takes a GPU a good part of a step, however much it is, and a pool
+/// in few segments finds more room in them. So large devices give more at a time.
+std::size_t segment_for(std::size_t total) {
+  return (total >= (std::size_t{40} << 30) ? 256 : 32) * kMiBOfDevice;
+}
+
 class DeviceMemory final : public MemorySource {
  public:
   DeviceMemory(int device, std::function<void()> before_giving_back)
-      : device_(device), before_giving_back_(std::move(before_giving_back)) {}
+      : device_(device), before_giving_back_(std::move(before_giving_back)) {
+    check(cudaSetDevice(device_), "device memory");
+    std::size_t free = 0;
+    std::size_t total = 0;
+    check(cudaMemGetInfo(&free, &total), "device memory");
+    smallest_segment_ = segment_for(total);
+  }
 
   std::size_t alignment() const override { return 256; }  // as cudaMalloc
-  std::size_t granularity() const override { return std::size_t{2} << 20; }
-  std::size_t smallest_segment() const override { return std::size_t{32} << 20; }
+  std::size_t granularity() const override { return 2 * kMiBOfDevice; }
+  std::size_t smallest_segment() const override { return smallest_segment_; }
 
   void* obtain(std::size_t bytes) override {
     check(cudaSetDevice(device_), "device memory");  // any thread may allocate
@@ -48,6 +62,7 @@ class DeviceMemory final : public MemorySource {
 
  private:
   int device_;
+  std::size_t smallest_segment_ = 0;
   std::function<void()> before_giving_back_;
 };
 

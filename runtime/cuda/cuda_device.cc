@@ -161,10 +161,7 @@ bool CudaDevice::reaches(const DeviceUuid& other) const {
 }
 
 bool CudaDevice::shares_memory() const {
-  // Flags are used at the address at which the host has them.
-  return batch_mem_op_ != nullptr &&
-         attribute_of(cudaDevAttrCanUseHostPointerForRegisteredMem, number_) != 0 &&
-         attribute_of(cudaDevAttrIpcEventSupport, number_) != 0;
+  return batch_mem_op_ != nullptr && attribute_of(cudaDevAttrIpcEventSupport, number_) != 0;
 }
 
 // Tries it: the documentation of cuStreamBatchMemOp says nothing of graphs, only that they have
@@ -212,7 +209,7 @@ Result<std::unique_ptr<DeviceStream>> CudaDevice::make_stream(bool high_priority
                                                high_priority ? greatest : least),
                   "cudaStreamCreateWithPriority"));
   return std::unique_ptr<DeviceStream>(
-      std::make_unique<CudaStream>(stream, events_, batch_mem_op_, true));
+      std::make_unique<CudaStream>(stream, events_, batch_mem_op_, pinned_, true));
 }
 
 // `free` waits for the device by itself, but while it does other threads' calls wait for it. So
@@ -251,7 +248,16 @@ Result<std::shared_ptr<void>> CudaDevice::pin(std::span<std::byte> memory) {
   const CurrentDevice current(number_);
   DLAUNCH_RETURN_IF_ERROR(cuda_status(
       cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterMapped), "cudaHostRegister"));
-  return owned(memory.data(), cudaHostUnregister);
+  auto registered = owned(memory.data(), cudaHostUnregister);
+  void* of_device = nullptr;
+  DLAUNCH_RETURN_IF_ERROR(cuda_status(cudaHostGetDevicePointer(&of_device, memory.data(), 0),
+                                      "cudaHostGetDevicePointer"));
+  pinned_->add(memory.data(), memory.size(), reinterpret_cast<std::uintptr_t>(of_device));
+  return std::shared_ptr<void>(
+      memory.data(), [registered = std::move(registered), pinned = pinned_](void* host) mutable {
+        pinned->remove(host);
+        registered.reset();
+      });
 }
 
 Result<MemoryHandle> CudaDevice::share(void* memory) {

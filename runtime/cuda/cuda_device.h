@@ -42,7 +42,7 @@ class CudaDevice final : public Device {
         properties_(properties),
         batch_mem_op_(batch_mem_op),
         events_(std::make_shared<CudaEventPool>(number)),
-        compute_(compute, events_, batch_mem_op, false) {}
+        compute_(compute, events_, batch_mem_op, pinned_, false) {}
 
   /// `memory` of this device's, which `free` frees.
   std::shared_ptr<void> owned(void* memory, cudaError_t (*free)(void*)) const;
@@ -51,6 +51,7 @@ class CudaDevice final : public Device {
   const cudaDeviceProp properties_;
   const BatchMemOp batch_mem_op_;  // nullptr: the driver has none
   const std::shared_ptr<CudaEventPool> events_;
+  const std::shared_ptr<PinnedRanges> pinned_ = std::make_shared<PinnedRanges>();
   CudaStream compute_;
 };
 

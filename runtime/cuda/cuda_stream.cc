@@ -69,7 +69,7 @@ Status CudaStream::flags(std::span<const FlagAction> actions) {
   if (actions.empty()) return Status();
   std::vector<CUstreamBatchMemOpParams> operations(actions.size());
   for (std::size_t i = 0; i < actions.size(); ++i) {
-    const auto address = reinterpret_cast<CUdeviceptr>(actions[i].flag);
+    const CUdeviceptr address = pinned_->device_address(actions[i].flag);
     if (actions[i].kind == FlagAction::Kind::kWrite) {
       auto& write = operations[i].writeValue;
       write.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/cuda/pinned_ranges.h"
 #include "runtime/device/device.h"
 
 namespace dlaunch {
@@ -55,11 +56,12 @@ class CudaStream final : public DeviceStream {
  public:
   /// An `owned` stream is destroyed with this object.
   CudaStream(cudaStream_t stream, std::shared_ptr<CudaEventPool> events, BatchMemOp batch_mem_op,
-             bool owned)
+             std::shared_ptr<const PinnedRanges> pinned, bool owned)
       : stream_(stream),
         device_(events->device()),
         events_(std::move(events)),
         batch_mem_op_(batch_mem_op),
+        pinned_(std::move(pinned)),
         owned_(owned) {}
   ~CudaStream() override;
 
@@ -78,6 +80,7 @@ class CudaStream final : public DeviceStream {
   const int device_;
   const std::shared_ptr<CudaEventPool> events_;
   const BatchMemOp batch_mem_op_;
+  const std::shared_ptr<const PinnedRanges> pinned_;  // where flags lie
   const bool owned_;
 };
 

@@ -33,6 +33,9 @@ class MarkedMemory final : public MemorySource {
     is_for_recordings_ = queue().capturing();
     return plain_->obtain(bytes);
   }
+  void take_over(void* /*segment*/, std::size_t /*bytes*/) override {
+    is_for_recordings_ = queue().capturing();
+  }
   void give_back(void* segment, std::size_t bytes) noexcept override {
     (void)queue().drain();
     ASAN_UNPOISON_MEMORY_REGION(segment, bytes);

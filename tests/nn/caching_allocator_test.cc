@@ -189,11 +189,9 @@ TEST(CachingAllocatorTest, LeavesNothingOnTheDevice) {
 }
 
 TEST(RecordingPoolsTest, GiveWhatARecordingUsedToNobodyButTheNextRecording) {
-  FakeDevice::State ordinary{.capacity = 32 * kMiB};
-  FakeDevice::State recorded{.capacity = 32 * kMiB};
-  // Elsewhere, as the same device's memory would be.
-  RecordingPools pools(std::make_unique<FakeDevice>(ordinary),
-                       std::make_unique<FakeDevice>(recorded, std::uintptr_t{1} << 41));
+  FakeDevice::State device{.capacity = 64 * kMiB};
+  RecordingPools pools(std::make_unique<FakeDevice>(device),
+                       std::make_unique<FakeDevice>(device, std::uintptr_t{1} << 41));
   void* before = pools.allocate(kMiB);
   pools.begin_recording();
   void* during = pools.allocate(kMiB);
@@ -217,18 +215,6 @@ TEST(RecordingPoolsTest, GiveWhatARecordingUsedToNobodyButTheNextRecording) {
   pools.deallocate(again, kMiB);
   pools.end_recording();
   pools.deallocate(after, kMiB);
-}
-
-TEST(RecordingPoolsTest, GiveSegmentsThatNobodyUsesBackBeforeARecording) {
-  FakeDevice::State ordinary{.capacity = 32 * kMiB};
-  FakeDevice::State recorded{.capacity = 32 * kMiB};
-  RecordingPools pools(std::make_unique<FakeDevice>(ordinary),
-                       std::make_unique<FakeDevice>(recorded, std::uintptr_t{1} << 41));
-  pools.deallocate(pools.allocate(20 * kMiB), 20 * kMiB);
-  EXPECT_EQ(ordinary.used, 20 * kMiB);
-  pools.begin_recording();
-  EXPECT_EQ(ordinary.used, 0U);
-  pools.end_recording();
 }
 
 TEST(SystemMemory, GivesNoMoreThanIsAvailable) {
@@ -273,6 +259,45 @@ TEST_F(PoolsOnADevice, MakeRoomForARecordingOfWhatNobodyUsesOutsideIt) {
   pools_.deallocate(second, 20 * kMiB);
   pools_.end_recording();
   pools_.deallocate(kept, 8 * kMiB);
+}
+
+TEST_F(PoolsOnADevice, HandSegmentsThatNobodyUsesOverToARecording) {
+  void* kept = pools_.allocate(6 * kMiB);
+  void* large = pools_.allocate(20 * kMiB);
+  void* small = pools_.allocate(10 * kMiB);
+  pools_.deallocate(large, 20 * kMiB);
+  pools_.deallocate(small, 10 * kMiB);
+  const std::uint64_t before = pools_.stats().allocations;
+  pools_.begin_recording();
+  EXPECT_EQ(pools_.allocate(9 * kMiB), small) << "the smallest that will do";
+  void* part = pools_.allocate(kMiB);
+  EXPECT_EQ(part, static_cast<std::byte*>(small) + 9 * kMiB) << "of the same";
+  EXPECT_EQ(pools_.allocate(12 * kMiB), large);
+  EXPECT_EQ(pools_.stats().allocations, before) << "the device was asked for nothing";
+  EXPECT_EQ(pools_.stats().reserved, device_.used);
+  pools_.deallocate(part, kMiB);
+  pools_.deallocate(small, 9 * kMiB);
+  pools_.deallocate(large, 12 * kMiB);
+  pools_.add_recording();
+  pools_.end_recording();
+
+  void* other = pools_.allocate(kMiB);
+  EXPECT_NE(other, small) << "they are the recording's from now on";
+  EXPECT_NE(other, large);
+  pools_.deallocate(other, kMiB);
+  pools_.deallocate(kept, 6 * kMiB);
+}
+
+TEST_F(PoolsOnADevice, GiveBackWhatAFailedRecordingHadTakenOver) {
+  void* unused = pools_.allocate(16 * kMiB);
+  pools_.deallocate(unused, 16 * kMiB);
+  pools_.begin_recording();
+  void* taken = pools_.allocate(10 * kMiB);
+  EXPECT_EQ(taken, unused);
+  pools_.deallocate(taken, 10 * kMiB);
+  pools_.end_recording();
+  pools_.give_up_recording();
+  EXPECT_EQ(device_.used, 0U);
 }
 
 }  // namespace

@@ -106,6 +106,14 @@ TEST_F(DbenchTraining, TellsWhatADeviceDoesAtBest) {
   for (const json& cell : document["cells"]) EXPECT_GT(cell["rate"], 0);
 }
 
+TEST_F(DbenchTraining, TellsOnSeveralRanksWhatASmallAllReduceTakes) {
+  const json document =
+      results({"device", "--nproc", "2", "--iterations", "3", "--matrix", "64", "--bytes", "64K"});
+  ASSERT_EQ(document["cells"].size(), 4U);
+  EXPECT_EQ(document["cells"][3]["what"], "sum");
+  EXPECT_GT(document["cells"][3]["us"], 0);
+}
+
 TEST_F(DbenchTraining, SaysInALineThatThereIsNoGpu) {
   if (const std::string why = nn::why_no_cuda(); why.empty()) {
     GTEST_SKIP() << "there is a GPU";

@@ -108,6 +108,54 @@ TEST_F(DeviceTraining, RecordsStepsOfEverySizeOfImages) {
   EXPECT_EQ(repeated.repeats, 8 - 2 * 2) << "all but two of each size";
 }
 
+TEST_F(DeviceTraining, GivesTheSameBitsIfStepsAreDoneAndRecordedBeforehand) {
+  nlohmann::json how = {
+      {"data",
+       {{"synthetic", {{"train_size", 32}}}, {"resize_sides", {12}}, {"resize_until", {1}}}},
+      {"model", {{"name", "resnet20"}}},  // running statistics
+      {"train",
+       {{"epochs", 2},
+        {"global_batch_size", 8},
+        {"drop_last", true},
+        {"loss_scaling", "dynamic"},
+        {"loss_scale_growth_steps", 3}}}};
+  for (const int ranks : {1, 2}) {
+    for (const char* optimizer : {"sgd", "adamw", "muon"}) {
+      SCOPED_TRACE(std::string(optimizer) + " on " + std::to_string(ranks));
+      how["optimizer"] = {{"name", optimizer}, {"learning_rate", 0.003}};
+      if (optimizer == std::string("adamw")) how["optimizer"]["momentum"] = nullptr;
+      how["train"]["prepare_steps"] = false;
+      const Outcome directly = train(ranks, On::kDevice, how);
+      EXPECT_EQ(directly.summary.prepare_seconds, 0);
+      how["train"]["prepare_steps"] = true;
+      for (const On where : {On::kDevice, On::kDeviceWithGraphs}) {
+        const Outcome prepared = train(ranks, where, how);
+        EXPECT_EQ(directly.parameters, prepared.parameters);
+        EXPECT_EQ(directly.summary.validation.loss, prepared.summary.validation.loss);
+        EXPECT_EQ(directly.summary.last_train_loss, prepared.summary.last_train_loss);
+        EXPECT_GT(prepared.summary.prepare_seconds, 0);
+        EXPECT_EQ(prepared.summary.steps, 8U);
+        EXPECT_EQ(prepared.summary.repeated_steps, where == On::kDevice ? 0U : 8U);
+      }
+    }
+  }
+}
+
+TEST_F(DeviceTraining, PreparesStepsWhereARunWithDropoutGoesOn) {
+  nlohmann::json how = {{"optimizer", {{"name", "adamw"}, {"momentum", nullptr}}},
+                        {"checkpoint", {{"every_steps", 4}}}};
+  const Outcome at_once = train(2, On::kDevice, how);
+  std::string first;
+  for (const auto& entry : std::filesystem::directory_iterator(directory_ + "/checkpoints"))
+    if (first.empty() || entry.path().string() < first) first = entry.path().string();
+  how["checkpoint"]["resume"] = first;
+  how["output"]["directory"] = directory_ + "/rest";
+  how["train"]["prepare_steps"] = true;
+  const Outcome rest = train(2, On::kDeviceWithGraphs, how);
+  EXPECT_EQ(at_once.parameters, rest.parameters);
+  EXPECT_GT(rest.summary.prepare_seconds, 0);
+}
+
 TEST_F(DeviceTraining, TellsImagesOfOneHeightOrOneNumberOfPixelsApart) {
   for (const int height : {12, 8}) {
     SCOPED_TRACE(height);

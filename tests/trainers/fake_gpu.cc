@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -19,9 +20,16 @@ namespace {
 
 using namespace nn;  // NOLINT(google-build-using-namespace): all of this file is about it
 
+/// What two sources of the same memory have obtained.
+struct FakeSegments {
+  std::mutex mutex;
+  std::map<void*, std::shared_ptr<void>> held;
+};
+
 class FakeMemory final : public MemorySource {
  public:
-  explicit FakeMemory(std::shared_ptr<FakeDevice> device) : device_(std::move(device)) {}
+  FakeMemory(std::shared_ptr<FakeDevice> device, std::shared_ptr<FakeSegments> segments)
+      : device_(std::move(device)), segments_(std::move(segments)) {}
 
   std::size_t alignment() const override { return 64; }
   std::size_t granularity() const override { return std::size_t{1} << 16; }
@@ -30,25 +38,32 @@ class FakeMemory final : public MemorySource {
     auto memory = device_->allocate(bytes);
     if (!memory.ok()) return nullptr;
     void* const segment = memory->get();
-    segments_[segment] = *std::move(memory);
+    const std::lock_guard lock(segments_->mutex);
+    segments_->held[segment] = *std::move(memory);
     return segment;
   }
   void give_back(void* segment, std::size_t /*bytes*/) noexcept override {
-    segments_.erase(segment);
+    std::shared_ptr<void> goes;  // when others may obtain some: it may wait
+    const std::lock_guard lock(segments_->mutex);
+    std::swap(goes, segments_->held[segment]);
+    segments_->held.erase(segment);
   }
   std::string exhausted() const override { return "out of fake memory"; }
 
  private:
   std::shared_ptr<FakeDevice> device_;
-  std::map<void*, std::shared_ptr<void>> segments_;
+  std::shared_ptr<FakeSegments> segments_;
 };
 
 // The stream, and what stands still while it is recorded.
 class FakeQueue {
  public:
-  explicit FakeQueue(std::shared_ptr<FakeDevice> device)
+  explicit FakeQueue(
+      std::shared_ptr<FakeDevice> device,
+      const std::shared_ptr<FakeSegments>& segments = std::make_shared<FakeSegments>())
       : device_(std::move(device)),
-        pools_(std::make_unique<FakeMemory>(device_), std::make_unique<FakeMemory>(device_)) {}
+        pools_(std::make_unique<FakeMemory>(device_, segments),
+               std::make_unique<FakeMemory>(device_, segments)) {}
 
   FakeDevice& device() { return *device_; }
   RecordingPools& pools() { return pools_; }
@@ -60,7 +75,8 @@ class FakeQueue {
   }
   /// What is recorded from now on is what `work` starts. Throws what it throws.
   std::shared_ptr<FakeRecording> record(const std::function<void()>& work) {
-    pools_.begin_recording();  // waits, which cannot be recorded
+    synchronize();  // as CUDA's backend, and it cannot be recorded
+    pools_.begin_recording();
     recorded_ = 0;
     device_->begin_capture();
     try {

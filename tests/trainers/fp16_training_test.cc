@@ -103,6 +103,19 @@ TEST_F(Fp16Training, HasTheSameBitsWhenStepsAreRecordedAndRepeated) {
   EXPECT_EQ(directly.validation_loss, repeated.validation_loss);
 }
 
+TEST_F(Fp16Training, HasTheSameBitsWhenStepsAreDoneAndRecordedBeforehand) {
+  nlohmann::json how = fp16(0x1p24);  // which overflows there, too
+  how["data"] = {{"resize_sides", {6}}, {"resize_until", {1}}};
+  const Outcome directly = train(how);
+  how["train"]["prepare_steps"] = true;
+  for (const bool graphs : {false, true}) {
+    const Outcome prepared = train(how, graphs);
+    EXPECT_EQ(directly.parameters, prepared.parameters);
+    EXPECT_EQ(directly.validation_loss, prepared.validation_loss);
+    EXPECT_EQ(directly.steps.back().at("loss_scale"), prepared.steps.back().at("loss_scale"));
+  }
+}
+
 TEST_F(Fp16Training, GoesWithoutAScaleIfAskedTo) {
   nlohmann::json none = fp16();
   none["train"]["loss_scaling"] = "none";

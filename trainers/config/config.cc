@@ -324,6 +324,7 @@ void read_train(JsonObject& object, TrainConfig& config) {
   config.tf32 = object.boolean("tf32", false);
   config.autotune = object.boolean("autotune", false);
   config.cuda_graphs = object.boolean("cuda_graphs", true);
+  config.prepare_steps = object.boolean("prepare_steps", false);
   if (object.choice("device", "cpu", {"cpu", "cuda"}) == "cuda") config.device = DeviceKind::kCuda;
   if (config.device == DeviceKind::kCuda && !nn::built_with_cuda())
     object.refuse("device", "this build has no CUDA; use \"cpu\"");

@@ -138,7 +138,8 @@ struct TrainConfig {
   bool tf32 = false;      // for f32 convolutions and products on GPU
   bool autotune = false;  // measure convolutions' engines on GPU
   LossScaling loss_scaling;
-  bool cuda_graphs = true;  // record steps on GPU and repeat them whole, where that can be
+  bool cuda_graphs = true;     // record steps on GPU and repeat them whole, where that can be
+  bool prepare_steps = false;  // on GPUs: some of every size before the time counts
   double label_smoothing = 0;
   ValidationViews validation_views = ValidationViews::kSingle;
   std::size_t max_steps = 0;              // 0: no limit

@@ -32,6 +32,9 @@ struct StepKind {
 
 class StepGraphs {
  public:
+  /// After so many steps of a kind it has been recorded.
+  static constexpr int kToRecord = 3;
+
   /// `world` is that of the steps' collectives, null if they have none on the backend's memory. All
   /// must outlive it.
   StepGraphs(nn::Backend& backend, nn::Generator& generator, DeviceWorld* world, bool enabled)
@@ -59,7 +62,7 @@ class StepGraphs {
  private:
   /// Steps that are done before one is recorded: backends choose algorithms and make what they keep
   /// in the first, communication finds its order in it.
-  static constexpr int kWarmUp = 2;
+  static constexpr int kWarmUp = kToRecord - 1;
   /// More kinds than that are not recorded: each takes some memory of its own.
   static constexpr std::size_t kMostKinds = 4;
 

@@ -3,11 +3,14 @@
 #include <utility>
 
 #include <spdlog/fmt/fmt.h>
+#include <spdlog/logger.h>
 
 #include "nn/cpu/cpu_backend.h"
 #include "nn/cuda/cuda_backend.h"
 #include "runtime/base/job_environment.h"
 #include "runtime/base/json_reader.h"
+#include "runtime/base/logging.h"
+#include "runtime/base/process_stat.h"
 #include "runtime/cuda/cuda_communicator.h"
 
 namespace dlaunch {
@@ -36,6 +39,8 @@ TrainingDevice::TrainingDevice(const TrainConfig& config, const Machine& machine
   stream_ = gpu->stream();
   number_ = gpu->device();
   backend_ = std::move(gpu);
+  make_logger("start")->debug("the GPU is there {:.3f} s after the start",
+                              seconds_since_process_start());
 }
 
 void TrainingDevice::connect(const TrainConfig& config, Communicator& world) {

@@ -22,12 +22,13 @@ std::string format_length(const Summary& summary) {
 }  // namespace
 
 void reduce_summary(Communicator& world, Summary& summary) {
-  std::array<double, 6> figures{summary.train_seconds,
+  std::array<double, 7> figures{summary.train_seconds,
                                 summary.total_seconds,
                                 summary.communication_seconds,
                                 static_cast<double>(summary.peak_resident_bytes),
                                 static_cast<double>(summary.peak_tensor_bytes),
-                                summary.first_step_seconds.value_or(0)};
+                                summary.first_step_seconds.value_or(0),
+                                summary.prepare_seconds};
   throw_if_error(world.all_reduce(figures, ReduceOp::kMax).within("summary"));
   summary.train_seconds = figures[0];
   summary.total_seconds = figures[1];
@@ -35,6 +36,7 @@ void reduce_summary(Communicator& world, Summary& summary) {
   summary.peak_resident_bytes = static_cast<std::size_t>(figures[3]);
   summary.peak_tensor_bytes = static_cast<std::size_t>(figures[4]);
   if (summary.first_step_seconds) summary.first_step_seconds = figures[5];
+  summary.prepare_seconds = figures[6];
 }
 
 std::string format_summary(const Summary& summary) {
@@ -51,6 +53,8 @@ std::string format_summary(const Summary& summary) {
                       summary.images_per_second());
   if (summary.first_step_seconds)
     text += fmt::format(", first step done {:.2f} s after the start", *summary.first_step_seconds);
+  if (summary.prepare_seconds > 0)
+    text += fmt::format(", {:.2f} s of it for preparing steps", summary.prepare_seconds);
   if (!summary.files.empty()) text += "\n  files          " + summary.files;
   if (summary.use.steps > 0) text += "\n" + format_use(summary.use);
   return text;
@@ -74,6 +78,7 @@ nlohmann::ordered_json summary_to_json(const Summary& summary) {
           {"first_step_seconds", summary.first_step_seconds
                                      ? nlohmann::ordered_json(*summary.first_step_seconds)
                                      : nlohmann::ordered_json()},
+          {"prepare_seconds", summary.prepare_seconds},
           {"train_seconds", summary.train_seconds},
           {"total_seconds", summary.total_seconds},
           {"communication_seconds", summary.communication_seconds},

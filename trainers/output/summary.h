@@ -24,6 +24,9 @@ struct Summary {
   /// From the start of the process to the end of its first step, which on a device is waited for;
   /// of the rank that took longest.
   std::optional<double> first_step_seconds;
+  /// Before training, which it is no part of: for steps that are done and recorded beforehand, and
+  /// undone; of this process.
+  double prepare_seconds = 0;
   double train_seconds = 0;  // without validation
   double total_seconds = 0;
   double communication_seconds = 0;  // of a rank's training time, waiting for others: the longest

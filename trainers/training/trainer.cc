@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <spdlog/fmt/fmt.h>
+#include <spdlog/logger.h>
 
 #include "nn/core/autograd.h"
 #include "nn/core/optimizer_kernels.h"
@@ -89,6 +90,8 @@ Trainer::Trainer(const TrainConfig& config, const TrainingPlace& place, const Sc
                   on_device_ && config.cuda_graphs && no_graphs.empty());
   if (on_device_ && config.cuda_graphs && !no_graphs.empty())
     reporter_.note("steps are not recorded as CUDA graphs: " + no_graphs);
+  make_logger("start")->debug("images and network are there {:.3f} s after the start",
+                              seconds_since_process_start());
 }
 
 Trainer::~Trainer() = default;
@@ -121,6 +124,10 @@ Summary Trainer::train() {
                   static_cast<std::size_t>(model_->parameter_count()), compute_type());
   RunPosition position = resume();
   observation_.start(world_, *model_);
+  const Logger start = make_logger("start");
+  start->debug("training could begin {:.3f} s after the start", seconds_since_process_start());
+  prepare_steps(position);
+  start->debug("training begins {:.3f} s after the start", seconds_since_process_start());
   while (position.epoch < config_.epochs && !stop_) {
     const std::size_t epoch = position.epoch;
     position = train_epoch(position);

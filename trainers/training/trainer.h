@@ -76,6 +76,8 @@ class Trainer {
   void share_state();
   RunPosition resume();
   RunPosition restore();
+  std::vector<RunPosition> first_of_sizes(const RunPosition& from) const;
+  void prepare_steps(const RunPosition& from);
   void load_from(std::size_t epoch, std::size_t step);
   void check_loss(const StepTotals& totals, std::size_t epoch, std::size_t step);
   void check_late_loss(double loss, std::size_t epoch, std::size_t step, std::size_t last);
@@ -103,6 +105,8 @@ class Trainer {
   ValidationSums validate_model(bool may_be_best);
   StepTotals train_step(std::size_t micro_batches, double progress);
   StepTotals train_step_on_device(std::size_t micro_batches, double progress);
+  bool run_on_device(const std::vector<DeviceBatch>& batches, const StepTotals& totals,
+                     double progress);
   void work_on_device(const std::vector<DeviceBatch>& batches);
   bool settles_first() const { return loss_scaler_.has_value() || clipper_.has_value(); }
   Status finish_gradients();

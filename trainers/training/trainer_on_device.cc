@@ -4,6 +4,7 @@
 #include "nn/core/ops.h"
 #include "nn/core/optimizer_kernels.h"
 #include "trainers/training/trainer.h"
+#include "trainers/training/trainer_parts.h"
 
 namespace dlaunch {
 
@@ -44,10 +45,23 @@ StepTotals Trainer::train_step_on_device(std::size_t micro_batches, double progr
   StepTotals totals =
       reducer_->exchange_totals({.samples = samples_of(batches), .stop_votes = stop_vote()})
           .value_or_throw();
+  if (run_on_device(batches, totals, progress)) ++reporter_.summary().repeated_steps;
+  losses_.end_step();
+  if (measures_gradients_ && !clipper_)
+    for (const FlatSpan span : reducer_->updated_here())
+      gradient_squares_ += backend_.optimizer().sum_of_squares(
+          static_cast<std::int64_t>(span.size()),
+          parameters_.gradients.data<const float>() + span.begin);
+  return totals;
+}
+
+/// From what its totals say to new parameters. True if it was repeated.
+bool Trainer::run_on_device(const std::vector<DeviceBatch>& batches, const StepTotals& totals,
+                            double progress) {
   optimizer_.begin_step(learning_rate_(progress), stem_learning_rate_(progress));
   step_scale_.set_values<float>(
       std::array{totals.samples > 0 ? static_cast<float>(1 / totals.samples) : 0.0F});
-  if (loss_scaler_) loss_scaler_->prepare(totals.samples, micro_batches);
+  if (loss_scaler_) loss_scaler_->prepare(totals.samples, batches.size());
   // As if written to already: repeated kernels tell nobody who has kept something of the values,
   // and those that are recorded must not rely on it.
   (void)parameters_.values.data<float>();
@@ -58,17 +72,8 @@ StepTotals Trainer::train_step_on_device(std::size_t micro_batches, double progr
   const bool repeated = graphs_->run(
       {static_cast<std::size_t>(totals.samples), sides_of(batches)},
       [&] { work_on_device(batches); }, give_up);
-  if (repeated) {
-    ++reporter_.summary().repeated_steps;
-    throw_if_error(reducer_->finish_repeated());
-  }
-  losses_.end_step();
-  if (measures_gradients_ && !clipper_)
-    for (const FlatSpan span : reducer_->updated_here())
-      gradient_squares_ += backend_.optimizer().sum_of_squares(
-          static_cast<std::int64_t>(span.size()),
-          parameters_.gradients.data<const float>() + span.begin);
-  return totals;
+  if (repeated) throw_if_error(reducer_->finish_repeated());
+  return repeated;
 }
 
 /// Kernels and collectives of a whole step.
@@ -94,6 +99,58 @@ nn::Tensor Trainer::loss_of(const DeviceBatch& batch) {
   if (batch.partner_labels.empty()) return cross_entropy(scores, batch.labels, options);
   return mixed_cross_entropy(scores, batch.own_labels, batch.partner_labels, batch.own_share,
                              options);
+}
+
+/// Where, from `from` on, the sizes of images begin that are trained on. Not the last step of an
+/// epoch, which may have fewer images.
+std::vector<RunPosition> Trainer::first_of_sizes(const RunPosition& from) const {
+  const double begin = plan_.progress(from.epoch, from.step);
+  std::vector<double> places{begin};
+  for (const nn::ResizeStage& stage : config_.data.resize)
+    if (stage.until_epochs > begin && stage.until_epochs < static_cast<double>(config_.epochs))
+      places.push_back(stage.until_epochs);
+  std::vector<RunPosition> positions;
+  for (const double place : places) {
+    RunPosition at{.steps_done = 0, .epoch = static_cast<std::size_t>(place), .step = 0};
+    while (at.step < plan_.steps() && plan_.progress(at.epoch, at.step) < place) ++at.step;
+    if (at.step > 0 && at.step + 1 >= plan_.steps()) at = {0, at.epoch + 1, 0};
+    if (at.epoch < config_.epochs) positions.push_back(at);
+  }
+  return positions;
+}
+
+/// Collective. Does some steps of every size and records one, so that libraries are loaded,
+/// algorithms chosen and memory is taken before the time of training begins. Then all is again as
+/// it was. (Shards of the optimizer's state are made in the first step only, and a trace is of what
+/// counts: then steps are not prepared.)
+void Trainer::prepare_steps(const RunPosition& from) {
+  const bool shards = config_.parallel.gradients == GradientExchange::kShard;
+  if (!on_device_ || !config_.prepare_steps || shards || !config_.trace.file.empty()) return;
+  if (stop_ || from.epoch >= config_.epochs) return;
+  const auto begin = Clock::now();
+  const nn::RandomState random = generator_.state();
+  const std::vector<nn::NamedTensor> state = common_state(*model_, optimizer_, loss_scaler_);
+  std::vector<nn::Tensor> before;
+  for (const nn::NamedTensor& item : state) before.push_back(copy_of(item.tensor));
+  for (const RunPosition& at : first_of_sizes(from)) {
+    load_from(at.epoch, at.step);
+    const std::vector<DeviceBatch>& batches =
+        batches_.load(plan_.micro_batches(at.step),
+                      [this]() -> const nn::MicroBatch& { return loader_->next(); });
+    for (int i = 0; i < StepGraphs::kToRecord; ++i) {
+      generator_.restore(random);
+      const StepTotals totals =
+          reducer_->exchange_totals({.samples = samples_of(batches)}).value_or_throw();
+      (void)run_on_device(batches, totals, plan_.progress(at.epoch, at.step));
+    }
+  }
+  for (std::size_t i = 0; i < state.size(); ++i) copy_values(before[i], state[i].tensor);
+  generator_.restore(random);
+  load_from(from.epoch, from.step);
+  backend_.synchronize();
+  const auto took = Clock::now() - begin;
+  start_ += took;
+  reporter_.summary().prepare_seconds = std::chrono::duration<double>(took).count();
 }
 
 }  // namespace dlaunch

@@ -30,6 +30,7 @@ BenchDevice::BenchDevice(std::unique_ptr<Communicator> host, BenchDeviceKind kin
     path_ = to_string(world->path());
     why_path_ = world->reason();
   }
+  device_world_ = world.get();
   world_ = std::move(world);
   backend_ = std::move(backend);
 }

@@ -8,6 +8,7 @@
 #include "nn/core/backend.h"
 #include "nn/cuda/device_timer.h"
 #include "runtime/comm/communicator.h"
+#include "runtime/device/device_communicator.h"
 #include "tools/bench/measure/repeat.h"
 #include "tools/bench/training/options.h"
 
@@ -21,6 +22,8 @@ class BenchDevice {
 
   nn::Backend& backend() { return *backend_; }
   Communicator& world() { return *world_; }
+  /// The same if it is on a GPU, else null.
+  DeviceWorld* device_world() { return device_world_; }
   bool is_gpu() const { return timer_ != nullptr; }
   /// The path of several ranks' collectives on the memory of GPUs, and why it is that one; else
   /// empty.
@@ -34,6 +37,7 @@ class BenchDevice {
   std::unique_ptr<nn::Backend> backend_;
   std::unique_ptr<nn::DeviceTimer> timer_;  // null: the host's clock
   std::unique_ptr<Communicator> world_;     // before the backend it goes
+  DeviceWorld* device_world_ = nullptr;
   std::string path_;
   std::string why_path_;
 };

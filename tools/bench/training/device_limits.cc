@@ -1,6 +1,7 @@
 #include "tools/bench/training/device_limits.h"
 
 #include <cstdio>
+#include <optional>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -43,6 +44,41 @@ double product_rate(BenchDevice& device, DType type, std::int64_t side, const Li
   return 2 * n * n * n / seconds;
 }
 
+/// So many small all_reduces in one line, in which ranks that share a GPU take a turn each.
+constexpr int kInLine = 200;
+
+/// Seconds of each of them: as they are queued one after the other, and as one recording, if the
+/// path has such.
+struct SmallSums {
+  double queued = 0;
+  std::optional<double> recorded;
+};
+
+SmallSums measure_small_sums(BenchDevice& device, const Limits& limits) {
+  constexpr std::size_t kCount = 64;
+  nn::Backend& backend = device.backend();
+  const nn::Tensor values = nn::Tensor::zeros(backend, {kCount});
+  const auto queue = [&] {
+    for (int i = 0; i < kInLine; ++i)
+      throw_if_error(device.world()
+                         .all_reduce(Buffer(values.data<float>(), kCount, DType::kF32))
+                         .within("small sums"));
+  };
+  SmallSums seconds{.queued = median_seconds(device, limits, queue) / kInLine, .recorded = {}};
+  DeviceWorld* const world = device.device_world();
+  if (world == nullptr || !world->why_not_recorded().empty()) return seconds;
+  {
+    const auto recording = backend.record(queue);
+    const auto replay = [&] {
+      throw_if_error(world->repeat([&] { recording->replay(0); }).within("recorded sums"));
+    };
+    seconds.recorded = median_seconds(device, limits, replay) / kInLine;
+    backend.synchronize();
+  }
+  world->forget_recordings();
+  return seconds;
+}
+
 }  // namespace
 
 double copy_rate(BenchDevice& device, std::size_t bytes, const Limits& limits) {
@@ -55,6 +91,24 @@ double copy_rate(BenchDevice& device, std::size_t bytes, const Limits& limits) {
   });
   return 2 * static_cast<double>(bytes) / seconds;
 }
+
+namespace {
+
+void add_small_sums(BenchDevice& device, const Limits& limits, nlohmann::ordered_json& document) {
+  constexpr double kMicro = 1e6;
+  const SmallSums sums = measure_small_sums(device, limits);
+  const auto add = [&](const char* how, double seconds) {
+    document["cells"].push_back(
+        {{"what", "sum"}, {"how", how}, {"unit", "us"}, {"us", seconds * kMicro}});
+    if (device.world().rank() == 0)
+      std::printf("%-6s %-8s %12.1f us: an all_reduce of 256 bytes, of %d in a line\n", "sum", how,
+                  seconds * kMicro, kInLine);
+  };
+  add("queued", sums.queued);
+  if (sums.recorded) add("recorded", *sums.recorded);
+}
+
+}  // namespace
 
 void measure_device(BenchDevice& device, const TrainingOptions& options) {
   nlohmann::ordered_json document{{"operation", "device"}, {"ranks", device.world().size()}};
@@ -70,6 +124,7 @@ void measure_device(BenchDevice& device, const TrainingOptions& options) {
   add("copy", "memcpy", "GB/s", copy_rate(device, options.copy_bytes, options.limits));
   add("matmul", "fp32", "GFLOP/s", product_rate(device, DType::kF32, side, options.limits));
   add("matmul", "bf16", "GFLOP/s", product_rate(device, DType::kBF16, side, options.limits));
+  if (device.world().size() > 1) add_small_sums(device, options.limits, document);
   if (device.world().rank() == 0 && !options.json_path.empty())
     write_document(options.json_path, document);
 }

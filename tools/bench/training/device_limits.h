@@ -8,7 +8,8 @@ namespace dlaunch::bench {
 /// Bytes read and written per second by a copy of `bytes` within the device's memory.
 double copy_rate(BenchDevice& device, std::size_t bytes, const Limits& limits);
 
-/// Collective. Copies, and products of large matrices in f32 and bf16. Rank 0 prints.
+/// Collective. Copies, products of large matrices in f32 and bf16, and on several ranks small
+/// all_reduces in a line: between processes that share a GPU each is a turn. Rank 0 prints.
 void measure_device(BenchDevice& device, const TrainingOptions& options);
 
 }  // namespace dlaunch::bench
