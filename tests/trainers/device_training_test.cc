@@ -119,24 +119,23 @@ TEST_F(DeviceTraining, GivesTheSameBitsIfStepsAreDoneAndRecordedBeforehand) {
         {"drop_last", true},
         {"loss_scaling", "dynamic"},
         {"loss_scale_growth_steps", 3}}}};
-  for (const int ranks : {1, 2}) {
-    for (const char* optimizer : {"sgd", "adamw", "muon"}) {
-      SCOPED_TRACE(std::string(optimizer) + " on " + std::to_string(ranks));
-      how["optimizer"] = {{"name", optimizer}, {"learning_rate", 0.003}};
-      if (optimizer == std::string("adamw")) how["optimizer"]["momentum"] = nullptr;
-      how["train"]["prepare_steps"] = false;
-      const Outcome directly = train(ranks, On::kDevice, how);
-      EXPECT_EQ(directly.summary.prepare_seconds, 0);
-      how["train"]["prepare_steps"] = true;
-      for (const On where : {On::kDevice, On::kDeviceWithGraphs}) {
-        const Outcome prepared = train(ranks, where, how);
-        EXPECT_EQ(directly.parameters, prepared.parameters);
-        EXPECT_EQ(directly.summary.validation.loss, prepared.summary.validation.loss);
-        EXPECT_EQ(directly.summary.last_train_loss, prepared.summary.last_train_loss);
-        EXPECT_GT(prepared.summary.prepare_seconds, 0);
-        EXPECT_EQ(prepared.summary.steps, 8U);
-        EXPECT_EQ(prepared.summary.repeated_steps, where == On::kDevice ? 0U : 8U);
-      }
+  const std::pair<int, std::string> cases[] = {{1, "sgd"}, {1, "muon"}, {2, "adamw"}};
+  for (const auto& [ranks, optimizer] : cases) {
+    SCOPED_TRACE(optimizer + " on " + std::to_string(ranks));
+    how["optimizer"] = {{"name", optimizer}, {"learning_rate", 0.003}};
+    if (optimizer == "adamw") how["optimizer"]["momentum"] = nullptr;
+    how["train"]["prepare_steps"] = false;
+    const Outcome directly = train(ranks, On::kDevice, how);
+    EXPECT_EQ(directly.summary.prepare_seconds, 0);
+    how["train"]["prepare_steps"] = true;
+    for (const On where : {On::kDevice, On::kDeviceWithGraphs}) {
+      const Outcome prepared = train(ranks, where, how);
+      EXPECT_EQ(directly.parameters, prepared.parameters);
+      EXPECT_EQ(directly.summary.validation.loss, prepared.summary.validation.loss);
+      EXPECT_EQ(directly.summary.last_train_loss, prepared.summary.last_train_loss);
+      EXPECT_GT(prepared.summary.prepare_seconds, 0);
+      EXPECT_EQ(prepared.summary.steps, 8U);
+      EXPECT_EQ(prepared.summary.repeated_steps, where == On::kDevice ? 0U : 8U);
     }
   }
 }

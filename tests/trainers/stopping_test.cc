@@ -93,7 +93,7 @@ class StoppedBySigterm : public Stopping, public ::testing::WithParamInterface<T
 };
 
 TEST_P(StoppedBySigterm, ARunIsGoneOnWithAsIfItHadNot) {
-  const Strings how{"--set", "train.epochs=30",   "--set", "checkpoint.every_epochs=10",
+  const Strings how{"--set", "train.epochs=12",   "--set", "checkpoint.every_epochs=4",
                     "--set", "ema.decay=0.8",     "--set", "data.crop_padding=2",
                     "--set", "output.log_every=1"};
   ASSERT_EQ(dtrain(2, how).exit_code, kExitOk);
@@ -102,7 +102,7 @@ TEST_P(StoppedBySigterm, ARunIsGoneOnWithAsIfItHadNot) {
   fs::remove_all(directory_ + "/out");
 
   start(how);
-  await_output("epoch 2/30: loss ");
+  await_output("epoch 2/12: loss ");
   stop();
   const CompletedProcess stopped = finish();
   EXPECT_EQ(stopped.exit_code, kExitSignalled + SIGTERM) << stopped.error;
