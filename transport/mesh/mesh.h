@@ -46,7 +46,9 @@ struct MeshOptions {
   Exchange exchange;    // a world of one needs none
   std::string token;    // the job's secret, kTokenBytes raw bytes; a world of one needs none
   std::string job_id;
-  int lanes = 1;  // endpoints to make, each with connections of its own
+  /// Endpoints to make, each with connections of its own. Where some are used less than others,
+  /// they should be the last.
+  int lanes = 1;
   /// What an endpoint keeps of the messages of a peer that nobody waits for, one message more or
   /// less: beyond it they stay with the sender while no receive from it is posted.
   std::size_t kept_bytes = kDefaultKeptBytes;
