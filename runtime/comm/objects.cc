@@ -187,8 +187,9 @@ Status broadcast_json(Communicator& world, nlohmann::json& object, int root) {
   DLAUNCH_RETURN_IF_ERROR(broadcast_bytes(world, bytes, root));
   if (world.rank() == root) return {};
   auto received = json_of(bytes);
-  if (received.ok()) object = *std::move(received);
-  return received.status();
+  if (!received.ok()) return received.status();
+  object = *std::move(received);
+  return {};
 }
 
 Result<nlohmann::json> scatter_json(Communicator& world, std::span<const nlohmann::json> parts,

@@ -131,6 +131,7 @@ void Trainer::prepare_steps(const RunPosition& from) {
   const nn::RandomState random = generator_.state();
   const std::vector<nn::NamedTensor> state = common_state(*model_, optimizer_, loss_scaler_);
   std::vector<nn::Tensor> before;
+  before.reserve(state.size());
   for (const nn::NamedTensor& item : state) before.push_back(copy_of(item.tensor));
   for (const RunPosition& at : first_of_sizes(from)) {
     load_from(at.epoch, at.step);
