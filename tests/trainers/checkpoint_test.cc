@@ -348,6 +348,8 @@ TEST_F(Checkpoints, OfAFullDiskFailWithALineAndLeaveTheOldOneGood) {
   EXPECT_EQ(dtrain(0, resume).exit_code, kExitOk);
 }
 
+constexpr int kEpochs = testing::kSanitized ? 3 : 8;  // runs take many times as long then
+
 /// A job of two ranks whose processes can be found: each writes its pid to a file.
 class KilledJob {
  public:
@@ -381,7 +383,7 @@ class KilledJob {
     words.insert(words.end(), {script, "bash", built_program("dtrain"), directory_ + "/run.json"});
     for (const std::string& setting :
          {"output.directory=" + directory_ + "/out", std::string("checkpoint.every_steps=1"),
-          std::string("train.epochs=8"), std::string("ema.decay=0.8")})
+          "train.epochs=" + std::to_string(kEpochs), std::string("ema.decay=0.8")})
       words.insert(words.end(), {"--set", setting});
     return {.arguments = words, .environment = {{"OMP_NUM_THREADS", "1"}}};
   }
@@ -402,9 +404,9 @@ class KilledJob {
 
 TEST_F(Checkpoints, AJobKilledAtAnyMomentEndsAsOneThatWasNot) {
   const auto begin = std::chrono::steady_clock::now();
-  const CompletedProcess undisturbed = dtrain(
-      2,
-      {"--set", "train.epochs=8", "--set", "checkpoint.every_steps=1", "--set", "ema.decay=0.8"});
+  const CompletedProcess undisturbed =
+      dtrain(2, {"--set", "train.epochs=" + std::to_string(kEpochs), "--set",
+                 "checkpoint.every_steps=1", "--set", "ema.decay=0.8"});
   ASSERT_EQ(undisturbed.exit_code, kExitOk) << undisturbed.error;
   const auto duration = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::steady_clock::now() - begin);
@@ -415,7 +417,7 @@ TEST_F(Checkpoints, AJobKilledAtAnyMomentEndsAsOneThatWasNot) {
   const auto seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
-  constexpr int kKills = testing::kSanitized ? 2 : 6;  // runs take many times as long then
+  constexpr int kKills = testing::kSanitized ? 2 : 6;
   const Deadline deadline = Deadline::after(std::chrono::seconds(200));
   KilledJob job(directory_, kKills);
   // What fails before it ever worked is not restarted, so the first kill waits for a checkpoint.
@@ -430,7 +432,7 @@ TEST_F(Checkpoints, AJobKilledAtAnyMomentEndsAsOneThatWasNot) {
   const CompletedProcess killed = job.process().finish(deadline);
   EXPECT_EQ(killed.exit_code, kExitOk) << killed.error;
   EXPECT_FALSE(events("resume").empty()) << "no kill had an effect";
-  EXPECT_EQ(steps().back(), 40U);
+  EXPECT_EQ(steps().back(), 5U * kEpochs);
   EXPECT_EQ(tensors_in(newest()), expected);
 }
 

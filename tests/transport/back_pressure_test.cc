@@ -21,8 +21,8 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kKeptBytes = std::size_t{8} << 20;
-constexpr std::size_t kMessageBytes = std::size_t{1} << 20;
+constexpr std::size_t kKeptBytes = std::size_t{2} << 20;
+constexpr std::size_t kMessageBytes = std::size_t{256} << 10;
 constexpr std::size_t kMessages = 200;
 // What lies in the sockets of a connection, or in a ring, at most.
 constexpr std::size_t kOnTheWay = 64;
