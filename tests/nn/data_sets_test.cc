@@ -306,6 +306,27 @@ TEST_F(ImageFiles, ThatWouldOverwhelmTheDecoderAreRefused) {
   EXPECT_THAT(refusal("huge.png", huge), HasSubstr("16777215 x 16777215 pixels, at most "));
 }
 
+TEST_F(ImageFiles, WhoseScansNameTablesThatAreNotThereAreRefused) {
+  for (const std::string marker : {"\xff\xc4", "\xff\xdb"}) {  // Huffman, quantization
+    std::string without = jpeg(9, 9);
+    int hidden = 0;
+    for (std::size_t at = 0; (at = without.find(marker, at)) != std::string::npos; ++hidden)
+      without[at + 1] = '\xe4';  // a segment of some application
+    ASSERT_GT(hidden, 0);
+    EXPECT_THAT(refusal("tables.jpg", without), HasSubstr("a scan without its tables"));
+  }
+  const std::string scan("\xff\xda\0\x0c\3\1", 6);  // of three components, the first one's tables
+  std::string other = jpeg(9, 9);
+  ASSERT_NE(other.find(scan), std::string::npos);
+  other[other.find(scan) + scan.size()] = '\x20';
+  EXPECT_THAT(refusal("tables.jpg", other), HasSubstr("a scan without its tables"));
+  std::string arithmetic = jpeg(9, 9);
+  const std::size_t frame = arithmetic.find("\xff\xc0");
+  ASSERT_NE(frame, std::string::npos);
+  arithmetic[frame + 1] = '\xc9';
+  EXPECT_THAT(refusal("arithmetic.jpg", arithmetic), HasSubstr("which is not read"));
+}
+
 TEST_F(DataSets, LinksToNothingAreRefused) {
   write("set/a/1.png", png(4, 5, 'x'));
   std::filesystem::create_symlink("nowhere", path("set/a/2.png"));
