@@ -29,7 +29,10 @@ if(DLAUNCH_SANITIZE)
     $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-maybe-uninitialized>)  # GCC gives false alarms in instrumented code
   target_link_options(dlaunch_settings INTERFACE -fsanitize=${DLAUNCH_SANITIZE})
   if(DLAUNCH_SANITIZE MATCHES "undefined")
-    target_compile_options(dlaunch_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=undefined>)
+    # Null pointers and what lies outside of an object AddressSanitizer finds, too; looking for them twice, and at types
+    # behind pointers, takes half as long again to compile.
+    target_compile_options(dlaunch_settings INTERFACE
+      $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=undefined$<SEMICOLON>-fno-sanitize=null,object-size,vptr>)
   endif()
   if(DLAUNCH_SANITIZE MATCHES "thread")
     # ThreadSanitizer knows no fences (-Werror=tsan); Asio does without them where it locks anyway.
