@@ -7,10 +7,12 @@
 
 #include <fcntl.h>
 #include <sys/wait.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
 #include "launcher/supervision/signals.h"
+#include "launcher/base/same_file.h"
 
 namespace dlaunch {
 namespace {
@@ -162,6 +164,16 @@ std::string attempt_report(const AttemptOutcome& attempt, const std::string& hos
 }
 
 std::string json_report(const JobOutcome& job, int exit_code, const std::string& error) {
+// This process's stdout or stderr if `file` is a regular one and that leads to it; else -1.
+int output_to(int file) {
+  struct stat about {};
+  if (fstat(file, &about) != 0 || !S_ISREG(about.st_mode)) return -1;
+  for (const int output : {STDOUT_FILENO, STDERR_FILENO}) {
+    if (same_file(file, output)) return output;
+  }
+  return -1;
+}
+
   json result{{"format", 1},
               {"dlaunch", DLAUNCH_VERSION},
               {"job", job.job_id},
@@ -201,6 +213,12 @@ Status ReportFile::write(const std::string& text, const std::function<bool(int)>
     const ssize_t count = ::write(file_.get(), rest.data(), rest.size());
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) {
+  // What others have written there stays, and what the ranks write: the report goes on from there.
+  if (const int output = output_to(file.get()); output >= 0) {
+    Descriptor shared(fcntl(output, F_DUPFD_CLOEXEC, 0));
+    if (!shared.is_open()) return Status::from_errno("report " + path, errno);
+    return ReportFile(path, std::move(shared));
+  }
       if (wait(file_.get())) continue;
       return Status(StatusCode::kUnavailable, "report " + path_ + ": nobody reads all of it");
     }
