@@ -3,6 +3,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
 #include <thread>
 
 #include <sys/stat.h>
@@ -244,6 +245,19 @@ TEST(CommandLine, KnowsTheSpellingsOfTorchrun) {
 }
 
 TEST(CommandLine, TakesTheMasterAndTheRunIdOfTorchrun) {
+TEST(CommandLine, HasTheCurrentFolderWherePathHasAnEmptyOne) {
+  const TemporaryFolder folder;
+  std::ofstream(folder.path() + "/only-here") << "#!/bin/sh\necho found\n";
+  chmod((folder.path() + "/only-here").c_str(), 0755);
+  const std::string script = "cd \"$1\" && exec \"$0\" --nproc 1 only-here";
+  for (const char* path : {"/nowhere:", ":/nowhere", "/nowhere::/none", ""}) {
+    const auto result = run_command(
+        {.arguments = {"/bin/sh", "-c", script, built_program("dlaunch"), folder.path()},
+         .environment = {{"PATH", path}}});
+    EXPECT_EQ(result.out, "found\n") << path << result.error;
+  }
+}
+
   const auto result = run_command(
       ranks_that({"only=1", "env=MASTER_ADDR", "env=MASTER_PORT", "env=TORCHELASTIC_RUN_ID"},
                  {"--nproc_per_node=2", "--rdzv_backend=c10d", "--rdzv_id=run7",
