@@ -158,7 +158,15 @@ TEST_F(RefusedCommandLine, WithAnImpossibleNumber) {
   expect({"--nproc", "1", "--stdin", "me", "echo"}, 125, "'me' is not a rank, 'none' or 'all'");
   expect({"--nproc", "1", "--output", "loud", "echo"}, 125, "'loud' is neither plain nor prefix");
   expect({"--nproc", "1", "--gpus-per-rank", "0", "echo"}, 125, "'0' is not a number of GPUs");
-  expect({"--nproc"}, 125, "--nproc");
+  expect({"--nproc"}, 125, "--nproc needs a value (N|auto|gpu|cpu); try");
+}
+
+TEST_F(RefusedCommandLine, WithAValueForAnOptionThatTakesNone) {
+  for (const char* value : {"=foo", "=3", "=false", "=a = b"}) {
+    expect({"--nproc", "1", std::string("--dry-run") + value, "true"}, 125,
+           "--dry-run takes no value; try");
+  }
+  expect({"--help=3"}, 125, "--help takes no value; try");
 }
 
 // As from a variable of a script that is not set.
@@ -237,14 +245,6 @@ TEST(CommandLine, GivesWhatFollowsTheProgramToTheProgram) {
   }
 }
 
-TEST(CommandLine, KnowsTheSpellingsOfTorchrun) {
-  for (const char* option : {"--nproc-per-node", "--nproc_per_node"}) {
-    const auto result = run_command(ranks_that({"only=0", "env=WORLD_SIZE"}, {option, "2"}));
-    EXPECT_EQ(result.out, "0 WORLD_SIZE=2\n");
-  }
-}
-
-TEST(CommandLine, TakesTheMasterAndTheRunIdOfTorchrun) {
 TEST(CommandLine, HasTheCurrentFolderWherePathHasAnEmptyOne) {
   const TemporaryFolder folder;
   std::ofstream(folder.path() + "/only-here") << "#!/bin/sh\necho found\n";
@@ -258,6 +258,14 @@ TEST(CommandLine, HasTheCurrentFolderWherePathHasAnEmptyOne) {
   }
 }
 
+TEST(CommandLine, KnowsTheSpellingsOfTorchrun) {
+  for (const char* option : {"--nproc-per-node", "--nproc_per_node"}) {
+    const auto result = run_command(ranks_that({"only=0", "env=WORLD_SIZE"}, {option, "2"}));
+    EXPECT_EQ(result.out, "0 WORLD_SIZE=2\n");
+  }
+}
+
+TEST(CommandLine, TakesTheMasterAndTheRunIdOfTorchrun) {
   const auto result = run_command(
       ranks_that({"only=1", "env=MASTER_ADDR", "env=MASTER_PORT", "env=TORCHELASTIC_RUN_ID"},
                  {"--nproc_per_node=2", "--rdzv_backend=c10d", "--rdzv_id=run7",
