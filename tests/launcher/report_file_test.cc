@@ -300,6 +300,19 @@ TEST(ReportOfAJob, CallsANodeLostOnlyIfItWas) {
   EXPECT_EQ(nodes[2]["lost"], true);
 }
 
+TEST(ReportOfAJob, LeavesOutWhatIsNoAccountOfANode) {
+  AttemptOutcome attempt;
+  attempt.ranks = {{.rank = 0}};
+  for (const char* text :
+       {R"({"ranks": 1})", R"({"ranks": ["x"]})", R"({"ranks": [{"role": "x"}]})",
+        R"({"ranks": [{"rank": 1}]})", "[]", "x"}) {
+    attempt.others = {{.node = 1, .host = "odd", .first_rank = 1, .ranks = 1, .text = text}};
+    const auto report = nlohmann::json::parse(json_report({.attempts = {attempt}}, 0, ""));
+    EXPECT_EQ(report["attempts"][0]["ranks"].size(), 1U) << text;
+    EXPECT_EQ(report["attempts"][0]["nodes"].size(), 2U) << text;
+  }
+}
+
 std::vector<std::string> keys_of(const nlohmann::ordered_json& object) {
   std::vector<std::string> keys;
   for (const auto& [key, value] : object.items()) keys.push_back(key);
