@@ -54,6 +54,9 @@ class Descendants {
   const std::unique_ptr<DIR, int (*)(DIR*)> processes_;  // open while there are descriptors
 };
 
+/// Whether they are found at all: /proc is there, and shows this process under its own number.
+bool can_find_descendants();
+
 /// The descendants that this process has already, though it has started nothing yet: a shell that
 /// exec'ed this program has left it its children.
 std::vector<ProcessId> inherited_descendants();
