@@ -133,6 +133,16 @@ bool can_find_descendants() {
                            std::to_string(getpid());
 }
 
+bool is_descendant(pid_t pid) {
+  while (pid > 1) {
+    const auto stat = read_process_stat(pid);
+    if (!stat) return false;
+    if (stat->parent == getpid()) return true;
+    pid = stat->parent;
+  }
+  return false;
+}
+
 std::vector<ProcessId> inherited_descendants() {
   std::vector<ProcessId> ids;
   for (const Descendant& process : Descendants().find().value_or(std::vector<Descendant>())) {
