@@ -18,6 +18,7 @@
 #include "launcher/ranks/program_search.h"
 #include "launcher/ranks/spawn.h"
 #include "launcher/status/status_command.h"
+#include "launcher/supervision/descendants.h"
 #include "launcher/supervision/guard.h"
 #include "launcher/supervision/signals.h"
 #include "runtime/base/exit_codes.h"
@@ -92,6 +93,13 @@ int run(int argc, const char* const* argv) {
   if (options.dry_run) {
     std::fputs(describe_job(options, *nodes, std::get<std::string>(program)).c_str(), stdout);
     return kExitOk;
+  }
+  if (!can_find_descendants()) {
+    std::fputs(
+        "dlaunch: what ranks leave behind cannot be found: /proc is not mounted, or is that of "
+        "another PID namespace\n",
+        stderr);
+    return kLauncherFailure;
   }
   const SignalSetup signals = block_signals();
   const pid_t foreground = terminal_group();

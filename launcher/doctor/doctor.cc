@@ -4,6 +4,7 @@
 
 #include "launcher/options/command_line.h"
 #include "runtime/base/exit_codes.h"
+#include "runtime/base/run_program.h"
 
 namespace dlaunch {
 
@@ -30,6 +31,7 @@ int doctor_command(int argc, const char* const* argv) {
     }
   }
   if (warnings > 0) std::printf("%d %s\n", warnings, warnings == 1 ? "warning" : "warnings");
+  flush_output();  // here, since warnings are an answer and no failure
   return warnings == 0 ? kExitOk : kExitFailure;
 }
 

@@ -15,6 +15,7 @@
 #include "launcher/doctor/doctor.h"
 #include "launcher/ranks/gpus.h"
 #include "launcher/ranks/program_search.h"
+#include "launcher/supervision/descendants.h"
 #include "runtime/base/descriptor.h"
 
 namespace dlaunch {
@@ -75,6 +76,17 @@ Finding others_memory() {
               "kernel.yama.ptrace_scope=0, or docker run --cap-add SYS_PTRACE"};
 }
 
+Finding process_files() {
+  const bool shown = can_find_descendants();
+  return {.good = shown,
+          .subject = "/proc",
+          .text = shown ? "shows this machine's processes"
+                        : "not mounted, or that of another PID namespace",
+          .advice =
+              "dlaunch starts no ranks without, for it would not find what they leave behind: "
+              "mount -t proc proc /proc, or unshare --mount-proc"};
+}
+
 Finding process_descriptors() {
   const Descriptor own(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
   return {.good = own.is_open(),
@@ -107,8 +119,9 @@ Finding debuggers() {
 }  // namespace
 
 std::vector<Finding> examine_machine() {
-  return {process_descriptors(),  memory_files(), others_memory(),
-          shared_memory_folder(), gpus(),         debuggers()};
+  return {process_files(), process_descriptors(),  memory_files(),
+          others_memory(), shared_memory_folder(), gpus(),
+          debuggers()};
 }
 
 }  // namespace dlaunch

@@ -3,13 +3,16 @@
 #include <algorithm>
 #include <cerrno>
 #include <ctime>
+#include <optional>
 #include <string_view>
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
+#include "launcher/base/same_file.h"
 #include "launcher/supervision/signals.h"
 
 namespace dlaunch {
@@ -115,6 +118,18 @@ json describe_node(int node, const std::string& host, int first_rank, std::size_
       {"node", node}, {"host", host}, {"first_rank", first_rank}, {"ranks", ranks}, {"lost", lost}};
 }
 
+// What another node tells of its ranks; nothing if the text is no such account, for whoever has the
+// job's secret can write it.
+std::optional<json> parse_ranks(const std::string& text) {
+  const json told = json::parse(text, nullptr, false);
+  if (!told.is_object() || !told.contains("ranks") || !told["ranks"].is_array()) return {};
+  const auto is_rank = [](const json& rank) {
+    return rank.is_object() && rank.contains("rank") && rank.contains("role");
+  };
+  if (!std::ranges::all_of(told["ranks"], is_rank)) return {};
+  return told["ranks"];
+}
+
 // Each node takes the first failure of its own ranks for the job's.
 void correct_roles(json& ranks, const json& first_failure) {
   if (first_failure.is_null()) return;
@@ -133,12 +148,11 @@ json with_other_nodes(json result, const AttemptOutcome& attempt, const std::str
   const int own_first = attempt.ranks.empty() ? 0 : attempt.ranks.front().rank;
   nodes.push_back(describe_node(attempt.node, host, own_first, attempt.ranks.size(), false));
   for (const NodeOutcome& other : attempt.others) {
-    const json told = json::parse(other.text, nullptr, false);
-    const bool knows = told.is_object() && told.contains("ranks");
+    const auto told = parse_ranks(other.text);
     nodes.push_back(describe_node(other.node, other.host, other.first_rank,
-                                  static_cast<std::size_t>(other.ranks), other.lost && !knows));
-    if (!knows) continue;
-    for (const json& rank : told["ranks"]) ranks.push_back(rank);
+                                  static_cast<std::size_t>(other.ranks), other.lost && !told));
+    if (!told) continue;
+    for (const json& rank : *told) ranks.push_back(rank);
   }
   const auto by = [](const char* field) {
     return [field](const json& a, const json& b) { return a[field] < b[field]; };
@@ -148,6 +162,16 @@ json with_other_nodes(json result, const AttemptOutcome& attempt, const std::str
   correct_roles(ranks, result["first_failure"]);
   result["nodes"] = std::move(nodes);
   return result;
+}
+
+// This process's stdout or stderr if `file` is a regular one and that leads to it; else -1.
+int output_to(int file) {
+  struct stat about {};
+  if (fstat(file, &about) != 0 || !S_ISREG(about.st_mode)) return -1;
+  for (const int output : {STDOUT_FILENO, STDERR_FILENO}) {
+    if (same_file(file, output)) return output;
+  }
+  return -1;
 }
 
 }  // namespace
@@ -189,6 +213,12 @@ Result<ReportFile> ReportFile::open(const std::string& path) {
     return Status(StatusCode::kUnavailable, "report " + path + ": nobody reads it");
   }
   if (!file.is_open()) return Status::from_errno("report " + path, errno);
+  // What others have written there stays, and what the ranks write: the report goes on from there.
+  if (const int output = output_to(file.get()); output >= 0) {
+    Descriptor shared(fcntl(output, F_DUPFD_CLOEXEC, 0));
+    if (!shared.is_open()) return Status::from_errno("report " + path, errno);
+    return ReportFile(path, std::move(shared));
+  }
   // An earlier job's must not be taken for this one's. A device or a pipe cannot be cut.
   if (ftruncate(file.get(), 0) != 0 && errno != EINVAL) {
     return Status::from_errno("report " + path, errno);

@@ -20,11 +20,12 @@ std::string attempt_report(const AttemptOutcome& attempt, const std::string& hos
 std::string json_report(const JobOutcome& job, int exit_code, const std::string& error);
 
 /// The file of a report, opened before the job starts so that a path which cannot be written is
-/// known at once. What is in it stays until write().
+/// known at once. An earlier report is removed then. A file to which this process's stdout or
+/// stderr goes keeps what is in it, and the report follows.
 class ReportFile {
  public:
   static Result<ReportFile> open(const std::string& path);
-  /// Replaces the file's contents. `wait` waits until the descriptor, of a pipe whose reader is
+  /// Once, after all other output. `wait` waits until the descriptor, of a pipe whose reader is
   /// slow, can be written to; false: no longer.
   Status write(const std::string& text, const std::function<bool(int descriptor)>& wait);
 

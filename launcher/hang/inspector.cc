@@ -1,7 +1,9 @@
 #include "launcher/hang/inspector.h"
 
+#include <csignal>
 #include <utility>
 
+#include "launcher/supervision/descendants.h"
 #include "runtime/base/process_stat.h"
 
 namespace dlaunch {
@@ -23,8 +25,8 @@ std::vector<ObservedRank> Inspector::observe() const {
                       .running = ranks[i].running,
                       .state = {},
                       .shown = board_->read(static_cast<int>(i))};
-    // A shell may stand between dlaunch and the program.
-    if (rank.shown.process != 0) rank.pid = rank.shown.process;
+    // A shell may stand between dlaunch and the program. But a program may write anything there.
+    if (is_descendant(rank.shown.process)) rank.pid = rank.shown.process;
     rank.state = std::string(process_state(rank.pid));
     observed.push_back(std::move(rank));
   }
@@ -34,11 +36,11 @@ std::vector<ObservedRank> Inspector::observe() const {
 void Inspector::collect_stacks(const std::vector<ObservedRank>& ranks, Sink sink) {
   std::vector<StackCollector::Process> processes;
   for (const ObservedRank& rank : ranks) {
-    // A stopped process cannot print its stack itself, and would do so when it goes on.
-    const bool can_print = rank.state != "stopped by a signal";
-    processes.push_back({.rank = rank.rank,
-                         .pid = rank.pid,
-                         .stack_signal = can_print ? rank.shown.stack_signal : 0});
+    // A stopped process cannot print its stack itself, and would do so when it goes on. No other
+    // signal than our runtime's is sent, whatever a program asks for.
+    const bool can_print = rank.state != "stopped by a signal" && rank.shown.stack_signal == SIGURG;
+    processes.push_back(
+        {.rank = rank.rank, .pid = rank.pid, .stack_signal = can_print ? SIGURG : 0});
   }
   const auto own = collections_.insert(collections_.end(), Collection{std::move(sink), nullptr});
   own->collector =

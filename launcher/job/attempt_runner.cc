@@ -119,6 +119,7 @@ Status AttemptRunner::start_ranks(const JobIdentity& job, SpawnCrew& crew, Super
   const auto input = StandardInput::open(options_.output.standard_input, job.first_rank, job.ranks,
                                          context_.terminal_group);
   if (!input.ok()) return input.status();
+  supervisor.leave_alone(input->copier());
   const std::vector<RankStart> starts = plan_ranks(options_, job, *input);
   relay_.begin_attempt();
   DLAUNCH_RETURN_IF_ERROR(keep_logs(job, starts));

@@ -2,12 +2,35 @@
 
 #include <algorithm>
 
+#include <arpa/inet.h>
+
 #include "runtime/base/host_address.h"
 
 namespace dlaunch {
+namespace {
+
+// Without brackets; it may name its interface: "fe80::1%eth0".
+bool is_ipv6(std::string_view address) {
+  in6_addr parsed{};
+  return inet_pton(AF_INET6, std::string(address.substr(0, address.find('%'))).c_str(), &parsed) ==
+         1;
+}
+
+}  // namespace
 
 std::size_t before_port(std::string_view endpoint) {
-  return endpoint.ends_with(']') ? std::string_view::npos : endpoint.rfind(':');
+  const std::size_t colon = endpoint.rfind(':');
+  const std::string_view host = endpoint.substr(0, colon);
+  // Before a port, colons of the host's own are within brackets. Otherwise a short last group of
+  // IPv6 could be either.
+  const bool bare = host.find(':') != std::string_view::npos && !host.ends_with(']');
+  return bare ? std::string_view::npos : colon;
+}
+
+bool is_host(std::string_view host) {
+  const std::string_view bare = without_brackets(host);
+  if (is_ipv6(bare)) return true;
+  return !host.empty() && host.find_first_of(":/[]") == std::string_view::npos;
 }
 
 std::string host_port(std::string_view host, int port) {

@@ -9,8 +9,12 @@
 namespace dlaunch {
 
 /// Where the colon is that stands before the port of "host:29500" or "[::1]:29500"; npos where
-/// there is none: "host", "[::1]".
+/// there is none: "host", "[::1]", "::1". Without brackets all of "fd00::1:29500" is the host.
 std::size_t before_port(std::string_view endpoint);
+
+/// A name, or a number, one of IPv6 with brackets or without: nothing that only an address with a
+/// port, or a URL, has.
+bool is_host(std::string_view host);
 
 /// "::1" -> "[::1]:29500".
 std::string host_port(std::string_view host, int port);

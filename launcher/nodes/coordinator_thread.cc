@@ -21,9 +21,6 @@ constexpr milliseconds kTurn{100};
 // The store does not answer.
 constexpr std::chrono::seconds kLate{2};
 constexpr milliseconds kCheckInterval{500};
-// Without a sign of life. With the interval above and the one of the signs, a lost node is noticed
-// within 5 s.
-constexpr milliseconds kLongestSilence{3500};
 constexpr std::chrono::seconds kFarewell{3};
 // Keys that a round has left are removed in parts of so many, each in so much time.
 constexpr std::size_t kRemovedTogether = 1024;

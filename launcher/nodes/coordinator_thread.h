@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -18,6 +19,10 @@ namespace dlaunch {
 
 class CoordinatorThread {
  public:
+  /// How long a node may give no sign of life. With the intervals at which that is looked for and
+  /// nodes give one, a lost node is noticed within 5 s.
+  static constexpr std::chrono::milliseconds kLongestSilence{3500};
+
   /// `on_failure` is told, by the thread, why it cannot decide any more. Throws std::system_error.
   CoordinatorThread(std::unique_ptr<TcpStore> store, NodeCoordinator::Options options,
                     std::function<void(const std::string& why)> on_failure);

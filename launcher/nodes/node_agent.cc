@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "launcher/base/store_logger.h"
+#include "launcher/failure/report.h"
 #include "launcher/nodes/addresses.h"
 #include "launcher/nodes/coordinator_thread.h"
 #include "runtime/base/exit_codes.h"
@@ -226,6 +227,7 @@ bool NodeAgent::join_job() {
   }
   const std::lock_guard lock(mutex_);
   joined_ = true;
+  last_beat_ = Deadline::Clock::now();
   if (stopping_) return false;
   beats_ = start_thread([this] { guarded([this] { beat(); }); });
   return true;
@@ -235,13 +237,27 @@ void NodeAgent::beat() {
   const std::string key = std::string(node_keys::kBeats) + id();
   for (std::uint64_t count = 0; !wait_for_stop(count == 0 ? 0ms : kBeatInterval); ++count) {
     if (is_silent()) return;
+    begin_beat();
     const Status alive = store_.client->set(key, std::to_string(count));
-    if (alive.ok()) continue;
-    return fail(
-        Status(StatusCode::kPeerLost, "the node with the store, " + options_.settings.endpoint() +
-                                          ", is lost: " + alive.to_string()),
-        kLauncherNodeLost);
+    if (!alive.ok()) return fail_without_store(alive);
+    end_beat();
   }
+}
+
+void NodeAgent::begin_beat() {
+  const std::lock_guard lock(mutex_);
+  beat_sent_ = Deadline::Clock::now();
+}
+
+void NodeAgent::end_beat() {
+  const std::lock_guard lock(mutex_);
+  last_beat_ = *std::exchange(beat_sent_, std::nullopt);
+}
+
+// How long this node has sent nothing, or had not when it did again.
+std::chrono::nanoseconds NodeAgent::silence() {
+  const std::lock_guard lock(mutex_);
+  return beat_sent_.value_or(Deadline::Clock::now()) - last_beat_;
 }
 
 void NodeAgent::watch() {
@@ -249,12 +265,7 @@ void NodeAgent::watch() {
   while (!stopping()) {
     const auto seen = store_.client->watch(node_keys::kAll, revision, Deadline::after(kWatchTurn));
     if (seen.status().code() == StatusCode::kTimeout) continue;  // the beats notice what is wrong
-    if (!seen.ok()) {
-      return fail(
-          Status(StatusCode::kPeerLost, "the node with the store, " + options_.settings.endpoint() +
-                                            ", is lost: " + seen.status().to_string()),
-          kLauncherNodeLost);
-    }
+    if (!seen.ok()) return fail_without_store(seen.status());
     revision = seen->revision;
     for (const auto& change : seen->changes) {
       if (!handle(change)) return;
@@ -304,6 +315,19 @@ void NodeAgent::fail(const Status& status, int exit_code) {
 
 void NodeAgent::fail_here(const std::string& why) {
   fail(Status(StatusCode::kIo, "this node cannot go on: " + why), kLauncherFailure);
+}
+
+// A node that was stopped finds that all its time limits have passed, which is not the store's
+// fault.
+void NodeAgent::fail_without_store(const Status& why) {
+  const auto silent = silence();
+  const std::string text =
+      silent > CoordinatorThread::kLongestSilence
+          ? "this node was silent for " + seconds(silent) +
+                " (stopped, or without processor time): the job has gone on or ended without it"
+          : "the node with the store, " + options_.settings.endpoint() +
+                ", is lost: " + why.to_string();
+  fail(Status(StatusCode::kPeerLost, text), kLauncherNodeLost);
 }
 
 // What a thread of this node does: no exception may leave it.

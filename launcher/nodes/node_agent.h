@@ -97,6 +97,10 @@ class NodeAgent {
   void post(NodeEvent event);
   void fail(const Status& status, int exit_code);
   void fail_here(const std::string& why);
+  void fail_without_store(const Status& why);
+  void begin_beat();
+  void end_beat();
+  std::chrono::nanoseconds silence();
   void guarded(const std::function<void()>& work);
   bool wait_for_stop(std::chrono::nanoseconds time);
   bool stopping();
@@ -115,6 +119,8 @@ class NodeAgent {
   bool failed_ = false;
   bool silent_ = false;
   bool given_up_asking_ = false;
+  Deadline::Clock::time_point last_beat_;                 // when the store's last one was sent
+  std::optional<Deadline::Clock::time_point> beat_sent_;  // one that is on its way
   std::vector<NodeEvent> events_;
 
   std::thread worker_;

@@ -140,7 +140,8 @@ void NodeCoordinator::time_passed(Time now) {
   if (phase_ == Phase::kForming && now - std::max(since_, not_before_) > options_.join_timeout) {
     std::string why = "only " + std::to_string(members_.size()) + " of " + options_.nodes +
                       " nodes came within " + seconds(options_.join_timeout) + missing();
-    if (!options_.advice.empty()) why += "; " + options_.advice;
+    // Where nodes have met before, the endpoint is not what keeps others away.
+    if (!options_.advice.empty() && round_ < 0) why += "; " + options_.advice;
     // In a job of a fixed size nobody has come in the place of one that was lost.
     const bool by_loss = !elastic() && !lost_.empty();
     return announce({.number = round_,
@@ -323,6 +324,7 @@ void NodeCoordinator::conclude(Time now) {
 
 void NodeCoordinator::announce(VerdictRecord verdict, Time now) {
   for (const Lost& lost : lost_) verdict.lost.push_back(lost.rank);
+  verdict.missing = std::max(0, options_.least - static_cast<int>(members_.size()));
   write(node_keys::kVerdict, to_text(verdict));
   ended_.clear();
   if (verdict.action != VerdictRecord::Action::kAgain) {

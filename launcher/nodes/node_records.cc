@@ -17,7 +17,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(EndedRecord, how, failure, age_ns, got_ready,
                                    master_port, leftovers)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StopRecord, number, why)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(VerdictRecord, number, action, exit_code, reason, failure, node,
-                                   delay_ms, lost, leftovers)
+                                   delay_ms, lost, missing, leftovers)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LookRecord, question, round, stalled, stacks_of)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(SeenRecord, ranks, lines, ended)
 

@@ -114,6 +114,7 @@ struct VerdictRecord {
   int node = -1;              // where it was
   std::int64_t delay_ms = 0;  // before the next round
   std::vector<int> lost;      // nodes of whose ranks nothing is known
+  int missing = 0;            // nodes that have to come before the next round
   bool leftovers = false;     // for which the job does not start again: see EndedRecord
 };
 

@@ -82,6 +82,11 @@ std::vector<std::string> make_node_report(const VerdictRecord& verdict) {
 std::string describe_next(const VerdictRecord& verdict) {
   if (verdict.leftovers) return kNoRestartBesideLeftovers;
   if (verdict.action != VerdictRecord::Action::kAgain) return "";
+  if (verdict.missing > 0) {
+    const std::string nodes = verdict.missing == 1 ? " more node has" : " more nodes have";
+    return "dlaunch: the job starts again once " + std::to_string(verdict.missing) + nodes +
+           " come";
+  }
   if (verdict.delay_ms == 0) return "dlaunch: the job starts again with the nodes that are there";
   return "dlaunch: restart in " + seconds(std::chrono::milliseconds(verdict.delay_ms));
 }

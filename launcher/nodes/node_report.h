@@ -23,8 +23,8 @@ void take_verdict(const VerdictRecord& verdict, AttemptOutcome& attempt);
 /// The verdict's lines for a node other than the one whose rank failed; none if all went well.
 std::vector<std::string> make_node_report(const VerdictRecord& verdict);
 
-/// What is done after it: "dlaunch: restart in 1.00 s", or why it is not; empty if that was the
-/// end.
+/// What is done after it: "dlaunch: restart in 1.00 s", or who has to come first, or why it is not;
+/// empty if that was the end.
 std::string describe_next(const VerdictRecord& verdict);
 
 }  // namespace dlaunch

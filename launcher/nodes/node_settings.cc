@@ -87,6 +87,11 @@ Status parse_endpoint(const NodeOptions& options, const ClusterEnvironment& clus
   if (!head || head->value.empty()) {
     return invalid("where do the nodes meet? (--rdzv-endpoint HOST:PORT)");
   }
+  if (!is_host(head->value)) {
+    return invalid("endpoint (" + head->source + "): '" + head->value +
+                   "' is no host; it is HOST:PORT, and an address of IPv6 has brackets before a "
+                   "port: [fd00::1]:29500");
+  }
   auto number = parse("port (" + port->source + ")", port->value, 1, UINT16_MAX);
   if (!number.ok()) return number.status();
   settings.host = head->value;

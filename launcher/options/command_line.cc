@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -84,6 +85,7 @@ void add_job_options(CLI::App& app, JobOptions& options) {
 }
 
 void set_up(CLI::App& app, JobOptions& options) {
+  app.option_defaults()->disable_flag_override();
   add_job_options(app, options);
   add_output_options(app, options.output);
   add_supervision_options(app, options.supervision);
@@ -181,11 +183,25 @@ std::string perhaps_command(const std::string& program) {
   return nearest.empty() ? "" : "; did you mean dlaunch " + nearest + "?";
 }
 
-// "--nproc: At Most 1 required but received 2" is the library's way to say that of all options.
+// The library has its own way to say this of all options: "--nproc: At Most 1 required but received
+// 2", "--nproc: 1 required N missing", "dry-run was given a disallowed flag override".
 std::string in_words(const CLI::ParseError& error) {
   const std::string text = error.what();
-  const auto place = text.find(": At Most 1 ");
-  return place == std::string::npos ? text : text.substr(0, place) + " is given more than once";
+  const auto split_at = [&](std::string_view infix) {
+    const auto place = text.find(infix);
+    return place == std::string::npos
+               ? std::nullopt
+               : std::optional(std::pair(text.substr(0, place), text.substr(place + infix.size())));
+  };
+  if (const auto twice = split_at(": At Most 1 ")) return twice->first + " is given more than once";
+  if (const auto none = split_at(": 1 required ")) {
+    const std::string value = none->second.substr(0, none->second.rfind(" missing"));
+    return none->first + " needs a value (" + value + ")";
+  }
+  if (const auto flag = split_at(" was given a disallowed flag override")) {
+    return "--" + flag->first + " takes no value";
+  }
+  return text;
 }
 
 std::variant<JobOptions, EarlyExit> give_gpus(JobOptions options) {

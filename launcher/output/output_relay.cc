@@ -8,8 +8,9 @@
 
 #include <poll.h>
 #include <sys/epoll.h>
-#include <sys/stat.h>
 #include <unistd.h>
+
+#include "launcher/base/same_file.h"
 
 namespace dlaunch {
 namespace {
@@ -18,14 +19,6 @@ constexpr std::size_t kLongestLine = 16 << 10;  // a longer one is relayed in pi
 constexpr std::size_t kKeptLines = 20;
 constexpr std::size_t kKeptBytesPerLine = 1000;
 constexpr std::size_t kMostPending = 1 << 20;
-
-// If they are, their lines must not be written by two sinks: one could fall into the other's.
-bool same_file(int a, int b) {
-  struct stat first {};
-  struct stat second {};
-  return fstat(a, &first) == 0 && fstat(b, &second) == 0 && first.st_dev == second.st_dev &&
-         first.st_ino == second.st_ino;
-}
 
 // What a terminal shows of a line in the end: what follows the last carriage return.
 std::string_view visible(std::string_view line) {
@@ -45,6 +38,7 @@ OutputRelay::OutputRelay(EventLoop& loop, const OutputOptions& options)
       options_(options),
       error_(loop, STDERR_FILENO, [this] { on_written(); }),
       logs_(options.log_dir) {
+  // Lines for one place must not be written by two sinks: one could fall into the other's.
   if (same_file(STDOUT_FILENO, STDERR_FILENO)) return;
   output_ = std::make_unique<OutputSink>(loop, STDOUT_FILENO, [this] { on_written(); });
 }

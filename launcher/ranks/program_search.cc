@@ -1,9 +1,10 @@
 #include "launcher/ranks/program_search.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <optional>
-#include <sstream>
+#include <string_view>
 #include <system_error>
 
 #include <sys/stat.h>
@@ -43,14 +44,17 @@ std::variant<std::string, ProgramError> find_program(const std::string& name) {
   }
   if (name.empty()) return ProgramError{kLauncherNotFound, "'': there is no such program"};
   const char* path = std::getenv("PATH");  // NOLINT(concurrency-mt-unsafe): no other thread yet
-  std::istringstream folders(path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin");
+  const std::string_view folders = path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin";
   std::optional<ProgramError> not_executable;
-  std::string folder;
-  while (std::getline(folders, folder, ':')) {
+  // An empty one is the current folder, also where it is the last: as for execvp().
+  for (std::size_t begin = 0; begin <= folders.size();) {
+    const std::size_t end = std::min(folders.find(':', begin), folders.size());
+    const std::string folder(folders.substr(begin, end - begin));
     const std::string candidate = (folder.empty() ? "." : folder) + "/" + name;
     const auto error = check(candidate);
     if (!error) return candidate;
     if (error->exit_code == kLauncherNotExecutable && !not_executable) not_executable = error;
+    begin = end + 1;
   }
   if (not_executable) return *not_executable;
   std::string text = name + ": there is no such program in PATH";

@@ -59,7 +59,8 @@ void tell_read_error() {
   _exit(0);
 }
 
-Status start_copying(std::vector<Descriptor>& reading, int ranks, pid_t terminal_group) {
+// Returns the process that copies.
+Result<pid_t> start_copying(std::vector<Descriptor>& reading, int ranks, pid_t terminal_group) {
   std::vector<Descriptor> writing;
   for (int i = 0; i < ranks; ++i) {
     std::array<int, 2> ends{};
@@ -77,7 +78,7 @@ Status start_copying(std::vector<Descriptor>& reading, int ranks, pid_t terminal
     for (Descriptor& pipe : reading) pipe.close();
     copy_to_all(writing);
   }
-  return {};
+  return copier;
 }
 
 }  // namespace
@@ -88,7 +89,9 @@ Result<StandardInput> StandardInput::open(int who, int first_rank, int ranks,
   if (!nothing.is_open()) return Status::from_errno("/dev/null", errno);
   StandardInput input(who, first_rank, std::move(nothing));
   if (who == OutputOptions::kEverybody) {
-    DLAUNCH_RETURN_IF_ERROR(start_copying(input.pipes_, ranks, terminal_group));
+    const auto copier = start_copying(input.pipes_, ranks, terminal_group);
+    if (!copier.ok()) return copier.status();
+    input.copier_ = *copier;
   }
   return input;
 }

@@ -26,12 +26,16 @@ class StandardInput {
   /// The descriptor that the rank reads: 0, or one that is closed with this object.
   int of(int rank) const;
 
+  /// The process that copies, a child of this one; 0: there is none.
+  pid_t copier() const { return copier_; }
+
  private:
   StandardInput(int who, int first_rank, Descriptor nothing)
       : who_(who), first_rank_(first_rank), nothing_(std::move(nothing)) {}
 
   int who_;
   int first_rank_;
+  pid_t copier_ = 0;
   Descriptor nothing_;             // /dev/null
   std::vector<Descriptor> pipes_;  // by rank of this node, if all read
 };

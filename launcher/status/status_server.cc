@@ -12,7 +12,7 @@ namespace dlaunch {
 namespace {
 
 constexpr std::size_t kMostClients = 16;
-// Out of descriptors.
+// Out of descriptors, or of memory.
 constexpr std::chrono::milliseconds kPauseAfterAcceptError{100};
 
 // Sockets of jobs that were killed with SIGKILL stay behind.
@@ -61,8 +61,8 @@ void StatusServer::pause_listening() {
 
 void StatusServer::accept_client() {
   Descriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  const bool none_left = !socket.is_open() && (errno == EMFILE || errno == ENFILE);
-  if (none_left) return pause_listening();
+  const bool gone = errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
+  if (!socket.is_open() && !gone) return pause_listening();
   if (!socket.is_open() || !is_own_user(socket.get())) return;
   if (clients_.size() >= kMostClients) drop(clients_.begin()->first);
   const std::uint64_t id = next_client_++;

@@ -1,10 +1,12 @@
 #include "launcher/supervision/descendants.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <csignal>
 #include <map>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -122,6 +124,23 @@ bool Descendants::is_spared(pid_t pid) const {
   if (found == but_.end()) return false;
   const auto stat = read_process_stat(pid);
   return !stat || stat->started == found->started;
+}
+
+bool can_find_descendants() {
+  std::array<char, 16> number{};
+  const ssize_t length = readlink("/proc/self", number.data(), number.size());
+  return length > 0 && std::string_view(number.data(), static_cast<std::size_t>(length)) ==
+                           std::to_string(getpid());
+}
+
+bool is_descendant(pid_t pid) {
+  while (pid > 1) {
+    const auto stat = read_process_stat(pid);
+    if (!stat) return false;
+    if (stat->parent == getpid()) return true;
+    pid = stat->parent;
+  }
+  return false;
 }
 
 std::vector<ProcessId> inherited_descendants() {

@@ -54,6 +54,12 @@ class Descendants {
   const std::unique_ptr<DIR, int (*)(DIR*)> processes_;  // open while there are descriptors
 };
 
+/// Whether they are found at all: /proc is there, and shows this process under its own number.
+bool can_find_descendants();
+
+/// Whether `pid` is now the number of a descendant of this process.
+bool is_descendant(pid_t pid);
+
 /// The descendants that this process has already, though it has started nothing yet: a shell that
 /// exec'ed this program has left it its children.
 std::vector<ProcessId> inherited_descendants();

@@ -108,6 +108,7 @@ bool Supervisor::reap(pid_t pid) {
   if (ended <= 0) return false;
   children_changed_ = true;
   orphans_.erase(ended);
+  if (helper_ == ended) helper_ = 0;  // its number may become another's
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     if (outcome_.ranks[i].running && ranks_[i].pid == ended) rank_ended(i, status, usage);
   }
@@ -271,7 +272,7 @@ void Supervisor::find_orphans() {
   for (const Descendant& each : descendants_.find().value_or(std::vector<Descendant>())) {
     const ProcessStat& stat = each.stat;
     if (stat.parent != getpid() || stat.session != getsid(0) || stat.state == 'Z') continue;
-    if (is_running_rank(each.pid)) continue;
+    if (each.pid == helper_ || is_running_rank(each.pid)) continue;
     if (!orphans_.insert(each.pid).second || was_told(stat.group)) continue;
     kill(each.pid, signal_);
     kill(each.pid, SIGCONT);

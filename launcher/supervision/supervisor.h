@@ -47,6 +47,9 @@ class Supervisor {
   /// Takes charge of the process of a rank, before run(). Ranks may come in any order.
   void add(Rank process);
 
+  /// A child that is neither a rank nor a rank's, and is not waited for: it goes with the attempt.
+  void leave_alone(pid_t helper) { helper_ = helper; }
+
   /// Returns when all ranks have ended, and what they left behind if they were told to end; or some
   /// would not even after SIGKILL.
   void run();
@@ -97,6 +100,7 @@ class Supervisor {
   std::vector<Rank> ranks_;  // ascending, as those in outcome_
   AttemptOutcome outcome_;
   std::size_t running_ = 0;
+  pid_t helper_ = 0;         // see leave_alone(); 0: none
   std::set<pid_t> orphans_;  // children now, that ranks have left behind
   bool children_changed_ = false;
   bool ending_ = false;

@@ -15,8 +15,19 @@ TEST(Addresses, OfIPv6AreTheSameWithBracketsAndWithout) {
 TEST(Addresses, HaveAPortBehindTheirLastColonUnlessThatIsOfIPv6) {
   EXPECT_EQ(before_port("host:80"), 4U);
   EXPECT_EQ(before_port("[fd00::1]:80"), 9U);
-  for (const char* none : {"host", "[fd00::1]", ""}) {
+  for (const char* none :
+       {"host", "[fd00::1]", "fd00::1", "::1", "fe80::1%eth0", "fd00::1:29500", ""}) {
     EXPECT_EQ(before_port(none), std::string::npos) << none;
+  }
+}
+
+TEST(Addresses, OfHostsHaveNeitherAPortNorASchemeNorHalfABracket) {
+  for (const char* host : {"host", "10.0.0.1", "fd00::2", "[fd00::2]", "[fe80::1%eth0]", "::"}) {
+    EXPECT_TRUE(is_host(host)) << host;
+  }
+  for (const char* none :
+       {"", "[]", "]", "[::1", "::1]", "http://x", "fd00::2:29500", "a:b", "[host]"}) {
+    EXPECT_FALSE(is_host(none)) << none;
   }
 }
 

@@ -50,6 +50,29 @@ pid_t start_family() {
   while (true) pause();
 }
 
+TEST(Descendants, AreToldApartFromOthers) {
+  EXPECT_TRUE(can_find_descendants());
+  int ready[2];
+  ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const pid_t grandchild = fork();
+    if (grandchild > 0 && write(ready[1], &grandchild, sizeof grandchild) > 0) pause();
+    while (true) pause();
+  }
+  pid_t grandchild = 0;
+  ASSERT_EQ(read(ready[0], &grandchild, sizeof grandchild), ssize_t{sizeof grandchild});
+  EXPECT_TRUE(is_descendant(child));
+  EXPECT_TRUE(is_descendant(grandchild));
+  for (const pid_t other : {getppid(), getpid(), 1, 0, -1}) EXPECT_FALSE(is_descendant(other));
+  kill(grandchild, SIGKILL);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  EXPECT_FALSE(is_descendant(child));
+  close(ready[0]);
+  close(ready[1]);
+}
+
 // So many more processes on this machine, in which others are to be found.
 class Crowd {
  public:

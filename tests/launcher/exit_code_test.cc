@@ -3,6 +3,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
 #include <thread>
 
 #include <sys/stat.h>
@@ -157,7 +158,15 @@ TEST_F(RefusedCommandLine, WithAnImpossibleNumber) {
   expect({"--nproc", "1", "--stdin", "me", "echo"}, 125, "'me' is not a rank, 'none' or 'all'");
   expect({"--nproc", "1", "--output", "loud", "echo"}, 125, "'loud' is neither plain nor prefix");
   expect({"--nproc", "1", "--gpus-per-rank", "0", "echo"}, 125, "'0' is not a number of GPUs");
-  expect({"--nproc"}, 125, "--nproc");
+  expect({"--nproc"}, 125, "--nproc needs a value (N|auto|gpu|cpu); try");
+}
+
+TEST_F(RefusedCommandLine, WithAValueForAnOptionThatTakesNone) {
+  for (const char* value : {"=foo", "=3", "=false", "=a = b"}) {
+    expect({"--nproc", "1", std::string("--dry-run") + value, "true"}, 125,
+           "--dry-run takes no value; try");
+  }
+  expect({"--help=3"}, 125, "--help takes no value; try");
 }
 
 // As from a variable of a script that is not set.
@@ -233,6 +242,19 @@ TEST(CommandLine, GivesWhatFollowsTheProgramToTheProgram) {
     command.arguments.emplace_back("echo");
     command.arguments.insert(command.arguments.end(), rest.begin(), rest.end());
     EXPECT_EQ(run_command(command).out, "--nproc 9 --help -x --\n");
+  }
+}
+
+TEST(CommandLine, HasTheCurrentFolderWherePathHasAnEmptyOne) {
+  const TemporaryFolder folder;
+  std::ofstream(folder.path() + "/only-here") << "#!/bin/sh\necho found\n";
+  chmod((folder.path() + "/only-here").c_str(), 0755);
+  const std::string script = "cd \"$1\" && exec \"$0\" --nproc 1 only-here";
+  for (const char* path : {"/nowhere:", ":/nowhere", "/nowhere::/none", ""}) {
+    const auto result = run_command(
+        {.arguments = {"/bin/sh", "-c", script, built_program("dlaunch"), folder.path()},
+         .environment = {{"PATH", path}}});
+    EXPECT_EQ(result.out, "found\n") << path << result.error;
   }
 }
 

@@ -187,6 +187,22 @@ TEST_F(HangReport, IsPrintedAtSigquitAndEndsNothing) {
   end(job);
 }
 
+TEST_F(HangReport, AsksNobodyForAStackWhomARankHasNotStarted) {
+  Subprocess bystander(
+      {.arguments = {built_program("test_rank"), "await=" + std::to_string(SIGUSR1)}});
+  ASSERT_TRUE(bystander.wait_for_output("waits\n", soon()));
+  Command command = ranks_that({"publish=" + std::to_string(bystander.pid()), "pid", "pause"}, 1);
+  command.environment = {{"PATH", "/nowhere"}};
+  Subprocess job(command);
+  ASSERT_TRUE(job.wait_for_output("\n", soon()));
+  const std::string own = job.output().substr(6, job.output().find('\n') - 6);
+  job.send_signal(SIGQUIT);
+  EXPECT_TRUE(job.wait_for_error("no stack of rank 0 (pid " + own + ")", soon())) << job.error();
+  end(job);
+  bystander.send_signal(SIGUSR1);
+  EXPECT_EQ(bystander.finish(soon()).exit_code, 0);
+}
+
 // The test's own debugger: a shell script that is called with -p PID.
 class WithDebugger : public HangReport {
  protected:

@@ -154,8 +154,10 @@ TEST(FullDisk, UnderStdoutIsOneLineAndAnExitCodeUnlessTheJobHadOne) {
 
 TEST(FullDisk, IsAFailureOfCommandsThatOnlyPrint) {
   if (access("/dev/full", W_OK) != 0) GTEST_SKIP() << "there is no /dev/full";
-  for (Strings words :
-       {Strings{"--help"}, {"completion", "bash"}, {"--nproc", "1", "--dry-run", "true"}}) {
+  for (Strings words : {Strings{"--help"},
+                        {"completion", "bash"},
+                        {"doctor"},
+                        {"--nproc", "1", "--dry-run", "true"}}) {
     SCOPED_TRACE(words.front());
     words.insert(words.begin(), built_program("dlaunch"));
     const auto result = run_command(in_shell("exec \"$@\" >/dev/full", {.arguments = words}));

@@ -159,7 +159,7 @@ TEST(Doctor, SaysOfEverythingThatItIsGoodOrWhatToDo) {
     }
   }
   for (const char* subject :
-       {"open files", "cores", "ports", "memfd", "process_vm_readv", "GPUs"}) {
+       {"open files", "cores", "ports", "/proc", "memfd", "process_vm_readv", "GPUs"}) {
     EXPECT_THAT(result.out, HasSubstr(subject));
   }
 }

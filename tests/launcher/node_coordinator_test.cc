@@ -15,6 +15,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 using NodeCoordinatorTest = ToldCoordinator;
@@ -140,10 +141,40 @@ TEST_F(NodeCoordinatorTest, NamesTheLossIfNobodyComesInThePlaceOfALostNode) {
   leave("2");
   end("1", stopped());
   EXPECT_EQ(verdict().action, Action::kAgain);
+  EXPECT_EQ(describe_next(verdict()), "dlaunch: the job starts again once 1 more node has come");
   pass(62s);
   EXPECT_EQ(verdict().action, Action::kFailed);
   EXPECT_EQ(verdict().exit_code, kLauncherNodeLost);
   EXPECT_THAT(verdict().reason, HasSubstr("only 1 of 2 nodes came within 60 s"));
+}
+
+TEST_F(NodeCoordinatorTest, SaysHowManyNodesItWaitsForOnlyWhereItDoes) {
+  start(3, 3, /*max_restarts=*/2);
+  for (const char* id : {"1", "2", "3"}) come(member(id));
+  end("1", failed(0, 3));
+  end("2", stopped());
+  end("3", stopped());
+  EXPECT_EQ(describe_next(verdict()), "dlaunch: restart in 1.00 s");
+  pass(2s);
+  leave("2");
+  leave("3");
+  end("1", stopped());
+  EXPECT_EQ(describe_next(verdict()), "dlaunch: the job starts again once 2 more nodes have come");
+}
+
+TEST_F(NodeCoordinatorTest, AdvisesOnTheEndpointOnlyUntilNodesHaveMetThere) {
+  advise("try another endpoint");
+  start(2, 2, /*max_restarts=*/1);
+  come(member("1"));
+  pass(61s);
+  EXPECT_THAT(verdict().reason, EndsWith("came within 60 s; try another endpoint"));
+  start(2, 2, /*max_restarts=*/1);
+  come(member("1"));
+  come(member("2"));
+  leave("2");
+  end("1", stopped());
+  pass(62s);
+  EXPECT_THAT(verdict().reason, EndsWith("came within 60 s"));
 }
 
 TEST_F(NodeCoordinatorTest, EndsBeforeTheFirstRoundWithTheNodeThatHasTheStore) {

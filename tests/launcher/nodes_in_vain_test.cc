@@ -142,6 +142,11 @@ TEST(NodesInVain, OptionsThatDoNotFitAreRefusedAtOnce) {
   EXPECT_THAT(error_of({"--nproc", "1", "--nnodes", "2", "--rdzv-endpoint", "h:1", "true"}),
               HasSubstr("--token-file"));
   EXPECT_THAT(error_of({"--nproc", "1", "--nnodes", "x", "true"}), HasSubstr("'x'"));
+  for (const char* none : {"http://x:1", "[::1:29999", "[]:29999", "]:29999", "fd00::2:29500"}) {
+    EXPECT_THAT(error_of({"--nproc", "1", "--nnodes", "2", "--rdzv-endpoint", none, "true"}),
+                HasSubstr("is no host; it is HOST:PORT, and an address of IPv6 has brackets"))
+        << none;
+  }
   EXPECT_THAT(error_of({"--nproc", "1", "--nnodes", "2", "--rdzv-endpoint", "h:1", "--port",
                         "29500", "true"}),
               HasSubstr("--port is for one node"));

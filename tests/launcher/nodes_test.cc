@@ -313,6 +313,9 @@ TEST(Nodes, NoticeOneThatHasFallenSilentWithinFiveSeconds) {
   kill(launcher[0], SIGCONT);
   const auto silent = nodes.finish(1);
   EXPECT_EQ(silent.exit_code, 122) << silent.error;
+  // As the store has told it, or by its own clock.
+  EXPECT_THAT(silent.error, AnyOf(HasSubstr("this node was taken for lost: no sign of life"),
+                                  HasSubstr("this node was silent for")));
   EXPECT_TRUE(all_gone(mark, soon()));
 }
 

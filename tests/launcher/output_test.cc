@@ -201,16 +201,35 @@ TEST(StandardInputOption, IsWaitedForWhereOthersHaveMadeItNonBlocking) {
 }
 
 // A FIFO that the reader itself holds open for writing never ends.
+Command with_endless_input(Command job) {
+  const Strings shell{"/bin/sh", "-c",
+                      "f=$(mktemp -u) && mkfifo \"$f\" && exec 0<>\"$f\" && rm \"$f\" && "
+                      "exec \"$@\"",
+                      "sh"};
+  job.arguments.insert(job.arguments.begin(), shell.begin(), shell.end());
+  return job;
+}
+
 TEST(StandardInputOption, ThatNeverEndsDoesNotHoldUpTheEnd) {
-  const Command job = ranks_that({"out=done"}, {"--nproc", "2", "--stdin", "all"});
-  Command shell{.arguments = {"/bin/sh", "-c",
-                              "f=$(mktemp -u) && mkfifo \"$f\" && exec 0<>\"$f\" && rm \"$f\" && "
-                              "exec \"$@\"",
-                              "sh"}};
-  shell.arguments.insert(shell.arguments.end(), job.arguments.begin(), job.arguments.end());
-  const auto result = run_command(shell);
+  const auto result =
+      run_command(with_endless_input(ranks_that({"out=done"}, {"--nproc", "2", "--stdin", "all"})));
   EXPECT_FALSE(result.timed_out);
   EXPECT_EQ(result.out, "done\ndone\n");
+}
+
+// Their grace period is longer than the test waits.
+TEST(StandardInputOption, ThatNeverEndsHoldsUpNoEarlyEndEither) {
+  const auto end_of = [](const Strings& actions, Strings options) {
+    options.insert(options.end(), {"--nproc", "2", "--stdin", "all", "--grace", "1000"});
+    const auto result = run_command(with_endless_input(ranks_that(actions, options)));
+    EXPECT_FALSE(result.timed_out);
+    EXPECT_THAT(result.error, Not(HasSubstr("left behind")));
+    return result.exit_code;
+  };
+  EXPECT_EQ(end_of({"only=1", "exit=3", "only=all", "pause"},
+                   {"--max-restarts", "1", "--ready-after", "0", "--restart-delay", "0"}),
+            3);
+  EXPECT_EQ(end_of({"pause"}, {"--timeout", "0.1"}), 124);
 }
 
 }  // namespace

@@ -24,8 +24,10 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
+using ::testing::StartsWith;
 
 class ReportFile : public ::testing::Test {
  protected:
@@ -169,6 +171,40 @@ TEST_F(ReportFile, OfAnEarlierJobIsGoneThoughDlaunchIsKilled) {
   EXPECT_EQ(std::filesystem::file_size(path), 0U);
 }
 
+// The shell's own lines, before and after, go through the descriptor that dlaunch has from it.
+TEST_F(ReportFile, FollowsTheOutputInTheFileThatThatGoesTo) {
+  const std::string log = folder_ + "/log";
+  for (const char* const redirection : {">>\"$0\"", ">\"$0\""}) {
+    for (const std::string& report : {log, std::string("/dev/stdout")}) {
+      std::ofstream(log) << "of an earlier job\n";
+      Command job = ranks_that({"out=hi"}, {"--nproc", "2", "--report", report});
+      const Strings shell{"/bin/sh", "-c",
+                          "{ echo before; \"$@\"; echo after; } " + std::string(redirection), log};
+      job.arguments.insert(job.arguments.begin(), shell.begin(), shell.end());
+      const auto result = run_command(job);
+      EXPECT_EQ(result.error, "");
+      std::string text(std::istreambuf_iterator<char>(std::ifstream(log).rdbuf()), {});
+      std::string head = "before\nhi\nhi\n";
+      if (redirection[1] == '>') head.insert(0, "of an earlier job\n");
+      ASSERT_THAT(text, AllOf(StartsWith(head), EndsWith("after\n"))) << redirection << report;
+      text.erase(0, head.size()).resize(text.rfind("after\n"));
+      EXPECT_EQ(nlohmann::json::parse(text)["exit_code"], 0);
+    }
+  }
+}
+
+TEST_F(ReportFile, FollowsWhatIsSaidOnStderrInTheFileThatThatGoesTo) {
+  Command job = ranks_that({"err=hi"}, {"--nproc", "1", "--report", "/dev/stderr"});
+  const Strings shell{"/bin/sh", "-c", "exec \"$@\" 2>\"$0\"", path()};
+  job.arguments.insert(job.arguments.begin(), shell.begin(), shell.end());
+  EXPECT_EQ(run_command(job).exit_code, 0);
+  std::ifstream log(path());
+  std::string line;
+  std::getline(log, line);
+  EXPECT_EQ(line, "[rank 0] hi");
+  EXPECT_EQ(nlohmann::json::parse(log)["exit_code"], 0);
+}
+
 TEST_F(ReportFile, ThatIsAFifoIsRefusedIfNobodyReadsItAndWrittenIfSomebodyDoes) {
   const std::string fifo = folder_ + "/fifo";
   ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
@@ -262,6 +298,19 @@ TEST(ReportOfAJob, CallsANodeLostOnlyIfItWas) {
   ASSERT_EQ(nodes.size(), 3U);
   EXPECT_EQ(nodes[1]["lost"], false);
   EXPECT_EQ(nodes[2]["lost"], true);
+}
+
+TEST(ReportOfAJob, LeavesOutWhatIsNoAccountOfANode) {
+  AttemptOutcome attempt;
+  attempt.ranks = {{.rank = 0}};
+  for (const char* text :
+       {R"({"ranks": 1})", R"({"ranks": ["x"]})", R"({"ranks": [{"role": "x"}]})",
+        R"({"ranks": [{"rank": 1}]})", "[]", "x"}) {
+    attempt.others = {{.node = 1, .host = "odd", .first_rank = 1, .ranks = 1, .text = text}};
+    const auto report = nlohmann::json::parse(json_report({.attempts = {attempt}}, 0, ""));
+    EXPECT_EQ(report["attempts"][0]["ranks"].size(), 1U) << text;
+    EXPECT_EQ(report["attempts"][0]["nodes"].size(), 2U) << text;
+  }
 }
 
 std::vector<std::string> keys_of(const nlohmann::ordered_json& object) {

@@ -212,6 +212,25 @@ TEST_F(TwoFailures, AreBlamedOnTheCauseRatherThanOnARankThatLostItsPeer) {
   EXPECT_THAT(result.error, HasSubstr("dlaunch: rank 0 "));
 }
 
+TEST(Leftovers, ThatCouldNotBeFoundAreAReasonNotToStart) {
+  const std::string in_namespace =
+      "exec unshare --user --map-root-user --mount /bin/sh -c 'mount -t tmpfs none /proc || exit "
+      "77; "
+      "exec \"$@\"' sh \"$@\"";
+  Command job = ranks_that({"out=started"}, {"--nproc", "1"});
+  const Strings shell{"/bin/sh", "-c", in_namespace, "sh"};
+  job.arguments.insert(job.arguments.begin(), shell.begin(), shell.end());
+  const auto result = run_command(job);
+  if (result.exit_code == 1 || result.exit_code == 77) {
+    GTEST_SKIP() << "a /proc that is none needs the right to mount: " << result.error;
+  }
+  EXPECT_EQ(result.exit_code, 125);
+  EXPECT_EQ(result.out, "");
+  EXPECT_EQ(result.error,
+            "dlaunch: what ranks leave behind cannot be found: /proc is not mounted, or is that of "
+            "another PID namespace\n");
+}
+
 TEST(Leftovers, OfRanksThatSucceededAreEnded) {
   const std::string mark = fresh_mark();
   const auto result = run_command(ranks_that({mark, "family"}, 3));

@@ -17,6 +17,8 @@
 //   family        starts a child in a session of its own, which starts another one; both stay
 //   leave-group   joins the process group of dlaunch
 //   traceable     lets any process of this user trace it
+//   publish=PID   says in its page for hang reports that it is that process, to be asked for its
+//                 stack by SIGKILL
 //   own-group, own-session   leads a process group or a session of its own
 //   raise=SIGNAL, exit=CODE
 //   fail-before=N exits with 3 in the attempts before number N
@@ -30,6 +32,8 @@
 #include <cassert>
 #include <cerrno>
 #include <csignal>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <random>
@@ -45,6 +49,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "runtime/base/activity_layout.h"
 #include "tests/launcher/rank_actions.h"
 
 // LeakSanitizer stops the process that it looks through with signals of its own, which on a
@@ -183,6 +188,19 @@ void record(const std::string& text) {
   close(file);
 }
 
+// In the first page, as rank 0 of its node.
+void publish(std::int64_t pid) {
+  using dlaunch::ActivityPage;
+  const char* path = std::getenv("DLAUNCH_ACTIVITY");  // NOLINT(concurrency-mt-unsafe): one thread
+  const int file = open(path == nullptr ? "" : path, O_WRONLY | O_CLOEXEC);
+  const std::int32_t signal = SIGKILL;
+  if (pwrite(file, &pid, sizeof pid, offsetof(ActivityPage, process)) != sizeof pid ||
+      pwrite(file, &signal, sizeof signal, offsetof(ActivityPage, stack_signal)) != sizeof signal) {
+    std::_Exit(99);
+  }
+  close(file);
+}
+
 void act(const std::string& action, const std::string& value) {
   const int number = std::atoi(value.c_str());
   if (action == "out") write_all(STDOUT_FILENO, with_rank(value) + "\n");
@@ -225,6 +243,7 @@ void act(const std::string& action, const std::string& value) {
   if (action == "await") await(number);
   if (action == "family") start_family();
   if (action == "traceable") prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+  if (action == "publish") publish(number);
   if (action == "own-group" && setpgid(0, 0) != 0) std::_Exit(99);
   if (action == "own-session" && setsid() < 0) std::_Exit(99);
   if (action == "leave-group" && setpgid(0, getpgid(getppid())) != 0) std::_Exit(99);

@@ -18,6 +18,8 @@ class ToldCoordinator : public ::testing::Test {
   using Action = VerdictRecord::Action;
   using How = EndedRecord::How;
 
+  /// Of what is started from now on.
+  void advise(const std::string& advice) { advice_ = advice; }
   void start(int least, int most, int max_restarts = 0) {
     nodes_ = std::to_string(least);
     if (most != least) nodes_ += ":" + std::to_string(most);
@@ -27,6 +29,7 @@ class ToldCoordinator : public ::testing::Test {
                                                   .version = "1.0",
                                                   .job_id = "job",
                                                   .host_id = "1",
+                                                  .advice = advice_,
                                                   .max_restarts = max_restarts,
                                                   .restart_delay = std::chrono::seconds(1),
                                                   .join_timeout = std::chrono::seconds(60),
@@ -107,6 +110,7 @@ class ToldCoordinator : public ::testing::Test {
       }
     }
   }
+  std::string advice_;
   std::string nodes_;
   std::map<std::string, std::string> state_;
 };
