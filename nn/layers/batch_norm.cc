@@ -173,6 +173,10 @@ BatchNorm::BatchNorm(Backend& backend, std::int64_t channels, BatchNormOptions o
   if (options.parts < 1 || options.parts > kMostParts)
     throw Error(label_ + ": parts: " + std::to_string(options.parts) + " should be 1 to " +
                 std::to_string(kMostParts));
+  if (!(options.momentum >= 0 && options.momentum <= 1))
+    throw Error(label_ + ": momentum must be 0 to 1");
+  if (!(options.eps >= 0 && std::isfinite(options.eps)))
+    throw Error(label_ + ": eps must be a finite number from 0");
   if (options.activation == NormActivation::kCelu && !(options.celu_alpha > 0))
     throw Error(label_ + ": celu_alpha must be above 0");
   const std::vector<float> ones(static_cast<std::size_t>(channels), 1.0F);

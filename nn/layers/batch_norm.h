@@ -15,7 +15,8 @@
 
 namespace dlaunch::nn {
 
-/// The defaults are PyTorch's, as far as it has them.
+/// The defaults are PyTorch's, as far as it has them. Its cumulative average (momentum=None) there
+/// is not. What is out of range is an Error of the constructor.
 struct BatchNormOptions {
   double eps = 1e-5;
   double momentum = 0.1;            // weight of the new batch, all of it, in the running statistics

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <functional>
 #include <iterator>
-#include <limits>
 #include <numeric>
 #include <string>
 #include <string_view>
@@ -19,8 +18,9 @@
 namespace dlaunch {
 namespace {
 
-// No memory is larger, and sums of byte counts below it cannot overflow.
-constexpr std::size_t kMostBytes = std::numeric_limits<std::size_t>::max() / 4;
+// No memory of a process is larger, and byte counts below it cannot overflow where they are added
+// up over ranks, or elements computed with in a wider type.
+constexpr std::size_t kMostBytes = std::size_t{1} << 48;
 
 Status invalid(std::string what) {
   return Status(StatusCode::kInvalidArgument, std::move(what));

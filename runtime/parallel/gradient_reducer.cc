@@ -32,10 +32,18 @@ void GradientReducer::check_options() const {
   const auto demand = [](bool holds, const std::string& what) {
     if (!holds) throw std::invalid_argument("GradientReducer: " + what);
   };
-  for (std::size_t i = 0; i < ranges_.size(); ++i)
-    demand(
-        ranges_[i].rows > 0 && ranges_[i].count % ranges_[i].rows == 0,
-        fmt::format("range {} of {} elements has {} rows", i, ranges_[i].count, ranges_[i].rows));
+  std::size_t end = 0;
+  for (std::size_t i = 0; i < ranges_.size(); ++i) {
+    const GradientRange& range = ranges_[i];
+    demand(range.rows > 0 && range.count % range.rows == 0,
+           fmt::format("range {} of {} elements has {} rows", i, range.count, range.rows));
+    demand(range.offset >= end,
+           fmt::format("range {} begins at {}, before {}", i, range.offset, end));
+    demand(range.offset <= gradients_.size() && range.count <= gradients_.size() - range.offset,
+           fmt::format("range {} of {} elements at {} exceeds the {} gradients", i, range.count,
+                       range.offset, gradients_.size()));
+    end = range.offset + range.count;
+  }
   demand(order_.empty() || is_order_of(order_, ranges_.size()),
          fmt::format("order is no order of {} ranges", ranges_.size()));
   demand(options_.power_sgd_rank > 0, "power_sgd_rank is 0");
@@ -109,6 +117,7 @@ void GradientReducer::begin(bool synchronise, const StepTotals& local) {
     totals_.loss += local.loss;
     totals_.stop_votes += local.stop_votes;
   }
+  ready_.assign(ranges_.size(), false);
   exchanging_ = synchronise && world_.size() > 1;
   if (!exchanging_) return;
   started_ = 0;
@@ -125,6 +134,14 @@ void GradientReducer::start_totals() {
 }
 
 void GradientReducer::mark_ready(std::size_t index) {
+  // A bucket would leave before its other ranges are final, and the range be in two of them later.
+  if (index >= ready_.size() || ready_[index])
+    throw std::logic_error(fmt::format("GradientReducer: range {} of {} is marked {}", index,
+                                       ranges_.size(),
+                                       index < ready_.size() ? "a second time since begin()"
+                                       : ready_.empty()      ? "before begin()"
+                                                             : "and does not exist"));
+  ready_[index] = true;
   used_[index] = 1;
   if (!exchanging_) return;
   if (order_.empty()) arrivals_.push_back(index);
@@ -135,6 +152,10 @@ void GradientReducer::mark_ready(std::size_t index) {
 }
 
 Result<StepTotals> GradientReducer::totals() {
+  if (!exchanging_ && world_.size() > 1)
+    return Status(StatusCode::kInvalidArgument,
+                  "the last micro-batch of this step was not begun as one that synchronises: its "
+                  "gradients are this rank's alone");
   if (!exchanging_) return totals_;
   while (started_ < buckets_.size()) exchange_->start(started_++);
   return wait_for_totals();
@@ -190,10 +211,8 @@ Status GradientReducer::wait_for(std::size_t bucket) {
 /// Buckets as rank 0 would have liked them in the step that ends.
 Status GradientReducer::settle_order() {
   std::vector<std::int64_t> order(arrivals_.begin(), arrivals_.end());
-  std::vector<bool> arrived(ranges_.size());
-  for (const std::size_t range : arrivals_) arrived[range] = true;
   for (std::size_t range = ranges_.size(); range-- > 0;)
-    if (!arrived[range]) order.push_back(static_cast<std::int64_t>(range));
+    if (!ready_[range]) order.push_back(static_cast<std::int64_t>(range));
   DLAUNCH_RETURN_IF_ERROR(world_.broadcast(order, 0).within("order of gradients"));
   order_.assign(order.begin(), order.end());
   arrivals_ = {};
@@ -203,6 +222,7 @@ Status GradientReducer::settle_order() {
 
 /// Finds out which ranges are unused, if that has changed on any rank, and forgets the marks.
 Status GradientReducer::note_unused() {
+  ready_.clear();
   const bool ask = exchanging_ ? sums_[3] > 0 : world_.size() == 1 && use_changed_;
   exchanging_ = false;
   use_changed_ = used_ != known_used_;

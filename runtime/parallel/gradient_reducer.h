@@ -82,10 +82,13 @@ class GradientReducer {
   /// the step, so that gradients are to be exchanged.
   void begin(bool synchronise, const StepTotals& local);
 
-  /// Range `index` has its final gradient of this pass.
+  /// Range `index` has its final gradient of this pass. Throws std::logic_error if it is marked a
+  /// second time since begin(), or does not exist.
   void mark_ready(std::size_t index);
 
   /// After the backward pass of the last micro-batch, before finish(): the global totals.
+  /// kInvalidArgument, here and from finish(), if several ranks have begun it without
+  /// `synchronise`.
   Result<StepTotals> totals();
 
   /// Ends the step: hands every bucket to `update` as soon as it is summed, while later ones are
@@ -138,6 +141,7 @@ class GradientReducer {
   // Of the step that is going on:
   StepTotals totals_;                  // of this rank, over the micro-batches
   std::vector<std::uint8_t> used_;     // by range, whether it was marked
+  std::vector<bool> ready_;            // the same, of the pass; empty before the first one
   bool totals_known_ = false;          // by exchange_totals()
   bool exchanging_ = false;            // in its last micro-batch, with other ranks
   std::vector<std::size_t> missing_;   // by bucket, ranges not ready yet

@@ -126,6 +126,10 @@ TEST_F(Validation, RefusesImpossibleCounts) {
   const std::size_t huge = std::numeric_limits<std::size_t>::max() / 2;
   expect_refused([&](Communicator& c) { return c.all_reduce(Buffer(&one, huge, DType::kF32)); },
                  "impossible count");
+  // Computed with in eight bytes each.
+  const Buffer bytes(&one, std::size_t{1} << 61, DType::kU8);
+  expect_refused([&](Communicator& c) { return c.all_reduce(bytes, ReduceOp::kAvg); },
+                 "impossible count");
 }
 
 TEST_F(Validation, RefusesTypesThatDiffer) {

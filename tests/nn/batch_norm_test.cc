@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <random>
 #include <string>
@@ -390,6 +391,17 @@ TEST_F(BatchNormTest, WithoutRecordingASoleInputIsOverwritten) {
   EXPECT_EQ(output.data<const float>(), memory);
   const Tensor kept = tensor({4, 8}, normal(32));
   EXPECT_NE(layer.forward(kept).data<const float>(), kept.data<const float>());
+}
+
+TEST_F(BatchNormTest, RefusesOptionsOutOfRange) {
+  const double none = std::numeric_limits<double>::quiet_NaN();
+  const double most = std::numeric_limits<double>::infinity();
+  for (const double momentum : {-0.1, 1.5, none})
+    EXPECT_THROW(BatchNorm(*backend_, 2, {.momentum = momentum}), Error) << momentum;
+  for (const double eps : {-1e-5, most, none})
+    EXPECT_THROW(BatchNorm(*backend_, 2, {.eps = eps}), Error) << eps;
+  for (const double allowed : {0.0, 1.0})
+    EXPECT_NO_THROW(BatchNorm(*backend_, 2, {.eps = allowed, .momentum = allowed}));
 }
 
 TEST_F(BatchNormTest, RefusesOtherShapes) {

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <latch>
+#include <limits>
 #include <numeric>
 #include <random>
+#include <stdexcept>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -158,6 +160,52 @@ TEST(GradientReducer, MakesBucketsOnceInTheOrderInWhichGradientsArriveOnRankZero
       EXPECT_EQ(reducer.buckets()[1].ranges, (std::vector<std::size_t>{2, 3}));
       EXPECT_EQ(reducer.buckets()[2].ranges, std::vector<std::size_t>{0});
     }
+  });
+}
+
+TEST(GradientReducer, RefusesMarksThatCannotBe) {
+  run_threads_as_ranks(2, [](Communicator& world) {
+    std::vector<float> gradients(2, 1.0F);
+    GradientReducer reducer(world, gradients, {{0, 1}, {1, 1}});
+    EXPECT_THROW(reducer.mark_ready(0), std::logic_error);  // before begin()
+    for (int step = 0; step < 3; ++step) {
+      std::ranges::fill(gradients, 1.0F);
+      for (const bool last : {false, true}) {
+        reducer.begin(last, {1, 0, 0});
+        reducer.mark_ready(1);
+        EXPECT_THROW(reducer.mark_ready(1), std::logic_error);  // as for a tied weight
+        EXPECT_THROW(reducer.mark_ready(2), std::logic_error);
+        reducer.mark_ready(0);
+      }
+      ASSERT_TRUE(reducer.finish(kNoUpdate).ok());
+      EXPECT_EQ(gradients, std::vector<float>(2, 2.0F));
+    }
+  });
+}
+
+TEST(GradientReducer, RefusesToUpdateFromGradientsOfThisRankAlone) {
+  run_threads_as_ranks(2, [](Communicator& world) {
+    std::vector<float> gradients(1);
+    GradientReducer reducer(world, gradients, {{0, 1}});
+    reducer.begin(false, {1, 0, 0});
+    reducer.mark_ready(0);
+    EXPECT_EQ(reducer.totals().status().code(), StatusCode::kInvalidArgument);
+    const auto never = [](FlatSpan, double) { FAIL() << "an update"; };
+    EXPECT_EQ(reducer.finish(never).code(), StatusCode::kInvalidArgument);
+    reducer.begin(true, {1, 0, 0});  // nothing is lost
+    EXPECT_EQ(reducer.totals().value_or_throw().samples, 4);
+    EXPECT_TRUE(reducer.finish(kNoUpdate).ok());
+  });
+}
+
+TEST(GradientReducer, RefusesRangesThatAreNotThere) {
+  run_threads_as_ranks(1, [](Communicator& world) {
+    std::vector<float> gradients(8);
+    const std::size_t most = std::numeric_limits<std::size_t>::max();
+    for (const std::vector<GradientRange>& ranges : std::vector<std::vector<GradientRange>>{
+             {{0, 8}, {4, 4}}, {{4, 4}, {0, 4}}, {{0, 9}}, {{9, 0}}, {{4, most - 3}}, {{most, 1}}})
+      EXPECT_THROW(GradientReducer(world, gradients, ranges), std::invalid_argument);
+    GradientReducer(world, gradients, {{0, 0}, {0, 3}, {5, 3}, {8, 0}});
   });
 }
 

@@ -89,7 +89,7 @@ std::chrono::nanoseconds cpu_time() {
 // that would take many times as long as for keys that come the other way round, where all wait for
 // the last one to come.
 TEST_F(StoreWaitsTest, OfManyClientsTakeAboutAsLongInWhateverOrderTheKeysCome) {
-  constexpr std::size_t kRanks = 600;
+  constexpr std::size_t kRanks = 300;
   std::vector<char> owners(kRanks);
   const auto time_of = [&](const std::string& prefix, bool in_order) {
     std::vector<std::string> keys;
