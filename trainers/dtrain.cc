@@ -166,10 +166,22 @@ Machine this_machine() {
   return read_machine(read_job_environment().value_or_throw());
 }
 
-/// Until here a signal ends the process at once: there is nothing to be kept.
-void train(Trainer& trainer) {
+/// A job whose configuration or data are wrong is not ready: restarted, it would fail again.
+std::unique_ptr<Communicator> connect() {
+  return connect_world(read_job_environment().value_or_throw(), make_logger("comm"),
+                       ReadyWhen::kAnnounced)
+      .value_or_throw();
+}
+
+/// nullptr without dlaunch.
+std::shared_ptr<Activity> this_activity() {
   const JobEnvironment job = read_job_environment().value_or_throw();
-  catch_stop_signals(Activity::open(job.activity, job.local_rank));
+  return Activity::open(job.activity, job.local_rank);
+}
+
+/// Until here a signal ends the process at once: there is nothing to be kept.
+void train(Trainer& trainer, std::shared_ptr<Activity> activity) {
+  catch_stop_signals(std::move(activity));
   trainer.stop_on(stop_signal);
   (void)trainer.run();
 }
@@ -177,8 +189,7 @@ void train(Trainer& trainer) {
 /// Trains, or validates only.
 int work(const Arguments& arguments) {
   std::unique_ptr<Communicator> world;
-  if (const Outcome outcome = attempt([&] { world = connect_world().value_or_throw(); });
-      outcome.code != kExitOk) {
+  if (const Outcome outcome = attempt([&] { world = connect(); }); outcome.code != kExitOk) {
     print_error(outcome.line);
     return outcome.code;
   }
@@ -211,8 +222,10 @@ int work(const Arguments& arguments) {
   for (const auto& preparation : preparations)
     if (const int code = agree(*world, preparation()); code != kExitOk) return code;
 
+  const std::shared_ptr<Activity> activity = this_activity();
+  if (activity != nullptr) activity->set_ready();
   const Outcome outcome = attempt([&] {
-    if (trainer) train(*trainer);
+    if (trainer) train(*trainer, activity);
     if (evaluation) (void)evaluation->run();
   });
   if (outcome.code != kExitOk) return give_up(device->place().world, outcome);
@@ -227,6 +240,7 @@ int run(int argc, char** argv) {
       "values.",
       "dtrain");
   app.formatter(std::make_shared<OptionHelp>());
+  app.set_version_flag("--version", "dtrain " DLAUNCH_VERSION, "Show the version and exit");
   app.add_option("config", arguments.config, "the configuration (JSON, comments allowed)")
       ->required()
       ->type_name("CONFIG.json");

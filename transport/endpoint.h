@@ -104,6 +104,13 @@ class Readiness {
   ~Readiness() = default;
 };
 
+/// How an operation ends that needs a peer whose endpoint was closed in good order. What users know
+/// of endpoints is the communicator that has them.
+inline Status peer_left(int peer) {
+  return Status::about_peer(StatusCode::kPeerLeft, peer,
+                            "has left: its communicator was destroyed");
+}
+
 class SharedGroup;
 
 class Endpoint {

@@ -68,9 +68,9 @@ Status Inbox::check(const Transfer& receive, const MessageSignature& signature,
   if (receive.signature == signature && receive.bytes == bytes) return Status();
   // In terms of ranks, not of "this side": all ranks will read this text.
   return Status(StatusCode::kMismatch,
-                "rank " + std::to_string(peer_) + " called " +
+                "rank " + std::to_string(peer_) + " sent " +
                     in_words(context_.describe, signature, bytes) + " where rank " +
-                    std::to_string(context_.rank) + " called " +
+                    std::to_string(context_.rank) + " expects " +
                     in_words(context_.describe, receive.signature, receive.bytes));
 }
 

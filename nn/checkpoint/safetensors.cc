@@ -153,6 +153,10 @@ void SafetensorsFile::refuse(const std::string& name, const std::string& why) co
   throw DataError(fmt::format("{}: {}: {}", path_, name, why));
 }
 
+void SafetensorsFile::damaged(const std::string& name, const std::string& why) const {
+  throw DamagedFile(fmt::format("{}: {}: {}", path_, name, why));
+}
+
 void SafetensorsFile::read_at(std::uint64_t position, std::span<std::byte> bytes) const {
   while (!bytes.empty()) {
     const ssize_t count =
@@ -160,7 +164,7 @@ void SafetensorsFile::read_at(std::uint64_t position, std::span<std::byte> bytes
     if (count < 0 && errno == EINTR) continue;
     if (count < 0)
       throw DataError(fmt::format("{}: {}", path_, std::generic_category().message(errno)));
-    if (count == 0) throw DataError(fmt::format("{}: truncated", path_));
+    if (count == 0) throw DamagedFile(fmt::format("{}: truncated", path_));
     bytes = bytes.subspan(static_cast<std::size_t>(count));
     position += static_cast<std::uint64_t>(count);
   }
@@ -172,10 +176,10 @@ void SafetensorsFile::read_header() {
     throw DataError(path_ + ": not a regular file");
   const auto size = static_cast<std::uint64_t>(status.st_size);
   std::uint64_t length = 0;
-  if (size < kLengthBytes) throw DataError(path_ + ": truncated, or no safetensors file");
+  if (size < kLengthBytes) throw DamagedFile(path_ + ": truncated, or no safetensors file");
   read_at(0, std::as_writable_bytes(std::span(&length, 1)));
   if (length > kLongestHeader || length > size - kLengthBytes)
-    throw DataError(path_ + ": truncated, or no safetensors file");
+    throw DamagedFile(path_ + ": truncated, or no safetensors file");
   data_begin_ = kLengthBytes + length;
   std::string text(length, '\0');
   read_at(kLengthBytes, std::as_writable_bytes(std::span(text)));
@@ -193,12 +197,12 @@ void SafetensorsFile::read_header() {
     name = kMetadata;
     if (const auto digests = metadata_.extract(kDigests); !digests.empty()) {
       digests_ = nlohmann::json::parse(digests.mapped()).get<TensorMetadata>();
-      if (digests_[""] != metadata_digest(metadata_)) refuse(name, "damaged: wrong checksum");
+      if (digests_[""] != metadata_digest(metadata_)) damaged(name, "damaged: wrong checksum");
     }
   } catch (const nlohmann::json::exception&) {
-    refuse(name, "damaged: not what a safetensors header has there");
+    damaged(name, "damaged: not what a safetensors header has there");
   } catch (const ConfigError&) {
-    refuse(name, "damaged: header is not valid JSON");
+    damaged(name, "damaged: header is not valid JSON");
   } catch (const Error& error) {
     refuse(name, error.what());
   }
@@ -206,15 +210,15 @@ void SafetensorsFile::read_header() {
   std::map<std::uint64_t, std::pair<std::uint64_t, std::string>> by_begin;
   for (const auto& [tensor, entry] : tensors_)
     if (entry.begin != entry.end && !by_begin.try_emplace(entry.begin, entry.end, tensor).second)
-      refuse(tensor, "overlaps another tensor");
+      damaged(tensor, "overlaps another tensor");
   std::uint64_t end = 0;
   for (const auto& [begin, rest] : by_begin) {
-    if (begin != end) refuse(rest.second, "there is a gap or an overlap before it");
+    if (begin != end) damaged(rest.second, "there is a gap or an overlap before it");
     end = rest.first;
-    if (end > size - data_begin_) refuse(rest.second, "truncated");
+    if (end > size - data_begin_) damaged(rest.second, "truncated");
   }
   if (end != size - data_begin_)
-    throw DataError(fmt::format("{}: {} bytes too many", path_, size - data_begin_ - end));
+    throw DamagedFile(fmt::format("{}: {} bytes too many", path_, size - data_begin_ - end));
 }
 
 const SafetensorsFile::Entry& SafetensorsFile::entry(const std::string& name) const {
@@ -230,7 +234,7 @@ std::vector<std::byte> SafetensorsFile::read(const std::string& name) const {
   if (!digests_.empty()) {
     const auto digest = digests_.find(name);
     if (digest == digests_.end() || digest->second != digest_of(bytes))
-      refuse(name, "damaged: wrong checksum");
+      damaged(name, "damaged: wrong checksum");
   }
   return bytes;
 }

@@ -45,8 +45,8 @@ class SafetensorsFile {
     std::uint64_t end = 0;
   };
 
-  /// Throws DataError with the path: unreadable, truncated, no such file format, a tensor of a type
-  /// or rank that is not known here.
+  /// Throws DataError with the path: unreadable, a tensor of a type or rank that is not known here;
+  /// DamagedFile: truncated, no such file format.
   explicit SafetensorsFile(const std::string& path);
 
   const std::string& path() const { return path_; }
@@ -55,13 +55,15 @@ class SafetensorsFile {
 
   /// DataError with the tensor's name if there is none.
   const Entry& entry(const std::string& name) const;
-  /// The tensor's bytes. DataError with its name if there is none or its checksum is wrong.
+  /// The tensor's bytes. DataError with its name if there is none; DamagedFile if its checksum is
+  /// wrong.
   std::vector<std::byte> read(const std::string& name) const;
 
   /// Throws DataError "PATH: NAME: WHY".
   [[noreturn]] void refuse(const std::string& name, const std::string& why) const;
 
  private:
+  [[noreturn]] void damaged(const std::string& name, const std::string& why) const;
   void read_header();
   void read_at(std::uint64_t position, std::span<std::byte> bytes) const;
 

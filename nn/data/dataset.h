@@ -20,6 +20,12 @@ class DataError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// A file that is there, but not whole: truncated, or some of its bytes have changed.
+class DamagedFile : public DataError {
+ public:
+  using DataError::DataError;
+};
+
 /// Images are HWC: channels innermost.
 struct ImageShape {
   std::size_t height = 0;

@@ -78,7 +78,7 @@ class Activity : public std::enable_shared_from_this<Activity> {
 
   /// This rank is about to connect the world, without which the job is not ready.
   void set_joins_world();
-  /// The world is connected.
+  /// Its start-up is over: the world is connected, and what the program adds to that is done.
   void set_ready();
   /// Whether dlaunch is ending this rank because another one has failed. Also for signal handlers.
   bool job_has_failed() const { return page_.job_failed.load(std::memory_order_acquire) != 0; }

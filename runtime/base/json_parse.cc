@@ -122,8 +122,8 @@ nlohmann::json read_json_file(const std::string& path) {
   while (file.read(chunk.data(), chunk.size()) || file.gcount() > 0)
     text.append(chunk.data(), static_cast<std::size_t>(file.gcount()));
   if (!file.is_open() || file.bad())
-    throw ConfigError(fmt::format("{}: cannot read the configuration file: {}", path,
-                                  std::generic_category().message(errno)));
+    throw ConfigError(
+        fmt::format("{}: cannot read the file: {}", path, std::generic_category().message(errno)));
   return parse_json(text, path);
 }
 

@@ -257,7 +257,7 @@ Status SharedExecution::sources_failure() const {
   for (const int rank : endpoint_.departed()) {
     for (std::size_t member = 0; member < sources_.size(); ++member) {
       if (group_->rank(static_cast<int>(member)) == rank && sources_[member].in_place) {
-        return Status::about_peer(StatusCode::kPeerLeft, rank, "has closed its endpoint");
+        return peer_left(rank);
       }
     }
   }

@@ -306,7 +306,7 @@ Status Announcements::last_words(const Status& why) {
         return same ? why : failure;
       }
       if (std::ranges::find(endpoint_->departed(), peer) != endpoint_->departed().end()) {
-        return Status::about_peer(StatusCode::kPeerLeft, peer, "has closed its endpoint");
+        return peer_left(peer);
       }
     }
     std::this_thread::yield();

@@ -1,10 +1,13 @@
 // Communicator: a group of ranks and what they can do together.
 //
 // Every collective is called by all ranks of the group, in the same order, with the same counts,
-// types, reductions and roots. Ranks that disagree all get kMismatch, which names what both sides
-// called. A rank that dies fails the operation everywhere with kPeerLost and its rank. After any
-// such failure the communicator stays failed: every later call returns the first failure. Bad
-// arguments on one rank (kInvalidArgument) are found before anything is sent and fail nothing.
+// types, reductions and roots. Ranks that disagree get kMismatch, which names what both sides
+// called: all of them, though a rank that only sends in that call (the root of a broadcast or a
+// scatter) not before its next collective, and after the last one nobody may notice. A rank that
+// dies fails the operation everywhere with kPeerLost and its rank. After any such failure the
+// communicator stays failed: every later call that communicates returns the first failure's code,
+// and its text behind "the communicator failed earlier". Bad arguments on one rank
+// (kInvalidArgument) are found before anything is sent, also then, and fail nothing.
 //
 // Blocking collectives run on the caller's thread and are serialised among threads. start_*() calls
 // return at once with a Work and run on a progress thread of the communicator; those of high
@@ -89,7 +92,9 @@ class Communicator {
   /// there is no room.
   virtual Result<SharedMemory> allocate(std::size_t bytes) = 0;
 
-  /// How long any later blocking wait lasts at most before it fails with kTimeout.
+  /// How long any later blocking wait lasts at most before it fails with kTimeout. What is not
+  /// above 0 counts as 0: whatever has to wait then fails at once. More than a year counts as a
+  /// year.
   virtual void set_timeout(std::chrono::nanoseconds timeout) = 0;
 
   /// The order of operands in the reductions of the typed calls below, the same on all ranks. Not
@@ -311,7 +316,14 @@ class Communicator {
 /// missing).
 Result<std::unique_ptr<Communicator>> connect_world();
 
+/// When a rank of a job is ready: dlaunch restarts only a job all of whose ranks have been.
+enum class ReadyWhen {
+  kConnected,
+  kAnnounced,  // when it calls Activity::set_ready(): for a program whose start-up is longer
+};
+
 /// The same for an environment already read, with a logger.
-Result<std::unique_ptr<Communicator>> connect_world(const JobEnvironment& job, Logger logger);
+Result<std::unique_ptr<Communicator>> connect_world(const JobEnvironment& job, Logger logger,
+                                                    ReadyWhen ready = ReadyWhen::kConnected);
 
 }  // namespace dlaunch

@@ -244,13 +244,14 @@ Result<std::unique_ptr<Communicator>> connect_world() {
   return connect_world(*job, make_logger("comm"));
 }
 
-Result<std::unique_ptr<Communicator>> connect_world(const JobEnvironment& job, Logger logger) {
+Result<std::unique_ptr<Communicator>> connect_world(const JobEnvironment& job, Logger logger,
+                                                    ReadyWhen ready) {
   const std::shared_ptr<Activity> activity = Activity::open(job.activity, job.local_rank);
   if (activity != nullptr) activity->set_joins_world();
   if (logger == nullptr) logger = make_null_logger();
   auto world = job.world_size == 1 ? make_communicator(lanes_of_one(), options_for(job))
                                    : connect_ranks(job, logger, activity);
-  if (world.ok() && activity != nullptr) activity->set_ready();
+  if (world.ok() && activity != nullptr && ready == ReadyWhen::kConnected) activity->set_ready();
   if (world.ok()) return world;
   return world.status().within("connecting rank " + std::to_string(job.rank) + " of " +
                                std::to_string(job.world_size));

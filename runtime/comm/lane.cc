@@ -242,8 +242,7 @@ void Lane::watch(Operation& operation, pid_t waiter) {
   }
   if (const auto gone = departed_one(operation)) {
     // Its messages would tell; what is waited for in shared memory does not.
-    return give_up(operation,
-                   Status::about_peer(StatusCode::kPeerLeft, *gone, "has closed its endpoint"));
+    return give_up(operation, peer_left(*gone));
   }
   if (operation.deadline.when() <= now) return give_up(operation, timed_out(operation));
   if (operation.look_around.when() <= now) look_around(operation, waiter);

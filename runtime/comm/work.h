@@ -11,7 +11,7 @@
 
 namespace dlaunch {
 
-class Work {
+class [[nodiscard]] Work {
  public:
   /// For implementers: where the outcome will appear. Methods may be called from any thread.
   class State {

@@ -191,9 +191,8 @@ TEST(JsonReader, SurvivesGarbage) {
 
 TEST(JsonReader, NamesAFileThatCannotBeRead) {
   EXPECT_EQ(refusal([] { read_json_file("/nowhere/c.json"); }),
-            "/nowhere/c.json: cannot read the configuration file: No such file or directory");
-  EXPECT_EQ(refusal([] { read_json_file("/"); }),
-            "/: cannot read the configuration file: Is a directory");
+            "/nowhere/c.json: cannot read the file: No such file or directory");
+  EXPECT_EQ(refusal([] { read_json_file("/"); }), "/: cannot read the file: Is a directory");
 }
 
 TEST(JsonOverride, SetsValuesAsJsonOrElseAsStrings) {

@@ -28,9 +28,9 @@ TEST(AllToAllMismatch, OfOnePairNamesBothCounts) {
       Status status = comm.all_to_all(input, output, sends, recvs);
       if (status.ok()) status = comm.barrier();
       EXPECT_EQ(status.code(), StatusCode::kMismatch) << status.to_string();
-      EXPECT_THAT(status.to_string(),
-                  AllOf(HasSubstr("rank 0 called all_to_all f32[65536]"),
-                        HasSubstr("rank 1 called all_to_all f32[" + std::to_string(each + extra))));
+      EXPECT_THAT(status.to_string(), AllOf(HasSubstr("rank 0 sent all_to_all f32[65536]"),
+                                            HasSubstr("rank 1 expects all_to_all f32[" +
+                                                      std::to_string(each + extra))));
     });
   }
 }

@@ -311,6 +311,17 @@ TEST(Timeout, OfAMessageNamesItsSender) {
   });
 }
 
+TEST(Timeout, NotAboveZeroFailsWhateverHasToWait) {
+  std::latch gave_up(1);
+  run_threads_as_ranks(2, [&](Communicator& comm) {
+    if (comm.rank() == 1) return gave_up.wait();
+    comm.set_timeout(-1s);
+    std::vector<float> data(3);
+    EXPECT_EQ(comm.recv(data, 1).code(), StatusCode::kTimeout);
+    gave_up.count_down();
+  });
+}
+
 TEST(SlowRank, IsWaitedForWithoutHarm) {
   run_threads_as_ranks(3, [](Communicator& comm) {
     for (int round = 0; round < 2; ++round) {

@@ -77,12 +77,12 @@ TEST(PartName, ExplainsHowWorkEnds) {
   const auto outcome = std::make_shared<Outcome>();
   Work work = PartName().of_part("world/1.1", kUpperHalf, 4).explain(Work(outcome));
   EXPECT_FALSE(work.done());
-  outcome->set(Status::about_peer(StatusCode::kPeerLeft, 0, "has closed its endpoint"));
+  outcome->set(peer_left(0));
   EXPECT_TRUE(work.done());
   EXPECT_EQ(work.ended(), outcome->ended());
-  EXPECT_EQ(
-      work.wait(std::chrono::seconds(1)).to_string(),
-      "in part world/1.1, whose rank 0 is rank 2 of the world: peer 0: has closed its endpoint");
+  EXPECT_EQ(work.wait(std::chrono::seconds(1)).to_string(),
+            "in part world/1.1, whose rank 0 is rank 2 of the world: peer 0: has left: its "
+            "communicator was destroyed");
 }
 
 }  // namespace

@@ -85,6 +85,25 @@ TEST(FirstBarrier, SaysHowItIsUsed) {
   EXPECT_EQ(run_command({.arguments = {program, "more"}}).exit_code, kExitUsage);
 }
 
+TEST(StoreBench, RefusesItsCommandLineAsOthersDo) {
+  const auto done = run_command({.arguments = {built_program("store_bench"), "--operations", "0"}});
+  EXPECT_EQ(done.exit_code, kExitUsage);
+  EXPECT_THAT(done.error, ::testing::MatchesRegex("store_bench: --operations: .*try store_bench "
+                                                  "--help\n"));
+}
+
+TEST(Version, OfEveryToolIsTheProjects) {
+  for (const std::string program : {
+#ifdef WITH_NN
+           "dtrain",
+#endif
+           "dbench", "dstore", "dlaunch"}) {
+    const auto said = run_command({.arguments = {built_program(program), "--version"}});
+    EXPECT_EQ(said.exit_code, kExitOk) << program;
+    EXPECT_THAT(said.out, ::testing::MatchesRegex(program + " [0-9]+\\.[0-9]+\\.[0-9]+\n"));
+  }
+}
+
 TEST_F(Dbench, TimesAndVerifiesEveryCollectiveOnEveryType) {
   int ranks = 1;
   for (const std::string operation : {"allreduce", "broadcast", "reduce", "all_gather",
@@ -181,6 +200,9 @@ TEST_F(Dbench, ExplainsInTheSingularWhatIsOne) {
                           "--ranks-per-host", "1", "--cores", "1", "--transport", "tcp"});
   EXPECT_THAT(least.out, ::testing::StartsWith("all_reduce of 1 byte of f32: 1 host x 1 rank, "
                                                "1 core per host, TCP only\n"));
+  const auto most = run({"explain", "broadcast", "--bytes", "1T", "--ranks", "2"});
+  EXPECT_THAT(most.out, HasSubstr(" ns (synchronisations)"));
+  EXPECT_THAT(most.out, ::testing::Not(HasSubstr("e+")));
 }
 
 TEST_F(Dbench, TunesAModelThatWorldsRead) {
@@ -216,6 +238,20 @@ TEST_F(Dbench, RefusesWhatMakesNoSenseInOneLine) {
       {{"allreduce", "--min-bytes", "8K", "--max-bytes", "1K"}, "--min-bytes: .*"},
       {{"allreduce", "--nproc", "0"}, ".*--nproc.*"},
       {{"allreduce", "--transport", "pigeon"}, "--transport: 'pigeon' is none of auto, shm, tcp"},
+      {{}, "which measurement\\? try dbench --help"},
+      {{"allreduce", "--max-bytes", "999999999999999999999"},
+       "--max-bytes: '999999999999999999999'; allowed: bytes from 1 to 1T, .*"},
+      {{"allreduce", "--min-bytes", "-1"}, "--min-bytes: '-1'; allowed: .*"},
+      {{"allreduce", "--min-bytes", "1X"}, "--min-bytes: '1X'; allowed: .*"},
+      {{"machine", "--bytes", "1.5M"}, "--bytes: '1.5M'; allowed: .*"},
+      {{"explain", "all_reduce", "--bytes", "-1"}, "--bytes: '-1'; allowed: .*"},
+      {{"explain", "all_reduce", "--bytes", "2T"}, "--bytes: '2T'; allowed: .*"},
+      {{"explain", "all_reduce", "--bytes", "16777216T"}, "--bytes: '16777216T'; allowed: .*"},
+      {{"allreduce", "--seconds", "-1"}, "--seconds: Value -1 not in range 0.001.* to 1000000.*"},
+      {{"barrier", "--json", "/nowhere/x.json"},
+       "--json: cannot write /nowhere/x.json: No such file or directory"},
+      {{"tune", "--model", "/nowhere/x.json"},
+       "--model: cannot write /nowhere/x.json: No such file or directory"},
       {{"all_redcue"}, "'all_redcue' is none of allreduce, .*"},
       {{"explain", "all_reduce", "--bytes", "8", "--model", "/nowhere"}, ".*/nowhere.*"},
       {{"explain", "all_reduce", "--bytes", "8", "--hosts", "1000000", "--ranks-per-host", "4096"},
@@ -229,13 +265,30 @@ TEST_F(Dbench, RefusesWhatMakesNoSenseInOneLine) {
   }
 }
 
-TEST_F(Dbench, SaysThatARootIsMissingOrAFileCannotBeWritten) {
+TEST_F(Dbench, SaysThatARootIsMissing) {
   const auto root = run({"broadcast", "--nproc", "2", "--root", "2", "--counts", "1"});
   EXPECT_EQ(root.exit_code, kExitUsage);
   EXPECT_THAT(root.error, HasSubstr("dbench: --root: there is no rank 2 among 2"));
-  const auto file = run({"barrier", "--iterations", "1", "--json", "/nowhere/x.json"});
-  EXPECT_EQ(file.exit_code, kExitFailure);
-  EXPECT_THAT(file.error, HasSubstr("dbench: cannot write /nowhere/x.json"));
+}
+
+TEST_F(Dbench, SaysOfWhatATableIs) {
+  const auto head = [&](std::vector<std::string> words) {
+    words.insert(words.end(), {"--nproc", "1", "--iterations", "1", "--warmup", "0"});
+    const auto done = run(words);
+    EXPECT_EQ(done.exit_code, kExitOk) << done.error;
+    return done.out.substr(0, done.out.find('\n'));
+  };
+  EXPECT_THAT(head({"barrier"}), ::testing::MatchesRegex("# dbench barrier: 1 rank on .* cores?"));
+  EXPECT_THAT(head({"broadcast", "--counts", "1"}),
+              ::testing::MatchesRegex("# dbench broadcast: 1 rank on .* cores?, f32"));
+  EXPECT_THAT(head({"reduce", "--counts", "1", "--op", "max"}),
+              ::testing::MatchesRegex("# dbench reduce: 1 rank on .* cores?, f32 max"));
+}
+
+TEST_F(Dbench, SaysWhyResultsCannotBeWrittenInTheEnd) {
+  const auto done = run({"barrier", "--nproc", "1", "--iterations", "1", "--json", "/dev/full"});
+  EXPECT_EQ(done.exit_code, kExitFailure);
+  EXPECT_THAT(done.error, HasSubstr("dbench: cannot write /dev/full: No space left on device\n"));
 }
 
 // --- compare_collectives: the table it makes of runs

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <regex>
 #include <set>
@@ -157,6 +158,32 @@ TEST(Documents, BeginWithATitleAndLinkToWhatExists) {
     }
   }
   EXPECT_GT(links, 50) << "the check does not find the links";
+}
+
+std::string text_of(const fs::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Its figures and plots are those of docs/results/report, which is written anew from time to time.
+TEST(Readme, NamesTheDayOfTheReportThatItShows) {
+  const char* const months[] = {"January",   "February", "March",    "April",
+                                "May",       "June",     "July",     "August",
+                                "September", "October",  "November", "December"};
+  const std::string results = text_of(fs::path(SOURCE_ROOT) / "docs/results/report/results.json");
+  std::smatch begun;
+  ASSERT_TRUE(
+      std::regex_search(results, begun, std::regex("\"begun\": \"(\\d{4})-(\\d{2})-(\\d{2})T")));
+  const std::string day = std::to_string(std::stoi(begun[3])) + " " +
+                          months[std::stoi(begun[2]) - 1] + " " + std::string(begun[1]);
+  const std::string readme = text_of(fs::path(SOURCE_ROOT) / "README.md");
+  for (const char* before : {"beside the best of its peers \\(", "a machine with two cores, on "}) {
+    std::smatch date;
+    ASSERT_TRUE(std::regex_search(
+        readme, date, std::regex(std::string(before) + "(\\d{1,2} [A-Z][a-z]+ \\d{4})")))
+        << before;
+    EXPECT_EQ(date[1], day) << before;
+  }
 }
 
 }  // namespace

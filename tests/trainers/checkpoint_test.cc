@@ -297,10 +297,31 @@ TEST_F(Checkpoints, AreRefusedWhereTheyDoNotBelongAndTheErrorNamesWhat) {
               HasSubstr("no checkpoint of dtrain"));
   EXPECT_THAT(refusal({"--resume", directory_ + "/run.json"}, kExitBadData),
               HasSubstr("no safetensors file"));
+  EXPECT_THAT(refusal({"--resume", folder()}, kExitBadData),
+              HasSubstr(folder() + " is a folder; name a file, as " + newest() + ", or use auto"));
   damage(newest());
   EXPECT_THAT(resumed("train.epochs=2"), HasSubstr(": damaged: wrong checksum"));
   fs::resize_file(newest(), fs::file_size(newest()) - 1);
-  EXPECT_THAT(resumed("train.epochs=2"), HasSubstr("truncated"));
+  EXPECT_THAT(resumed("train.epochs=2"), HasSubstr("truncated; remove it to begin anew"));
+}
+
+TEST_F(Checkpoints, DamagedOnesCanBeRemovedToGoOnFromTheOneBefore) {
+  const std::vector<std::string> how{"--set", "checkpoint.every_steps=1", "--set",
+                                     "train.max_steps=2"};
+  ASSERT_EQ(dtrain(0, how).exit_code, kExitOk);
+  const std::string damaged = newest();
+  damage(damaged);
+  std::vector<std::string> resume = how;
+  resume.insert(resume.end(), {"--resume", "auto"});
+  const CompletedProcess refused = dtrain(0, resume);
+  EXPECT_EQ(refused.exit_code, kExitBadData);
+  EXPECT_THAT(refused.error, HasSubstr(": damaged: wrong checksum; remove it to resume from the "
+                                       "one before it, " +
+                                       folder() + "/step-00000001.safetensors\n"));
+  fs::remove(damaged);
+  const CompletedProcess resumed = dtrain(0, resume);
+  EXPECT_EQ(resumed.exit_code, kExitOk) << resumed.error;
+  EXPECT_THAT(resumed.out, HasSubstr("resuming after step 1"));
 }
 
 TEST_F(Checkpoints, WithAnAverageAreRefusedByARunThatHasNone) {

@@ -93,7 +93,10 @@ TEST(TrainConfig, RefusesWhatCannotBe) {
   }
   EXPECT_THAT(refusal(R"({"train": {"compute_type": "fp8"}})"), HasSubstr("bf16"));
   EXPECT_THAT(refusal(R"({"train": {"global_batch_size": 8, "batch_size_per_rank": 4}})"),
-              HasSubstr("either this or train.batch_size_per_rank"));
+              HasSubstr("train.global_batch_size: train.batch_size_per_rank is 4 too; add --set "
+                        "train.batch_size_per_rank=0, or leave it out of the file"));
+  EXPECT_EQ(refusal(R"({"train": {"global_batch_size": 8, "batch_size_per_rank": 0}})"),
+            "accepted");
   EXPECT_THAT(refusal(R"({"train": {"batch_size_per_rank": 0}})"), HasSubstr("found 0"));
   EXPECT_THAT(refusal(R"({"optimizer": {"momentum": 1}})"), HasSubstr("below 1"));
   EXPECT_THAT(refusal(R"({"optimizer": {"momentum": 0, "nesterov": true}})"),

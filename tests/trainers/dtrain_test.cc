@@ -21,6 +21,7 @@ namespace dlaunch {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using testing::built_program;
 using testing::CompletedProcess;
 using ::testing::HasSubstr;
@@ -44,6 +45,8 @@ TEST_F(Dtrain, TrainsOnSeveralRanksAndRankZeroAloneReports) {
     EXPECT_EQ(summary["event"], "summary");
     EXPECT_EQ(summary["images"], 260);  // every image once per epoch, on any number of ranks
     EXPECT_EQ(summary["validation_images"], 37);
+    for (const char* count : {"images", "validation_images"})
+      EXPECT_TRUE(summary[count].is_number_integer()) << count;
     EXPECT_EQ(summary["ranks"], std::max(ranks, 1));
   }
 }
@@ -189,7 +192,7 @@ TEST_F(Dtrain, RefusesBadInputWithOneLineAndItsExitCode) {
        kExitBadData,
        "/train: File name too long; data.directory must hold train/CLASS/... and"},
       {{"--set", "output.metrics=../../../../../../../../proc/x/y"},
-       kExitFailure,
+       kExitUsage,
        "cannot write metrics"},
       {{"--set", "optimizer.learning_rate=1e30"}, kExitDiverged, "the loss is "},
   };
@@ -201,6 +204,18 @@ TEST_F(Dtrain, RefusesBadInputWithOneLineAndItsExitCode) {
     const auto lines = complaints(process);
     ASSERT_EQ(lines.size(), 1U) << process.error;
     EXPECT_THAT(lines[0], HasSubstr(refusal.line));
+  }
+}
+
+TEST_F(Dtrain, IsNotRestartedForWhatWouldFailAgain) {
+  for (const char* assignment : {"train.epoch=3", "data.set=cifar-100"}) {
+    SCOPED_TRACE(assignment);
+    const CompletedProcess process =
+        dtrain(2, {"--set", "data.directory=/nowhere", "--set", assignment}, "run.json",
+               {"--max-restarts", "3", "--restart-delay", "0"});
+    EXPECT_THAT(process.exit_code, AnyOf(kExitUsage, kExitBadData)) << process.error;
+    EXPECT_EQ(complaints(process).size(), 1U) << process.error;
+    EXPECT_THAT(process.error, HasSubstr("dlaunch: no restart: the job never got ready"));
   }
 }
 

@@ -35,11 +35,17 @@ class DtrainTest : public ::testing::Test {
     std::ofstream(directory_ + "/" + name, std::ios::binary) << content;
   }
 
-  /// Runs dtrain on `ranks` ranks (0: without dlaunch) with run.json and these arguments.
+  /// Runs dtrain on `ranks` ranks (0: without dlaunch) with run.json and these arguments, dlaunch
+  /// with `options`.
   CompletedProcess dtrain(int ranks, const std::vector<std::string>& arguments,
-                          const std::string& config = "run.json") const {
+                          const std::string& config = "run.json",
+                          const std::vector<std::string>& options = {}) const {
     std::vector<std::string> command;
-    if (ranks > 0) command = {built_program("dlaunch"), "--nproc", std::to_string(ranks), "--"};
+    if (ranks > 0) {
+      command = {built_program("dlaunch"), "--nproc", std::to_string(ranks)};
+      command.insert(command.end(), options.begin(), options.end());
+      command.emplace_back("--");
+    }
     command.insert(command.end(), {built_program("dtrain"), directory_ + "/" + config, "--set",
                                    "output.directory=" + directory_ + "/out"});
     command.insert(command.end(), arguments.begin(), arguments.end());

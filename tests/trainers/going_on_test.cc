@@ -459,7 +459,7 @@ TEST_F(GoingOn, ARunWithNothingLeftToTrainSaysSo) {
       0, {"--set", "checkpoint.every_epochs=1", "--set", "train.epochs=1", "--resume", "auto"});
   EXPECT_EQ(process.exit_code, kExitOk) << process.error;
   EXPECT_THAT(process.out,
-              HasSubstr("nothing is left to train: epoch 2 of 1 (train.epochs) is done"));
+              HasSubstr("nothing is left to train: 2 epochs are done, train.epochs is 1"));
 }
 
 TEST_F(GoingOn, WithAnotherOptimizerIsRefused) {
@@ -484,8 +484,8 @@ TEST_F(GoingOn, AFullDiskCostsTheBestNetworkAndFiguresButNotTheRun) {
   EXPECT_EQ(process.exit_code, kExitFailure) << process.error;
   EXPECT_THAT(process.out, HasSubstr("epoch 2/2: loss "));
   EXPECT_THAT(process.error,
-              AllOf(HasSubstr("cannot write metrics: File too large; set output.directory; the run "
-                              "goes on"),
+              AllOf(HasSubstr("cannot write metrics: File too large; set output.directory, or "
+                              "output.metrics to \"\"; the run goes on"),
                     HasSubstr("/best.safetensors: File too large; training goes on")));
   EXPECT_FALSE(fs::exists(directory_ + "/out/best.safetensors"));
 }
@@ -554,8 +554,9 @@ TEST_F(GoingOn, WhereTheBestNetworkCannotBeKeptIsRefusedAtTheStart) {
   const CompletedProcess process =
       dtrain(2, {"--set", "checkpoint.keep_best=true", "--set", "output.metrics=", "--set",
                  "output.tensorboard=", "--set", "output.directory=/proc/nowhere"});
-  EXPECT_EQ(process.exit_code, kExitFailure) << process.error;
-  EXPECT_THAT(process.error, HasSubstr("dtrain: cannot make /proc/nowhere: "));
+  EXPECT_EQ(process.exit_code, kExitUsage) << process.error;
+  EXPECT_THAT(process.error, HasSubstr("dtrain: output.directory: cannot make /proc/nowhere: "));
+  EXPECT_THAT(process.error, HasSubstr("; set another one\n"));
   EXPECT_EQ(process.out, "");
 }
 
@@ -574,7 +575,7 @@ TEST_F(GoingOn, WhatCannotBeValidatedIsRefused) {
       kExitOk);
   const CompletedProcess nowhere =
       dtrain(2, {"--validate", newest(), "--set", "output.directory=/proc/nowhere"});
-  EXPECT_EQ(nowhere.exit_code, kExitFailure);
+  EXPECT_EQ(nowhere.exit_code, kExitUsage);
   EXPECT_THAT(nowhere.error, HasSubstr("/proc/nowhere/validation.jsonl: cannot write metrics: "));
   EXPECT_EQ(nowhere.out, "");  // nothing was validated in vain
   const CompletedProcess other =

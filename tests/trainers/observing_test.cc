@@ -217,8 +217,9 @@ TEST_F(Observing, SaysWhereNumbersEnded) {
 
 TEST_F(Observing, RefusesTracesThatCannotBe) {
   const CompletedProcess nowhere = dtrain(2, {"--trace", "/proc/nowhere/trace.json"});
-  EXPECT_EQ(nowhere.exit_code, kExitFailure);
+  EXPECT_EQ(nowhere.exit_code, kExitUsage);
   EXPECT_THAT(nowhere.error, HasSubstr("/proc/nowhere/trace.json: cannot write the trace: "));
+  EXPECT_THAT(nowhere.error, HasSubstr("; set output.trace\n"));
   EXPECT_EQ(complaints(nowhere).size(), 1U);
   for (const char* steps : {"5", "0:3", "4:3", "a:b", "1:2:3", ":"}) {
     const CompletedProcess refused = dtrain(0, {"--trace-steps", steps});

@@ -29,7 +29,8 @@ const ProgressState kState{.epoch = 1,
                            .seconds_left = 3725};
 
 TEST(FormatDuration, IsShort) {
-  EXPECT_EQ(format_duration(0.2), "0s");
+  EXPECT_EQ(format_duration(0.2), "0.2s");
+  EXPECT_EQ(format_duration(9.96), "10s");
   EXPECT_EQ(format_duration(59.4), "59s");
   EXPECT_EQ(format_duration(61), "1:01");
   EXPECT_EQ(format_duration(3725), "1:02:05");
@@ -101,7 +102,10 @@ TEST(MetricsFile, SaysWhyItCannotBeWritten) {
   };
   EXPECT_EQ(error_of([] { MetricsFile("/proc/nowhere", "m"); }),
             "/proc/nowhere/m: cannot write metrics: No such file or directory; set "
-            "output.directory");
+            "output.directory, or output.metrics to \"\"");
+  EXPECT_EQ(error_of([] { MetricsFile("runs", "/proc/nowhere/m"); }),
+            "/proc/nowhere/m: cannot write metrics: No such file or directory; set "
+            "output.metrics, or to \"\" for none");
   EXPECT_THAT(error_of([] {
                 MetricsFile full("/dev", "full");
                 full.begin(false);

@@ -7,6 +7,7 @@
 #include "runtime/collective/cost_model.h"
 #include "runtime/collective/selection.h"
 #include "runtime/collective/topology.h"
+#include "tools/bench/report.h"
 
 namespace dlaunch::bench {
 namespace {
@@ -20,8 +21,10 @@ TopologySummary topology_of(const Options& options) {
           .shared_memory = options.transport != "tcp"};
 }
 
-std::string counted(std::size_t number, const char* what) {
-  return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
+std::string without_exponent(double number) {
+  char text[32];
+  std::snprintf(text, sizeof text, number < 1000 ? "%.4g" : "%.0f", number);
+  return text;
 }
 
 void print_prediction(const Prediction& prediction) {
@@ -29,8 +32,9 @@ void print_prediction(const Prediction& prediction) {
               prediction.seconds * 1e6);
   const char* sign = " =";
   for (const Term& term : prediction.terms) {
-    std::printf("%s %.6g %s x %.4g ns", sign, term.amount,
-                std::string(to_string(term.effort)).c_str(), term.each * 1e9);
+    std::printf("%s %s x %s ns (%s)", sign, without_exponent(term.amount).c_str(),
+                without_exponent(term.each * 1e9).c_str(),
+                std::string(to_string(term.effort)).c_str());
     sign = " +";
   }
   std::printf("\n");

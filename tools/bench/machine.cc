@@ -93,8 +93,8 @@ void measure_machine(Communicator& world, const Options& options) {
   WorldRanks ranks(world);
   const std::vector<Rate> rates = measure_rates(ranks, options);
   if (world.rank() != 0) return;
-  std::printf("# %d ranks together, from the slowest one's time; copied bytes count twice\n",
-              world.size());
+  std::printf("# %s together, from the slowest one's time; copied bytes count twice\n",
+              counted(static_cast<std::size_t>(world.size()), "rank").c_str());
   std::printf("%6s  %-12s %12s %12s %12s\n", "what", "how", "median", "10%", "90%");
   nlohmann::ordered_json document{{"operation", "machine"}, {"ranks", world.size()}};
   for (const Rate& rate : rates) {

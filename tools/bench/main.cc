@@ -18,6 +18,7 @@
 #include "tools/bench/options.h"
 #include "tools/bench/pair.h"
 #include "tools/bench/relaunch.h"
+#include "tools/bench/report.h"
 #include "tools/bench/sweep.h"
 #include "tools/bench/tune.h"
 
@@ -65,6 +66,10 @@ int run(const Options& options, int argc, char** argv) {
   if (options.subject == Subject::kExplain) {
     explain(options, options.model_path.empty() ? job->cost_model : options.model_path);
     return kExitOk;
+  }
+  if (job->rank == 0) {  // which alone writes
+    refuse_unless_writable("--json", options.json_path);
+    if (options.subject == Subject::kTune) refuse_unless_writable("--model", options.model_path);
   }
   if (!job->launched()) {
     relaunch_under_dlaunch(options.nproc, argc, argv);

@@ -12,11 +12,12 @@
 
 #include "runtime/base/nearest_name.h"
 #include "runtime/base/option_help.h"
+#include "tools/bench/size_option.h"
 
 namespace dlaunch::bench {
 namespace {
 
-constexpr int kMostRanks = 1 << 22;  // of explain
+constexpr int kMostRanks = 1 << 22;
 
 struct Command {
   const char* name;
@@ -72,14 +73,9 @@ CLI::Option* add_choice(CLI::App& app, const std::string& option, Value& into,
 }
 
 void add_sizes(CLI::App& app, Options& options, const char* counts_help) {
-  app.add_option("--min-bytes", options.min_bytes, "Smallest size (K, M, G allowed)")
-      ->type_name("SIZE")
-      ->transform(CLI::AsSizeValue(false))
-      ->capture_default_str();
-  app.add_option("--max-bytes", options.max_bytes, "Greatest size")
-      ->type_name("SIZE")
-      ->transform(CLI::AsSizeValue(false))
-      ->default_str("16M");
+  add_size_option(app, "--min-bytes", options.min_bytes, "Smallest size (K, M, G, T allowed)")
+      ->default_str("4");
+  add_size_option(app, "--max-bytes", options.max_bytes, "Greatest size")->default_str("16M");
   app.add_option("--factor", options.factor, "From one size to the next")
       ->check(CLI::Range(2, 1024))
       ->capture_default_str();
@@ -122,7 +118,7 @@ void add_common(CLI::App& app, Options& options) {
   add_transport(app, options);
   app.add_option("--seconds", options.limits.seconds, "Time for each line at most")
       ->type_name("SECONDS")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1e-3, 1e6))
       ->capture_default_str();
   app.add_option_function<int>(
          "--iterations",
@@ -149,14 +145,11 @@ void add_collective(CLI::App& app, const Command& command, Options& options) {
   add_dtype(*sub, options);
   sub->add_flag("--allocated", options.allocated, "Buffers from Communicator::allocate");
   sub->add_flag("--verify", options.verify, "Check every element of every repetition");
-  if (kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduce ||
-      kind == CollectiveKind::kReduceScatter) {
-    add_reduction(*sub, options);
-  }
+  if (reduces(kind)) add_reduction(*sub, options);
   if (kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kReduce ||
       kind == CollectiveKind::kGather || kind == CollectiveKind::kScatter) {
     sub->add_option("--root", options.root, "The root's rank")
-        ->check(CLI::NonNegativeNumber)
+        ->check(CLI::Range(0, kMostRanks - 1))
         ->capture_default_str();
   }
   sub->add_option_function<std::vector<std::string>>(
@@ -192,10 +185,9 @@ void add_machine(CLI::App& app, Options& options) {
       "machine", "Peak rates of the cores, all ranks at the same time: multiply, read, copy");
   sub->callback([&options] { options.subject = Subject::kMachine; });
   add_common(*sub, options);
-  sub->add_option("--bytes", options.bytes,
-                  "That a rank reads or copies (K, M, G allowed; default: several caches' worth)")
-      ->type_name("SIZE")
-      ->transform(CLI::AsSizeValue(false));
+  add_size_option(
+      *sub, "--bytes", options.bytes,
+      "That a rank reads or copies (K, M, G, T allowed; default: several caches' worth)");
 }
 
 void add_explain(CLI::App& app, Options& options) {
@@ -205,9 +197,7 @@ void add_explain(CLI::App& app, Options& options) {
   add_choice(*sub, "collective", options.kind, std::span<const CollectiveKind>(kAllCollectiveKinds),
              "all_reduce, broadcast, ...")
       ->required();
-  sub->add_option("--bytes", options.bytes, "Of the whole vector (K, M, G allowed)")
-      ->type_name("SIZE")
-      ->transform(CLI::AsSizeValue(false))
+  add_size_option(*sub, "--bytes", options.bytes, "Of the whole vector (K, M, G, T allowed)")
       ->required();
   sub->add_option("--hosts", options.hosts, "Of the job")
       ->check(CLI::Range(1, 1'000'000))
@@ -238,7 +228,7 @@ void add_tune(CLI::App& app, Options& options) {
   add_transport(*sub, options);
   sub->add_option("--seconds", options.limits.seconds, "Time for each term at most")
       ->type_name("SECONDS")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1e-3, 1e6))
       ->capture_default_str();
   sub->add_option("--model", options.model_path, "The file to write; other terms in it are kept")
       ->type_name("FILE");
@@ -254,7 +244,8 @@ void add_training(CLI::App& app) {
 // The words after the program's name that are no option must begin with a subcommand; CLI11 would
 // only say that one is missing.
 void check_subcommand(const CLI::App& app, int argc, char** argv) {
-  if (argc < 2 || argv[1][0] == '-') return;
+  if (argc < 2) throw CLI::ValidationError("which measurement? try dbench --help");
+  if (argv[1][0] == '-') return;
   std::vector<std::string> names;
   for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
     if (sub->check_name(argv[1])) return;
@@ -266,6 +257,11 @@ void check_subcommand(const CLI::App& app, int argc, char** argv) {
 }
 
 }  // namespace
+
+bool reduces(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduce ||
+         kind == CollectiveKind::kReduceScatter;
+}
 
 std::vector<std::size_t> Options::sweep() const {
   if (!counts.empty()) return counts;
@@ -297,8 +293,12 @@ Options parse_command_line(int argc, char** argv, std::string& help) {
   add_tune(app, options);
   add_training(app);
   check_subcommand(app, argc, argv);
+  app.set_version_flag("--version", "dbench " DLAUNCH_VERSION, "Show the version and exit");
   try {
     app.parse(argc, argv);
+  } catch (const CLI::CallForVersion& version) {
+    help = std::string(version.what()) + "\n";
+    throw;
   } catch (const CLI::Success&) {
     help = app.help();
     throw;

@@ -14,6 +14,9 @@ namespace dlaunch::bench {
 
 enum class Subject { kCollective, kPointToPoint, kMachine, kExplain, kTune };
 
+/// Whether it adds up operands, or combines them otherwise.
+bool reduces(CollectiveKind kind);
+
 struct Options {
   Subject subject = Subject::kCollective;
   CollectiveKind kind = CollectiveKind::kAllReduce;
@@ -49,7 +52,7 @@ struct Options {
 };
 
 /// Reads a command line. Throws CLI::ParseError (also to show the help: CLI::CallForHelp).
-/// `help` receives the text to print in that case.
+/// `help` receives the text to print in that case; or the version.
 Options parse_command_line(int argc, char** argv, std::string& help);
 
 }  // namespace dlaunch::bench

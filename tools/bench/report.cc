@@ -1,12 +1,18 @@
 #include "tools/bench/report.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <fstream>
 #include <stdexcept>
 
 #include <nlohmann/json.hpp>
+
+#include "runtime/base/descriptor.h"
+#include "runtime/base/json_reader.h"
+#include "runtime/base/status.h"
 
 namespace dlaunch::bench {
 namespace {
@@ -17,13 +23,26 @@ double gigabytes_per_second(std::size_t bytes, double seconds) {
   return seconds > 0 ? static_cast<double>(bytes) / seconds * 1e-9 : 0;
 }
 
+// What the operands are, as far as the operation has any.
+std::string describe_operands(const Options& options) {
+  if (options.kind == CollectiveKind::kBarrier) return "";
+  std::string text = ", " + std::string(to_string(options.dtype));
+  if (reduces(options.kind)) text += " " + std::string(to_string(options.op));
+  if (options.order == ReduceOrder::kRanks) text += " in the order of ranks";
+  return text;
+}
+
 }  // namespace
 
+std::string counted(std::size_t number, const char* what) {
+  return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
+}
+
 void print_head(const Options& options, const std::string& operation, int ranks) {
-  std::printf("# dbench %s: %d ranks on %ld cores, %s %s%s%s%s%s\n", operation.c_str(), ranks,
-              sysconf(_SC_NPROCESSORS_ONLN), std::string(to_string(options.dtype)).c_str(),
-              std::string(to_string(options.op)).c_str(),
-              options.order == ReduceOrder::kRanks ? " in the order of ranks" : "",
+  const auto cores = static_cast<std::size_t>(sysconf(_SC_NPROCESSORS_ONLN));
+  std::printf("# dbench %s: %s on %s%s%s%s%s\n", operation.c_str(),
+              counted(static_cast<std::size_t>(ranks), "rank").c_str(),
+              counted(cores, "core").c_str(), describe_operands(options).c_str(),
               options.allocated ? ", buffers from allocate()" : "",
               options.transport.empty() ? "" : ", transport ", options.transport.c_str());
   std::printf(
@@ -47,10 +66,28 @@ void print_cell(const Cell& cell) {
   std::fflush(stdout);
 }
 
-void write_document(const std::string& path, const nlohmann::ordered_json& document) {
+void refuse_unless_writable(const std::string& option, const std::string& path) {
+  if (path.empty()) return;
+  Descriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  if (!file.is_open() && errno == ENOENT) {
+    constexpr mode_t kLikeAnyFile = 0666;
+    file = Descriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kLikeAnyFile));
+    if (file.is_open()) ::unlink(path.c_str());
+  }
+  if (!file.is_open())
+    throw ConfigError(option + ": " +
+                      Status::from_errno("cannot write " + path, errno).to_string());
+}
+
+void write_text(const std::string& path, const std::string& text) {
   std::ofstream file(path);
-  file << document.dump(1) << "\n" << std::flush;
-  if (!file.good()) throw std::runtime_error("cannot write " + path);
+  file << text << std::flush;
+  if (!file.good())
+    throw std::runtime_error(Status::from_errno("cannot write " + path, errno).to_string());
+}
+
+void write_document(const std::string& path, const nlohmann::ordered_json& document) {
+  write_text(path, document.dump(1) + "\n");
 }
 
 void write_json(const Options& options, const std::string& operation, int ranks,

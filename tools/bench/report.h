@@ -25,12 +25,19 @@ struct Cell {
   double peak_mib = 0;  // the greatest of all ranks
 };
 
+/// "1 rank", "2 ranks".
+std::string counted(std::size_t number, const char* what);
+
 /// Prints the head of the table.
 void print_head(const Options& options, const std::string& operation, int ranks);
 /// Prints one line at once.
 void print_cell(const Cell& cell);
 
+/// Before anything is measured: throws ConfigError, which names `option`, if the file cannot be
+/// written. An empty path is no file. Leaves what is there as it is.
+void refuse_unless_writable(const std::string& option, const std::string& path);
 /// Throws std::runtime_error if the file cannot be written.
+void write_text(const std::string& path, const std::string& text);
 void write_document(const std::string& path, const nlohmann::ordered_json& document);
 
 /// The cells of a collective as a document.

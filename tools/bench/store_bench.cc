@@ -147,7 +147,14 @@ int main(int argc, char** argv) {
   app.add_option("--repeats", options.repeats, "Of each measurement")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    std::fprintf(stderr, "store_bench: %s; try store_bench --help\n", error.what());
+    return dlaunch::kExitUsage;
+  }
   try {
     dlaunch::raise_descriptor_limit();
     dlaunch::Bench(options).run();

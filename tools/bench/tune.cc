@@ -5,15 +5,14 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <memory>
-#include <stdexcept>
 #include <vector>
 
 #include "runtime/collective/cost_model.h"
 #include "runtime/collective/reduction.h"
 #include "tools/bench/measure/point_to_point.h"
 #include "tools/bench/measure/statistics.h"
+#include "tools/bench/report.h"
 #include "tools/bench/world_ranks.h"
 
 namespace dlaunch::bench {
@@ -106,10 +105,7 @@ void measure_pair(CostModel& model, Communicator& pair, bool shared, bool one_ho
 void write_model(const CostModel& model, const std::string& path) {
   const std::string text = to_json(model);
   std::fputs(text.c_str(), stdout);
-  if (path.empty()) return;
-  std::ofstream file(path);
-  file << text << std::flush;
-  if (!file.good()) throw std::runtime_error("cannot write " + path);
+  if (!path.empty()) write_text(path, text);
 }
 
 }  // namespace

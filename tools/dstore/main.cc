@@ -169,6 +169,7 @@ int exit_code_of(StatusCode code) {
 int run(int argc, char** argv) {
   CLI::App app("Looks into the rendezvous store of a running job.", "dstore");
   app.formatter(std::make_shared<OptionHelp>());
+  app.set_version_flag("--version", "dstore " DLAUNCH_VERSION, "Show the version and exit");
   Request request;
   Action action = nullptr;
   describe(app, request, action);

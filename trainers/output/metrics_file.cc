@@ -16,8 +16,10 @@ bool ends_within_a_line(const std::string& path) {
 
 MetricsFile::MetricsFile(const std::string& directory, const std::string& name) {
   const std::filesystem::path path = std::filesystem::path(directory) / name;
-  file_ = std::make_unique<RecordFile>(path.string(),
-                                       RecordFile::Words{"metrics", "set output.directory"});
+  const char* advice = std::filesystem::path(name).is_absolute()
+                           ? "set output.metrics, or to \"\" for none"
+                           : "set output.directory, or output.metrics to \"\"";
+  file_ = std::make_unique<RecordFile>(path.string(), RecordFile::Words{"metrics", advice});
 }
 
 std::string MetricsFile::begin(bool append) {

@@ -22,6 +22,7 @@ std::string bar(const ProgressState& state) {
 }  // namespace
 
 std::string format_duration(double seconds) {
+  if (seconds < 9.95) return fmt::format("{:.1f}s", std::max(seconds, 0.0));
   const auto total = static_cast<long long>(std::llround(std::clamp(seconds, 0.0, 1e9)));
   if (total < 60) return fmt::format("{}s", total);
   if (total < 3600) return fmt::format("{}:{:02}", total / 60, total % 60);

@@ -46,7 +46,7 @@ class Progress {
   bool bar_shown_ = false;
 };
 
-/// "1:02:03", "2:03" or "42s".
+/// "1:02:03", "2:03", "42s" or "4.2s".
 std::string format_duration(double seconds);
 
 }  // namespace dlaunch

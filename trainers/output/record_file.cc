@@ -15,6 +15,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include "runtime/base/json_reader.h"
 #include "trainers/output/set_aside.h"
 
 namespace dlaunch {
@@ -52,9 +53,9 @@ RecordFile::RecordFile(std::string path, Words words)
   const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
   std::error_code no_folder;
   if (!folder.empty()) std::filesystem::create_directories(folder, no_folder);
-  if (no_folder) throw std::runtime_error(complaint(no_folder.value()));
+  if (no_folder) throw ConfigError(complaint(no_folder.value()));
   made_here_ = open(O_EXCL);
-  if (!made_here_ && !open(0)) throw std::runtime_error(complaint(errno));
+  if (!made_here_ && !open(0)) throw ConfigError(complaint(errno));
 }
 
 bool RecordFile::open(int flags) {

@@ -24,7 +24,7 @@ class RecordFile {
     std::string advice;  // empty: none
   };
 
-  /// Opens the file or makes it. Throws std::runtime_error.
+  /// Opens the file or makes it. Throws ConfigError: whoever named it can name another.
   RecordFile(std::string path, Words words);
   ~RecordFile();
   RecordFile(const RecordFile&) = delete;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <filesystem>
 #include <limits>
 #include <system_error>
@@ -290,7 +291,7 @@ void Reporter::write_epoch(nlohmann::ordered_json line, std::string text,
     line.update({{"top1", validation->mean_top1()},
                  {"top5", validation->mean_top5()},
                  {"validation_loss", validation->mean_loss()},
-                 {"validation_images", validation->samples},
+                 {"validation_images", static_cast<std::uint64_t>(validation->samples)},
                  {"validation_seconds", validation_seconds}});
     events_.write(summary_.steps, std::array{Scalar{"validation/top1", validation->mean_top1()},
                                              Scalar{"validation/top5", validation->mean_top5()},

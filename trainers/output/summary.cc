@@ -1,6 +1,7 @@
 #include "trainers/output/summary.h"
 
 #include <array>
+#include <cstdint>
 
 #include <spdlog/fmt/fmt.h>
 
@@ -66,11 +67,11 @@ nlohmann::ordered_json summary_to_json(const Summary& summary) {
           {"epochs", summary.epochs},
           {"steps", summary.steps},
           {"repeated_steps", summary.repeated_steps},
-          {"images", summary.images},
+          {"images", static_cast<std::uint64_t>(summary.images)},
           {"top1", summary.validation.mean_top1()},
           {"top5", summary.validation.mean_top5()},
           {"validation_loss", summary.validation.mean_loss()},
-          {"validation_images", summary.validation.samples},
+          {"validation_images", static_cast<std::uint64_t>(summary.validation.samples)},
           {"best_top1", summary.best_top1},
           {"best_epoch", summary.best_epoch},
           {"train_loss", summary.last_train_loss},

@@ -14,7 +14,7 @@ std::int64_t steady_nanoseconds() {
 }
 
 std::unique_ptr<RecordFile> open_file(const std::string& path) {
-  return std::make_unique<RecordFile>(path, RecordFile::Words{"the trace", ""});
+  return std::make_unique<RecordFile>(path, RecordFile::Words{"the trace", "set output.trace"});
 }
 
 }  // namespace

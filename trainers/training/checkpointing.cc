@@ -97,6 +97,13 @@ nlohmann::ordered_json valid_text(const nlohmann::ordered_json& config) {
       config.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
+/// What to do about the newest of `files`, which is damaged.
+std::string how_to_do_without_newest(std::span<const nn::CheckpointFile> files) {
+  if (files.size() < 2) return "remove it to begin anew";
+  return fmt::format("remove it to resume from the one before it, {}",
+                     files[files.size() - 2].path);
+}
+
 /// Runs that begin with the same one train the same networks.
 std::string new_run_id(const TrainConfig& config, int ranks) {
   const auto replace = nlohmann::json::error_handler_t::replace;
@@ -130,16 +137,21 @@ Checkpointing::Checkpointing(const TrainConfig& config, Communicator& world,
     lock_output();
   find_checkpoint();
   if (config.writes_output()) prepare_output();
-  if (!config_.checkpoint.enabled()) return;
-  folder_.prepare();
-  if (fingerprint_.empty())
+  if (config_.checkpoint.enabled() && fingerprint_.empty())
     computing_fingerprint_ = std::async([this] { fingerprint_ = train_set_.fingerprint(); });
 }
 
 /// For checkpoints and networks, and for what else is written there.
 void Checkpointing::prepare_output() {
-  nn::make_writable_folder(config_.output_directory);
-  if (!lock_.is_open()) lock_output();
+  try {
+    nn::make_writable_folder(config_.output_directory);
+    if (!lock_.is_open()) lock_output();
+    if (config_.checkpoint.enabled()) folder_.prepare();
+  } catch (const ConfigError&) {
+    throw;
+  } catch (const std::runtime_error& error) {
+    throw ConfigError(fmt::format("output.directory: {}; set another one", error.what()));
+  }
   for (const char* name : {kBestFile, kModelFile})
     nn::AtomicFile::remove_leftovers(config_.output_directory, name);
 }
@@ -172,23 +184,13 @@ void Checkpointing::find_checkpoint() {
   const CheckpointConfig& how = config_.checkpoint;
   const std::vector<nn::CheckpointFile> files = folder_.list();
   if (how.resume == CheckpointConfig::Resume::kNewest && !files.empty()) {
-    const nn::SafetensorsFile newest(files.back().path);
-    nlohmann::json training = training_in(newest);
-    // A run that was told where to begin may have been killed before its first checkpoint: then
-    // the newest one is another run's.
-    if (how.path.empty() || training["begun_from"] == how.path) {
-      begun_from_ = training["begun_from"];
-      begun_at_ = training["begun_at"];
-      run_id_ = training["run_id"];
-      return load(newest, std::move(training));
+    try {
+      if (resume_own(files.back().path)) return;
+    } catch (const nn::DamagedFile& error) {
+      throw nn::DataError(fmt::format("{}; {}", error.what(), how_to_do_without_newest(files)));
     }
   }
-  if (!how.path.empty()) {
-    const nn::SafetensorsFile file(how.path);
-    load(file, training_in(file));
-    begun_from_ = how.path;
-    begun_at_ = training_["steps_done"];
-  }
+  if (!how.path.empty()) begin_from(how.path);
   // Its next checkpoints would lie among those, and the newest would not be this run's.
   if (how.enabled() && !files.empty() && (how.path.empty() || files.back().step > begun_at_)) {
     if (how.restarted && how.path.empty())
@@ -201,6 +203,36 @@ void Checkpointing::find_checkpoint() {
         "output.directory, or remove {}",
         files.back().path, folder_.directory()));
   }
+}
+
+/// From the newest checkpoint. False if that is another run's: a run that was told where to begin
+/// may have been killed before its first one.
+bool Checkpointing::resume_own(const std::string& newest) {
+  const nn::SafetensorsFile file(newest);
+  nlohmann::json training = training_in(file);
+  const std::string& begin = config_.checkpoint.path;
+  if (!begin.empty() && training["begun_from"] != begin) return false;
+  begun_from_ = training["begun_from"];
+  begun_at_ = training["begun_at"];
+  run_id_ = training["run_id"];
+  load(file, std::move(training));
+  return true;
+}
+
+/// From the checkpoint that the configuration names.
+void Checkpointing::begin_from(const std::string& path) {
+  std::error_code ignored;  // whoever opens it says it
+  if (std::filesystem::is_directory(path, ignored)) {
+    const std::vector<nn::CheckpointFile> inside = nn::CheckpointFolder(path).list();
+    throw nn::DataError(fmt::format(
+        "checkpoint.resume: {} is a folder; name a file{}, or use auto for the newest in "
+        "output.directory",
+        path, inside.empty() ? "" : ", as " + inside.back().path));
+  }
+  const nn::SafetensorsFile file(path);
+  load(file, training_in(file));
+  begun_from_ = path;
+  begun_at_ = training_["steps_done"];
 }
 
 void Checkpointing::load(const nn::SafetensorsFile& file, nlohmann::json training) {

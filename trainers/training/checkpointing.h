@@ -55,8 +55,8 @@ class Checkpointing {
   /// `generator` is this rank's. Rank 0 looks for the checkpoint that the configuration asks for,
   /// checks it, and fills both from it. Throws nn::DataError if it cannot be used (it is damaged,
   /// of another network, of a run with other data or steps), ConfigError if checkpoints of another
-  /// run are in the way or another run writes to the output folder, std::runtime_error if files
-  /// cannot be made where they are to be. All arguments must outlive the object.
+  /// run are in the way, another run writes to the output folder, or files cannot be made there.
+  /// All arguments must outlive the object.
   Checkpointing(const TrainConfig& config, Communicator& world, const nn::Dataset& train_set,
                 const nn::StepPlan& plan, std::vector<nn::NamedTensor> state,
                 LeaderState leader_state, nn::Generator& generator);
@@ -100,6 +100,8 @@ class Checkpointing {
  private:
   std::vector<nn::NamedTensor> whole_state(const nn::SafetensorsFile* source) const;
   void find_checkpoint();
+  bool resume_own(const std::string& newest);
+  void begin_from(const std::string& path);
   void prepare_output();
   void lock_output();
   void load(const nn::SafetensorsFile& file, nlohmann::json training);

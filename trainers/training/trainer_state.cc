@@ -49,8 +49,8 @@ RunPosition Trainer::restore() {
     earlier_ = {.total_seconds = reporter_.summary().total_seconds,
                 .communication_seconds = reporter_.summary().communication_seconds};
     if (at.epoch >= config_.epochs)
-      reporter_.note(fmt::format("nothing is left to train: epoch {} of {} (train.epochs) is done",
-                                 at.epoch, config_.epochs));
+      reporter_.note(fmt::format("nothing is left to train: {} epoch{} done, train.epochs is {}",
+                                 at.epoch, at.epoch == 1 ? " is" : "s are", config_.epochs));
     for (const std::string& line : from.changed) reporter_.note(line);
     optimizer_.restored();
     // So that sums of gradients have the same bits.

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -88,7 +89,7 @@ void Evaluation::report(const ValidationSums& sums, double seconds) {
                   {"top1", sums.mean_top1()},
                   {"top5", sums.mean_top5()},
                   {"validation_loss", sums.mean_loss()},
-                  {"validation_images", sums.samples},
+                  {"validation_images", static_cast<std::uint64_t>(sums.samples)},
                   {"validation_seconds", seconds}});
   metrics_.finish();
 }

@@ -126,7 +126,7 @@ class LoopbackEndpoint final : public Endpoint {
       return fail(why);
     }
     if (transfer.peer != context_.rank && left(transfer.peer)) {
-      return context_.complete(transfer, left_status(transfer.peer));
+      return context_.complete(transfer, peer_left(transfer.peer));
     }
     network_->of(transfer.peer).put(std::move(mail));
     context_.complete(transfer, Status());
@@ -136,7 +136,7 @@ class LoopbackEndpoint final : public Endpoint {
     if (refuse(transfer)) return;
     Inbox& inbox = inboxes_[static_cast<std::size_t>(transfer.peer)];
     if (Status posted = inbox.post(transfer); !posted.ok()) return fail(posted);
-    if (!transfer.done() && left(transfer.peer)) inbox.fail_receives(left_status(transfer.peer));
+    if (!transfer.done() && left(transfer.peer)) inbox.fail_receives(peer_left(transfer.peer));
   }
 
   void cancel(Transfer& transfer, Status why) override {
@@ -190,9 +190,6 @@ class LoopbackEndpoint final : public Endpoint {
   void set_asleep(bool asleep) {
     if (group_.has_value()) group_->set_asleep(asleep);
   }
-  static Status left_status(int peer) {
-    return Status::about_peer(StatusCode::kPeerLeft, peer, "has closed its endpoint");
-  }
   bool left(int peer) const { return left_[static_cast<std::size_t>(peer)]; }
 
   bool refuse(Transfer& transfer) {
@@ -220,7 +217,7 @@ class LoopbackEndpoint final : public Endpoint {
         left_[static_cast<std::size_t>(mail.from)] = true;
         departed_.push_back(mail.from);
         context_.completed = true;  // poll() returns
-        inbox.fail_receives(left_status(mail.from));
+        inbox.fail_receives(peer_left(mail.from));
         return;
       case Mail::Kind::kAbort:
         return fail_as(mail.notice.to_status(), mail.notice);

@@ -20,10 +20,6 @@ constexpr std::size_t kMaxDirectReads = 4;
 // Looks between two looks at the clock.
 constexpr int kLooksPerClock = 16;
 
-Status left_status(int peer) {
-  return Status::about_peer(StatusCode::kPeerLeft, peer, "has closed its endpoint");
-}
-
 }  // namespace
 
 Result<std::unique_ptr<MeshEndpoint>> MeshEndpoint::make(int rank, int world_size, WaitPolicy wait,
@@ -135,7 +131,7 @@ void MeshEndpoint::start_send(Transfer& transfer) {
   if (refuse(transfer)) return;
   if (transfer.peer == context_.rank) return send_to_self(transfer);
   Peer& to = peer(transfer.peer);
-  if (to.left) return context_.complete(transfer, left_status(transfer.peer));
+  if (to.left) return context_.complete(transfer, dlaunch::peer_left(transfer.peer));
   if (to.link != nullptr) {
     to.link->send(transfer);
     if (!transfer.done()) await(transfer.peer);
@@ -161,7 +157,7 @@ void MeshEndpoint::start_recv(Transfer& transfer) {
   if (!shared) watch(*from.connection);  // it may have been left unread
   if (transfer.done()) return;
   if (!from.left) return await(transfer.peer);
-  const Status left = left_status(transfer.peer);
+  const Status left = dlaunch::peer_left(transfer.peer);
   shared ? from.link->fail_receives(left) : from.connection->receiver().fail_receives(left);
 }
 
@@ -336,7 +332,7 @@ void MeshEndpoint::peer_left(int rank) {
   who.left = true;
   departed_.push_back(rank);
   context_.completed = true;  // poll() returns
-  const Status left = left_status(rank);
+  const Status left = dlaunch::peer_left(rank);
   if (who.link != nullptr) who.link->fail_transfers(left);
   if (who.connection != nullptr) who.connection->fail_transfers(left);
 }

@@ -17,6 +17,7 @@
 #include "runtime/comm/communicator.h"
 #include "runtime/cuda/environment.h"
 #include "tools/bench/relaunch.h"
+#include "tools/bench/report.h"
 #include "tools/bench/training/bench_device.h"
 #include "tools/bench/training/device_limits.h"
 #include "tools/bench/training/options.h"
@@ -34,6 +35,7 @@ int fail(const std::string& message, int code) {
 int run(const TrainingOptions& options, int argc, char** argv) {
   const auto job = read_job_environment();
   if (!job.ok()) return fail(job.status().to_string(), kExitUsage);
+  if (job->rank == 0) refuse_unless_writable("--json", options.json_path);  // which alone writes
   if (!job->launched()) {
     if (options.threads > 0) {  // before there are threads, and inherited by the ranks
       const std::string threads = std::to_string(options.threads);

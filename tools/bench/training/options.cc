@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 
 #include "runtime/base/option_help.h"
+#include "tools/bench/size_option.h"
 
 namespace dlaunch::bench {
 namespace {
@@ -66,7 +67,7 @@ void add_device(CLI::App& sub, TrainingOptions& options) {
 void add_limits(CLI::App& sub, TrainingOptions& options) {
   sub.add_option("--seconds", options.limits.seconds, "Time for each cell at most")
       ->type_name("SECONDS")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1e-3, 1e6))
       ->capture_default_str();
   sub.add_option_function<int>(
          "--iterations",
@@ -85,9 +86,7 @@ void add_device_limits(CLI::App& app, TrainingOptions& options) {
   sub->add_option("--matrix", options.matrix, "Side of the matrices")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
-  sub->add_option("--bytes", options.copy_bytes, "To copy, as 512M")
-      ->type_name("SIZE")
-      ->transform(CLI::AsSizeValue(false));
+  add_size_option(*sub, "--bytes", options.copy_bytes, "To copy, as 512M");
 }
 
 void add_sync_batch_norm(CLI::App& app, TrainingOptions& options) {
@@ -106,10 +105,8 @@ void add_sync_batch_norm(CLI::App& app, TrainingOptions& options) {
       ->type_name("COUNTxCHANNELSxSIDE")
       ->delimiter(',');
   sub->add_flag("--bf16", options.bf16, "Input and result in bf16");
-  sub->add_option("--bound-bytes", options.copy_bytes,
-                  "On a GPU: size of the copy that the bound is computed from, as 512M")
-      ->type_name("SIZE")
-      ->transform(CLI::AsSizeValue(false));
+  add_size_option(*sub, "--bound-bytes", options.copy_bytes,
+                  "On a GPU: size of the copy that the bound is computed from, as 512M");
   add_device(*sub, options);
   add_limits(*sub, options);
 }

@@ -134,9 +134,9 @@ void report(const TrainingOptions& options, const TrainConfig& config,
   document["sent_mib_per_step"] = figures.sent_mib_per_step;
   document["tensor_mib"] = static_cast<double>(summary.peak_tensor_bytes) / kMiB;
 
-  std::printf("%s, %s, %zu ranks, %.0f images a step\n", config.model.c_str(),
-              document["compute_type"].get<std::string>().c_str(), summary.ranks,
-              document["images_per_step"].get<double>());
+  std::printf("%s, %s, %s, %.0f images a step\n", config.model.c_str(),
+              document["compute_type"].get<std::string>().c_str(),
+              counted(summary.ranks, "rank").c_str(), document["images_per_step"].get<double>());
   std::printf("  images/s       %.1f\n", times.images / total);
   std::printf("  step           %.2f ms (10 %% %.2f, 90 %% %.2f, longest %.2f)\n",
               document["ms"].get<double>(), document["ms_p10"].get<double>(),
