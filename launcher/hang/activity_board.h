@@ -37,7 +37,7 @@ struct ShownActivity {
 struct ShownRank {
   pid_t process = 0;  // that publishes; 0: the rank has not come to our runtime, or does not use it
   bool joins_world = false;                          // it connects our communicator, or has
-  std::optional<Deadline::Clock::time_point> ready;  // its world was connected
+  std::optional<Deadline::Clock::time_point> ready;  // its start-up was over
   int stack_signal = 0;                              // makes it print its stack; 0: none does
   std::uint64_t progress = 0;                        // another number whenever anything moves
   std::vector<ShownActivity> activities;
