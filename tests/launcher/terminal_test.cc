@@ -329,6 +329,7 @@ TEST_F(Terminal, ShowsTheProgressBarOfItsFirstRankWhateverItsNumber) {
   nodes.start_ranks({"--nproc", "1", "--node-rank", "0"}, {"out=up", "pause"});
   ASSERT_TRUE(job.wait_for("[rank 1]  10 %")) << job.screen();
   nodes[0].send_signal(SIGKILL);
+  ASSERT_TRUE(job.wait_for("once 1 more node has come")) << job.screen();  // its rank is free
   nodes.start_ranks({"--nproc", "3", "--node-rank", "0"}, {"pause"});
   EXPECT_TRUE(job.wait_for("[rank 3]  30 %")) << job.screen();
   job.send_signal(SIGTERM);
