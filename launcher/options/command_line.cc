@@ -186,7 +186,7 @@ std::string perhaps_command(const std::string& program) {
 // The library has its own way to say this of all options: "--nproc: At Most 1 required but received
 // 2", "--nproc: 1 required N missing", "dry-run was given a disallowed flag override".
 std::string in_words(const CLI::ParseError& error) {
-  const std::string text = error.what();
+  std::string text = error.what();
   const auto split_at = [&](std::string_view infix) {
     const auto place = text.find(infix);
     return place == std::string::npos
