@@ -52,7 +52,7 @@ struct ActivityPage {
 
   std::atomic<std::uint64_t> magic;        // written by dlaunch
   std::atomic<std::int64_t> process;       // id of the process that publishes; 0: none has come yet
-  std::atomic<std::int64_t> ready;         // steady clock, ns, when its start-up was over
+  std::atomic<std::int64_t> ready;         // steady clock, ns, when start-up was over; 0: not
   std::atomic<std::int32_t> joins_world;   // 1: it connects a communicator, or has
   std::atomic<std::int32_t> stack_signal;  // makes the process print its stack; 0: none does
   std::atomic<std::int32_t>
