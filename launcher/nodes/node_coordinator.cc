@@ -42,22 +42,22 @@ void NodeCoordinator::refuse(const std::string& id, const std::string& why) {
 }
 
 void NodeCoordinator::member_came(const MemberRecord& member, Time now) {
-  if (members_.contains(member.id) || phase_ == Phase::kDone) return;
+  if (phase_ == Phase::kDone || members_.contains(member.id) || waits_for_place(member.id)) return;
   const std::string why = objection(member);
   if (!why.empty()) return turn_away(member.id, why);
-  members_.emplace(member.id, Member{.record = member, .order = arrivals_++});
-  last_change_ = now;
-  if (phase_ == Phase::kForming) {
-    note_waiting();
-  } else if (phase_ == Phase::kRunning && elastic()) {
-    newcomer_at_ = now;
-    stop("node " + member.name() + " joins the job", now);
-  } else if (phase_ == Phase::kRunning) {
-    // The node whose place it takes has left after its ranks had finished: nothing to disturb the
-    // others for. A restart would have it take part.
-    write(node_keys::kWaiting,
-          "the job of " + options_.nodes + " nodes is running; waiting for its end");
-  }
+  without_place_.push_back({.record = member, .came = now});
+  time_passed(now);
+}
+
+bool NodeCoordinator::waits_for_place(const std::string& id) const {
+  return std::ranges::any_of(without_place_,
+                             [&](const Newcomer& each) { return each.record.id == id; });
+}
+
+void NodeCoordinator::member_lived(const std::string& id, Time when, Time now) {
+  const auto found = members_.find(id);
+  if (found == members_.end()) return;
+  found->second.lived = when;
   time_passed(now);
 }
 
@@ -69,6 +69,7 @@ void NodeCoordinator::turn_away(const std::string& id, const std::string& why) {
 
 void NodeCoordinator::member_left(const std::string& id, const std::string& why, Time last_seen,
                                   Time now) {
+  std::erase_if(without_place_, [&](const Newcomer& each) { return each.record.id == id; });
   const auto found = members_.find(id);
   if (found == members_.end()) return;
   const Member& member = found->second;
@@ -136,6 +137,8 @@ bool NodeCoordinator::can_do_without(const Member& member) const {
 }
 
 void NodeCoordinator::time_passed(Time now) {
+  if (phase_ == Phase::kDone) return;
+  admit(now);
   if (phase_ == Phase::kForming && now >= not_before_ && enough(now)) return form(now);
   if (phase_ == Phase::kForming && now - std::max(since_, not_before_) > options_.join_timeout) {
     std::string why = "only " + std::to_string(members_.size()) + " of " + options_.nodes +

@@ -52,7 +52,11 @@ class NodeCoordinator {
 
   NodeCoordinator(Options options, Time now);
 
+  /// A member for which there is no place, because another has its node rank or there are enough,
+  /// waits until those have lived after it came, and only then is turned away.
   void member_came(const MemberRecord& member, Time now);
+  /// It certainly lived at `when`.
+  void member_lived(const std::string& id, Time when, Time now);
   /// A member that cannot take part.
   void turn_away(const std::string& id, const std::string& why);
   /// `last_seen`: until when it certainly lived.
@@ -76,9 +80,14 @@ class NodeCoordinator {
     MemberRecord record;
     int order = 0;       // in which they came
     int last_rank = -1;  // of this node in the last round
+    Time lived;          // then, for certain
     bool in_round = false;
     std::optional<EndedRecord> ended;  // this round
     Time ended_at;
+  };
+  struct Newcomer {
+    MemberRecord record;
+    Time came;
   };
   struct Lost {
     int rank;
@@ -92,6 +101,10 @@ class NodeCoordinator {
   };
 
   std::string objection(const MemberRecord& member) const;
+  std::string no_place(const MemberRecord& member) const;
+  bool waits_for_place(const std::string& id) const;
+  void admit(Time now);
+  void take_in(const Newcomer& newcomer, Time now);
   void refuse(const std::string& id, const std::string& why);
   void take_out(const std::string& id, const std::string& why, Time last_seen, Time now);
   bool can_do_without(const Member& member) const;
@@ -123,6 +136,7 @@ class NodeCoordinator {
   const Options options_;
   Phase phase_ = Phase::kForming;
   std::map<std::string, Member> members_;
+  std::vector<Newcomer> without_place_;
   std::vector<Member> ended_;   // in this round, and then gone: how they ended still counts
   std::optional<Member> host_;  // the node with the store, once it has gone
   std::vector<std::string> refusals_;

@@ -14,7 +14,7 @@ constexpr std::chrono::seconds kVerdictSlack{30};
 
 }  // namespace
 
-// Why this member cannot take part; empty: it can.
+// Why this member can never take part; empty: it can.
 std::string NodeCoordinator::objection(const MemberRecord& member) const {
   if (member.version != options_.version) {
     return "different versions: " + member.name() + " runs dlaunch " + member.version +
@@ -32,6 +32,11 @@ std::string NodeCoordinator::objection(const MemberRecord& member) const {
     return "different jobs: " + member.name() + " was started with --rdzv-id '" + member.run_id +
            "', the node with the store with '" + options_.run_id + "'";
   }
+  return "";
+}
+
+// Why there is no place for it while all members live; empty: there is.
+std::string NodeCoordinator::no_place(const MemberRecord& member) const {
   for (const auto& [id, other] : members_) {
     if (member.node_rank >= 0 && other.record.node_rank == member.node_rank) {
       return "two nodes claim node rank " + std::to_string(member.node_rank) + ": " +
@@ -43,6 +48,45 @@ std::string NodeCoordinator::objection(const MemberRecord& member) const {
            " is surplus";
   }
   return "";
+}
+
+// A node may come in the place of one that is dead, and has not been missed yet: whoever finds no
+// place waits until one of the members is lost, or all have given a sign of life.
+void NodeCoordinator::admit(Time now) {
+  for (auto next = without_place_.begin(); next != without_place_.end();) {
+    const std::string why = no_place(next->record);
+    const bool all_live = std::ranges::all_of(
+        members_, [&](const auto& each) { return each.second.lived > next->came; });
+    if (!why.empty() && !all_live) {
+      ++next;
+      continue;
+    }
+    const Newcomer newcomer = std::move(*next);
+    next = without_place_.erase(next);
+    if (why.empty()) {
+      take_in(newcomer, now);
+    } else {
+      turn_away(newcomer.record.id, why);
+    }
+  }
+}
+
+void NodeCoordinator::take_in(const Newcomer& newcomer, Time now) {
+  const MemberRecord& member = newcomer.record;
+  members_.emplace(member.id,
+                   Member{.record = member, .order = arrivals_++, .lived = newcomer.came});
+  last_change_ = now;
+  if (phase_ == Phase::kForming) {
+    note_waiting();
+  } else if (phase_ == Phase::kRunning && elastic()) {
+    newcomer_at_ = now;
+    stop("node " + member.name() + " joins the job", now);
+  } else if (phase_ == Phase::kRunning) {
+    // The node whose place it takes has left after its ranks had finished: nothing to disturb the
+    // others for. A restart would have it take part.
+    write(node_keys::kWaiting,
+          "the job of " + options_.nodes + " nodes is running; waiting for its end");
+  }
 }
 
 bool NodeCoordinator::enough(Time now) const {

@@ -285,10 +285,27 @@ TEST_F(ElasticCoordinator, TakesInOneOfTwoNewcomersWhereThereIsRoomForOne) {
   pass(3s);
   come(member("2"));
   come(member("3"));
+  lives("1");
+  lives("2");
   EXPECT_THAT(text("nodes/refused/3"), HasSubstr("host-3 (pid 7) is surplus"));
   EXPECT_FALSE(wrote("nodes/refused/2"));
   end("1", stopped());
   EXPECT_EQ(ranks(), "1 2");
+}
+
+TEST_F(ElasticCoordinator, ANewcomerMayComeBeforeTheOneWhosePlaceItTakesIsMissed) {
+  start(1, 2);
+  come(member("1"));
+  come(member("2"));
+  EXPECT_EQ(ranks(), "1 2");
+  come(member("3"));
+  lives("1");
+  EXPECT_FALSE(wrote("nodes/refused/3"));
+  leave("2", "no sign of life for 4.0 s");
+  EXPECT_FALSE(wrote("nodes/refused/3"));
+  end("1", stopped());
+  EXPECT_EQ(ranks(), "1 3");
+  EXPECT_EQ(verdict().reason, "node 1 (host-2 (pid 7)) is lost: no sign of life for 4.0 s");
 }
 
 TEST_F(ElasticCoordinator, SaysThatItHasEnoughNodesAndWaitsForMore) {

@@ -63,6 +63,7 @@ TEST_F(NodeCoordinatorTest, RefusesTheSecondThatClaimsANodeRankAndNamesBoth) {
   start(2, 2);
   come(member("1", 1, 1));
   come(member("2", 1, 1));
+  lives("1");
   EXPECT_EQ(text("nodes/refused/2"),
             "two nodes claim node rank 1: host-1 (pid 7) and host-2 (pid 7)");
   EXPECT_THAT(text("nodes/waiting"), HasSubstr("refused: two nodes claim node rank 1"));
@@ -84,8 +85,52 @@ TEST_F(NodeCoordinatorTest, RefusesOtherVersionsNumbersOfNodesAndNodesTooMany) {
   come(member("1"));
   come(member("2"));
   come(member("3"));
+  lives("1");
+  lives("2");
   EXPECT_THAT(text("nodes/refused/3"), HasSubstr("host-3 (pid 7) is surplus"));
   EXPECT_EQ(ranks(), "1 2");
+}
+
+TEST_F(NodeCoordinatorTest, ANodeMayComeBeforeTheOneWhosePlaceItTakesIsMissed) {
+  start(2, 2, 1);
+  come(member("1", 1, 0));
+  come(member("2", 1, 1));
+  EXPECT_EQ(ranks(), "1 2");
+  come(member("3", 1, 1));
+  lives("1");
+  EXPECT_FALSE(wrote("nodes/refused/3"));
+  leave("2", "no sign of life for 4.0 s");
+  end("1", stopped());
+  pass(1s);
+  EXPECT_FALSE(wrote("nodes/refused/3"));
+  EXPECT_EQ(ranks(), "1 3");
+}
+
+TEST_F(NodeCoordinatorTest, WhoeverWaitsForAPlaceMayGo) {
+  start(2, 2);
+  come(member("1", 1, 1));
+  come(member("2", 1, 1));
+  come(member("2", 1, 1));  // told twice
+  leave("2");
+  lives("1");
+  EXPECT_FALSE(wrote("nodes/refused/2"));
+  leave("1");
+  come(member("3", 1, 0));
+  EXPECT_FALSE(wrote("nodes/round"));  // nobody else is there
+}
+
+TEST_F(NodeCoordinatorTest, TheFirstOfThoseThatWaitForAPlaceGetsIt) {
+  start(2, 2);
+  come(member("1"));
+  come(member("2"));
+  come(member("3"));
+  come(member("4"));
+  lives("1");
+  leave("2");
+  EXPECT_FALSE(wrote("nodes/refused/3"));
+  EXPECT_FALSE(wrote("nodes/refused/4"));  // the third has not lived since it came
+  lives("3");
+  EXPECT_THAT(text("nodes/refused/4"), HasSubstr("host-4 (pid 7) is surplus"));
 }
 
 TEST_F(NodeCoordinatorTest, IsDoneWhenAllRanksHaveFinished) {

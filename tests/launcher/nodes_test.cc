@@ -319,6 +319,32 @@ TEST(Nodes, NoticeOneThatHasFallenSilentWithinFiveSeconds) {
   EXPECT_TRUE(all_gone(mark, soon()));
 }
 
+TEST(Nodes, AreReplacedAlsoBeforeTheirLossIsNoticed) {
+  const std::string mark = fresh_mark();
+  const Strings actions{mark, "out=up", "pause"};
+  const auto options = [](const char* node_rank) {
+    return Strings{"--nproc",       "1", "--node-rank",     node_rank, "--max-restarts", "1",
+                   "--ready-after", "0", "--restart-delay", "0"};
+  };
+  Nodes nodes("2");
+  nodes.start_ranks(options("0"), actions);
+  ASSERT_TRUE(nodes[0].wait_for_error("waiting for 1 of 2", soon()));  // so it hosts the store
+  nodes.start_ranks(options("1"), actions);
+  ASSERT_TRUE(nodes[1].wait_for_output("up\n", soon()));
+  const auto launcher = children_of(nodes[1].pid());
+  ASSERT_EQ(launcher.size(), 1U);
+  kill(launcher[0], SIGSTOP);
+  nodes.start_ranks(options("1"), actions);
+  EXPECT_TRUE(nodes[2].wait_for_output("up\n", soon()));
+  EXPECT_TRUE(nodes[0].wait_for_output("up\nup\n", soon()));
+  kill(launcher[0], SIGCONT);
+  EXPECT_EQ(nodes.finish(1).exit_code, 122);
+  nodes[0].send_signal(SIGTERM);
+  EXPECT_EQ(nodes.finish(0).exit_code, 128 + SIGTERM);
+  EXPECT_EQ(nodes.finish(2).exit_code, 128 + SIGTERM);
+  EXPECT_TRUE(all_gone(mark, soon()));
+}
+
 TEST(Nodes, EndWithTheSignalThatOneOfThemGets) {
   Nodes nodes("2");
   nodes.start_ranks(kOneRank, {"out=up", "pause"});

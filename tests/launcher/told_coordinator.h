@@ -52,6 +52,12 @@ class ToldCoordinator : public ::testing::Test {
     coordinator_->member_came(member, now_);
     read();
   }
+  /// Of the members that have come.
+  void lives(const std::string& id) {
+    now_ += std::chrono::milliseconds(1);
+    coordinator_->member_lived(id, now_, now_);
+    read();
+  }
   void leave(const std::string& id, const std::string& why = "its dlaunch has gone") {
     coordinator_->member_left(id, why, now_, now_);
     read();
