@@ -21,6 +21,7 @@
 namespace dlaunch::testing {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -226,9 +227,9 @@ TEST(Leftovers, ThatCouldNotBeFoundAreAReasonNotToStart) {
   }
   EXPECT_EQ(result.exit_code, 125);
   EXPECT_EQ(result.out, "");
-  EXPECT_EQ(result.error,
-            "dlaunch: what ranks leave behind cannot be found: /proc is not mounted, or is that of "
-            "another PID namespace\n");
+  // ThreadSanitizer's runtime misses /proc, too, and says so first.
+  EXPECT_THAT(result.error, EndsWith("dlaunch: what ranks leave behind cannot be found: /proc is "
+                                     "not mounted, or is that of another PID namespace\n"));
 }
 
 TEST(Leftovers, OfRanksThatSucceededAreEnded) {
