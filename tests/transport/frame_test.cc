@@ -173,5 +173,23 @@ TEST(FailureNotice, SaysOnceWhoItIsAboutAndWhoReportsIt) {
             "no job (reported by rank x) (reported by rank 2)");
 }
 
+// As it is told by a rank whose other lane met with the failure first.
+TEST(FailureNotice, KeepsEveryContextFindable) {
+  const Status lost = Status::about_peer(StatusCode::kPeerLeft, 3, "has left");
+  const Status nobodys(StatusCode::kTimeout, "timed out: 5 s");
+  for (const auto& [cause, told] :
+       {std::pair(lost, "peer 3: has left"), std::pair(nobodys, "timed out: 5 s")}) {
+    const Status heard =
+        FailureNotice::from(cause.within("step 0").within("barrier #3").within("all_reduce #1"), 2)
+            .to_status();
+    EXPECT_EQ(heard.to_string(),
+              std::string("all_reduce #1: barrier #3: step 0: ") + told + " (reported by rank 2)");
+    EXPECT_EQ(heard.within("step 5").within_once("barrier #3").to_string(),
+              std::string("barrier #3: step 0: ") + told + " (reported by rank 2)");
+    EXPECT_EQ(heard.peer(), cause.peer());
+    EXPECT_EQ(heard.code(), cause.code());
+  }
+}
+
 }  // namespace
 }  // namespace dlaunch
