@@ -1,23 +1,19 @@
 // A network of one's own, trained data-parallel: each rank draws its own points of the plane, and
 // the network learns whether a point's coordinates have the same sign.
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include <dlaunch/nn/core/autograd.h>
-#include <dlaunch/nn/core/flat_parameters.h>
 #include <dlaunch/nn/cpu/cpu_backend.h>
 #include <dlaunch/nn/layers/linear.h>
 #include <dlaunch/nn/layers/sync_batch_norm.h>
 #include <dlaunch/nn/optim/sgd.h>
+#include <dlaunch/nn/parallel/data_parallel.h>
 #include <dlaunch/runtime/base/run_rank.h>
 #include <dlaunch/runtime/comm/communicator.h>
-#include <dlaunch/runtime/parallel/gradient_reducer.h>
-#include <dlaunch/runtime/parallel/state_broadcast.h>
 
 namespace nn = dlaunch::nn;
 
@@ -47,32 +43,6 @@ Batch draw(nn::Backend& backend, std::int64_t size, nn::Generator& generator) {
   return batch;
 }
 
-// The mean loss over the batches of all ranks.
-double train_step(nn::Module& network, nn::FlatParameters& parameters, nn::Sgd& optimizer,
-                  dlaunch::GradientReducer& reducer, const Batch& batch) {
-  parameters.zero_gradients();
-  const nn::Tensor loss = nn::cross_entropy(network(batch.points), batch.labels);  // a sum
-  reducer.begin(true, {.samples = static_cast<double>(kBatch), .loss = loss.item()});
-  // A bucket of gradients is on its way to the other ranks as soon as its last one is final.
-  nn::backward(loss, {.on_gradient_ready = [&](const nn::Tensor& leaf) {
-                 const auto& views = parameters.views;
-                 const auto view = std::ranges::find_if(
-                     views, [&](const auto& each) { return each.parameter.same_as(leaf); });
-                 reducer.mark_ready(static_cast<std::size_t>(view - views.begin()));
-               }});
-  const dlaunch::StepTotals totals = reducer.totals().value_or_throw();
-  optimizer.begin_step(kLearningRate);
-  const auto update = [&](dlaunch::FlatSpan span,
-                          double scale) {  // from sums to means, then a step
-    float* const gradients = parameters.gradients.data<float>() + span.begin;
-    parameters.values.backend().scale(static_cast<std::int64_t>(span.size()),
-                                      static_cast<float>(scale), nullptr, gradients, gradients);
-    optimizer.update(static_cast<std::int64_t>(span.begin), static_cast<std::int64_t>(span.end));
-  };
-  dlaunch::throw_if_error(reducer.finish(update));
-  return totals.loss / totals.samples;
-}
-
 // Over new points of all ranks.
 double accuracy(nn::Module& network, const Batch& batch, dlaunch::Communicator& world) {
   const nn::NoGradGuard no_gradients;
@@ -100,21 +70,15 @@ int train(dlaunch::Communicator& world) {
   network.append("fc2", std::make_unique<nn::Linear>(*backend, kHidden, kClasses, generator));
 
   // All ranks begin with the weights of rank 0.
-  nn::FlatParameters parameters = nn::flatten_parameters(network, &world);
-  const std::array<dlaunch::Buffer, 1> state{parameters.values.values<float>()};
-  dlaunch::throw_if_error(dlaunch::broadcast_state(world, state));
-
-  std::vector<dlaunch::GradientRange> ranges;
-  for (const nn::FlatView& view : parameters.views) {
-    ranges.push_back({.offset = static_cast<std::size_t>(view.offset),
-                      .count = static_cast<std::size_t>(view.count)});
-  }
-  dlaunch::GradientReducer reducer(world, parameters.gradients.values<float>(), std::move(ranges));
-  nn::Sgd optimizer(parameters, {.momentum = 0.9});
+  nn::DataParallel parallel(network, world);
+  nn::Sgd optimizer(parallel.parameters(), {.momentum = 0.9});
   for (int step = 0; step < kSteps; ++step) {
     const Batch batch = draw(*backend, kBatch, generator);
-    const double loss = train_step(network, parameters, optimizer, reducer, batch);
-    if (world.rank() == 0 && step % 50 == 0) std::printf("step %d: loss %.3f\n", step, loss);
+    const nn::Tensor loss = nn::cross_entropy(network(batch.points), batch.labels);  // a sum
+    // Gradients are on their way to the other ranks as soon as they are final.
+    parallel.backward(loss, kBatch);
+    const nn::DataParallelReport report = parallel.step(optimizer, kLearningRate);
+    if (world.rank() == 0 && step % 50 == 0) std::printf("step %d: loss %.3f\n", step, report.loss);
   }
   const double right = accuracy(network, draw(*backend, 1000, generator), world);
   if (world.rank() == 0) std::printf("accuracy %.3f\n", right);

@@ -74,6 +74,7 @@ const std::map<std::string, std::vector<std::string>> kMayInclude{
     {"nn",
      {"runtime/base", "runtime/comm/communicator.h", "runtime/comm/buffer.h",
       "runtime/comm/work.h"}},
+    {"nn/parallel", {"runtime/base", "runtime/comm/communicator.h", "runtime/parallel", "nn"}},
     {"trainers", {"runtime", "nn"}},
     {"tools", {"runtime", "transport", "nn"}},
     {"tools/bench/training", {"runtime", "nn", "trainers", "tools/bench"}},

@@ -24,7 +24,7 @@
 #include "runtime/cuda/environment.h"
 #include "tests/support/distributed_test.h"
 #include "trainers/training/loss_scaler.h"
-#include "trainers/training/tensor_memory.h"
+#include "nn/parallel/tensor_memory.h"
 #include "trainers/training/trainer.h"
 
 namespace dlaunch::testing {

@@ -1,7 +1,7 @@
 #include "trainers/device/step_losses.h"
 
 #include "nn/core/backend.h"
-#include "trainers/training/tensor_memory.h"
+#include "nn/parallel/tensor_memory.h"
 
 namespace dlaunch {
 

@@ -18,13 +18,13 @@
 
 #include "nn/checkpoint/atomic_file.h"
 #include "nn/core/digest.h"
+#include "nn/parallel/tensor_memory.h"
 #include "runtime/base/deadline.h"
 #include "runtime/base/json_reader.h"
 #include "runtime/comm/objects.h"
 #include "runtime/parallel/long_work.h"
 #include "runtime/parallel/state_broadcast.h"
 #include "trainers/config/config_difference.h"
-#include "trainers/training/tensor_memory.h"
 
 namespace dlaunch {
 namespace {

@@ -4,7 +4,7 @@
 #include <bit>
 
 #include "nn/core/optimizer_kernels.h"
-#include "trainers/training/tensor_memory.h"
+#include "nn/parallel/tensor_memory.h"
 
 namespace dlaunch {
 namespace {

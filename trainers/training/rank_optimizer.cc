@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "nn/parallel/tensor_memory.h"
 #include "runtime/parallel/parts.h"
-#include "trainers/training/tensor_memory.h"
 
 namespace dlaunch {
 namespace {

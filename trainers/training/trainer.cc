@@ -13,9 +13,7 @@
 #include "nn/core/optimizer_kernels.h"
 #include "nn/data/streams.h"
 #include "runtime/base/process_stat.h"
-#include "runtime/parallel/state_broadcast.h"
 #include "trainers/training/datasets.h"
-#include "trainers/training/tensor_memory.h"
 #include "trainers/training/trainer_parts.h"
 
 namespace dlaunch {
@@ -45,6 +43,7 @@ Trainer::Trainer(const TrainConfig& config, const TrainingPlace& place, const Sc
       model_(make_network(config, data_shape(*train_set_), compute_type_of(config, backend_),
                           backend_, generator_, &world_)),
       parameters_(flatten_parameters(*model_, &world_)),
+      range_of_(parameters_),
       optimizer_(parameters_, config.optimizer,
                  config.parallel.gradients == GradientExchange::kShard, world_),
       compression_memory_(backend_, world_),
@@ -69,8 +68,6 @@ Trainer::Trainer(const TrainConfig& config, const TrainingPlace& place, const Sc
           config, world_, *train_set_, plan_, common_state(*model_, optimizer_, loss_scaler_),
           [this](const nn::SafetensorsFile* source) { return leader_state(source); }, generator_),
       reporter_(config, screen, world_.rank() == 0, checkpointing_.resumes()) {
-  for (std::size_t i = 0; i < parameters_.views.size(); ++i)
-    parameter_at_[parameters_.views[i].parameter.data<const float>()] = i;
   if (config.clip_norm > 0) clipper_.emplace(backend_, config.clip_norm);
   if (loss_scaler_) optimizer_.skip_when(loss_scaler_->skip());
   if (world_.rank() == 0 && !checkpointing_.resumes()) initialise_from_files();
@@ -175,10 +172,7 @@ void Trainer::check_agreement() {
 }
 
 void Trainer::share_state() {
-  std::vector<Buffer> state{memory_of(parameters_.values)};
-  for (const nn::NamedBuffer& buffer : model_->buffers())
-    state.emplace_back(memory_of(buffer.tensor));
-  throw_if_error(broadcast_state(world_, state));
+  throw_if_error(broadcast_network(world_, parameters_, *model_));
   shard_ = scatter_validation_set(world_, validation_set_.get(), train_set_->image_shape());
   validation_set_.reset();
 }
@@ -347,7 +341,7 @@ void Trainer::run_micro_batch(const nn::MicroBatch& batch, bool last) {
 void Trainer::run_backward(const nn::Tensor& loss, const nn::Tensor& gradient) {
   nn::backward(loss, {.on_gradient_ready =
                           [&](const nn::Tensor& leaf) {
-                            reducer_->mark_ready(parameter_at_.at(leaf.data<const float>()));
+                            reducer_->mark_ready(range_of_.find(leaf).value());
                           },
                       .gradient = gradient,
                       .observer = observation_.backward_observer()});

@@ -11,7 +11,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -22,6 +21,7 @@
 #include "nn/data/resident_images.h"
 #include "nn/optim/ema.h"
 #include "nn/optim/gradient_clipping.h"
+#include "nn/parallel/flat_ranges.h"
 #include "runtime/base/logging.h"
 #include "runtime/parallel/gradient_reducer.h"
 #include "runtime/parallel/timed_communicator.h"
@@ -146,7 +146,7 @@ class Trainer {
   nn::ImageTransform training_transform_;
   std::unique_ptr<nn::Module> model_;
   nn::FlatParameters parameters_;
-  std::unordered_map<const float*, std::size_t> parameter_at_;  // index by address
+  const nn::RangeIndex range_of_;
   RankOptimizer optimizer_;
   CompressionMemory compression_memory_;
   ExchangeMemory kept_memory_;  // of a run on several ranks that this one, on one, has gone on from

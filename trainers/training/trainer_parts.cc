@@ -11,8 +11,8 @@
 
 #include "nn/layers/batch_norm.h"
 #include "nn/models/model.h"
+#include "nn/parallel/tensor_memory.h"
 #include "runtime/base/json_reader.h"
-#include "trainers/training/tensor_memory.h"
 
 namespace dlaunch {
 namespace {
@@ -190,17 +190,6 @@ nn::TensorMetadata describe_network(const TrainConfig& config, const nn::Dataset
                                      {"classes", dataset.class_names()}};
   // A folder's name need not be UTF-8.
   return {{kNetworkKey, about.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)}};
-}
-
-std::vector<GradientRange> gradient_ranges(const nn::FlatParameters& parameters) {
-  std::vector<GradientRange> ranges;
-  for (const nn::FlatView& view : parameters.views) {
-    const nn::Shape& shape = view.parameter.shape();
-    ranges.push_back({.offset = static_cast<std::size_t>(view.offset),
-                      .count = static_cast<std::size_t>(view.count),
-                      .rows = shape.rank() > 1 ? static_cast<std::size_t>(shape[0]) : 1});
-  }
-  return ranges;
 }
 
 std::vector<nn::NamedTensor> common_state(const nn::Module& model, const RankOptimizer& optimizer,

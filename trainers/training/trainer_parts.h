@@ -55,8 +55,6 @@ std::unique_ptr<nn::Module> make_network(const TrainConfig& config, const DataSh
 /// For the files of a network alone: what has to be known to use it (docs/training.md).
 nn::TensorMetadata describe_network(const TrainConfig& config, const nn::Dataset& dataset);
 
-std::vector<GradientRange> gradient_ranges(const nn::FlatParameters& parameters);
-
 /// What a checkpoint holds that all ranks have.
 std::vector<nn::NamedTensor> common_state(const nn::Module& model, const RankOptimizer& optimizer,
                                           const std::optional<LossScaler>& loss_scaler);

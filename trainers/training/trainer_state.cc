@@ -11,12 +11,12 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "nn/core/digest.h"
+#include "nn/parallel/tensor_memory.h"
 #include "runtime/comm/objects.h"
 #include "runtime/parallel/long_work.h"
 #include "runtime/parallel/state_broadcast.h"
 #include "trainers/training/running_statistics.h"
 #include "trainers/training/stop_signals.h"
-#include "trainers/training/tensor_memory.h"
 #include "trainers/training/trainer.h"
 #include "trainers/training/trainer_parts.h"
 

@@ -14,7 +14,7 @@
 #include "trainers/training/checkpointing.h"
 #include "trainers/training/datasets.h"
 #include "trainers/training/failures.h"
-#include "trainers/training/tensor_memory.h"
+#include "nn/parallel/tensor_memory.h"
 #include "trainers/training/trainer_parts.h"
 
 namespace dlaunch {

@@ -6,11 +6,11 @@
 
 #include "nn/core/tensor.h"
 
-namespace dlaunch {
+namespace dlaunch::nn {
 
 /// The f32 values of a tensor, on any device: to be handed on, not to be read or written here.
-inline std::span<float> memory_of(const nn::Tensor& tensor) {
+inline std::span<float> memory_of(const Tensor& tensor) {
   return {tensor.data<float>(), static_cast<std::size_t>(tensor.size())};
 }
 
-}  // namespace dlaunch
+}  // namespace dlaunch::nn

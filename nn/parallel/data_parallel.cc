@@ -1,0 +1,103 @@
+#include "nn/parallel/data_parallel.h"
+
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "nn/core/autograd.h"
+#include "nn/core/error.h"
+#include "nn/parallel/tensor_memory.h"
+
+namespace dlaunch::nn {
+namespace {
+
+FlatParameters flat_parameters_of(Module& network, Communicator& world,
+                                  const DataParallelOptions& options) {
+  if (options.gradients.exchange == GradientExchange::kShard)
+    throw Error(
+        "DataParallel: kShard needs an optimizer in parts; use GradientReducer with "
+        "ShardedOptimizer");
+  if (!(options.clip_norm >= 0))
+    throw Error("DataParallel: clip_norm is " + std::to_string(options.clip_norm) +
+                "; use 0 (none) or more");
+  FlatParameters parameters = flatten_parameters(network, &world);
+  if (!parameters.values.backend().host_accessible())
+    throw Error("DataParallel: the network is not in the host's memory; dtrain trains on GPUs");
+  return parameters;
+}
+
+std::int64_t size_of(FlatSpan span) {
+  return static_cast<std::int64_t>(span.size());
+}
+
+}  // namespace
+
+DataParallel::DataParallel(Module& network, Communicator& world, DataParallelOptions options)
+    : world_(world),
+      parameters_(flat_parameters_of(network, world, options)),
+      range_of_(parameters_),
+      reducer_(world, memory_of(parameters_.gradients), gradient_ranges(parameters_),
+               std::move(options.gradients)) {
+  if (options.clip_norm > 0) clipper_.emplace(parameters_.values.backend(), options.clip_norm);
+  throw_if_error(broadcast_network(world_, parameters_, network).within("DataParallel"));
+}
+
+DataParallel::~DataParallel() {
+  if (summing_)
+    world_.abort(
+        Status(StatusCode::kAborted, "rank " + std::to_string(world_.rank()) +
+                                         " has left DataParallel in the middle of a step"));
+}
+
+void DataParallel::backward(const Tensor& loss, double samples, bool last) {
+  if (summing_)
+    throw Error("DataParallel: the step has had its last micro-batch; step() comes next");
+  if (!(samples >= 0) || !std::isfinite(samples))
+    throw Error("DataParallel: a micro-batch of " + std::to_string(samples) + " samples");
+  const double value = loss.item();
+  summing_ = last;
+  reducer_.begin(last, {.samples = samples, .loss = value});
+  nn::backward(loss, {.on_gradient_ready = [this](const Tensor& leaf) {
+                 // What else needs gradients is the caller's.
+                 if (const auto range = range_of_.find(leaf)) reducer_.mark_ready(*range);
+               }});
+}
+
+DataParallelReport DataParallel::step(Optimizer& optimizer, double learning_rate) {
+  if (!summing_)
+    throw Error("DataParallel: step() without a backward() that was the last of its step");
+  const StepTotals totals = reducer_.totals().value_or_throw();
+  DataParallelReport report{.samples = totals.samples};
+  if (totals.samples > 0) {
+    report.loss = totals.loss / totals.samples;
+    optimizer.begin_step(learning_rate);
+  }
+  const auto update = [&](FlatSpan span, double scale) {
+    if (!clipper_) make_means(span, scale);
+    optimizer.update(static_cast<std::int64_t>(span.begin), static_cast<std::int64_t>(span.end));
+  };
+  throw_if_error(clipper_ ? reducer_.finish(update, [this](double scale) { clip(scale); })
+                          : reducer_.finish(update));
+  if (clipper_ && totals.samples > 0) report.gradient_norm = clipper_->norm();
+  parameters_.zero_gradients();
+  summing_ = false;
+  return report;
+}
+
+void DataParallel::make_means(FlatSpan span, double scale) {
+  float* const gradients = parameters_.gradients.data<float>() + span.begin;
+  parameters_.values.backend().scale(size_of(span), static_cast<float>(scale), nullptr, gradients,
+                                     gradients);
+}
+
+// All gradients, which are sums still.
+void DataParallel::clip(double scale) {
+  const FlatSpan all{0, static_cast<std::size_t>(parameters_.gradients.size())};
+  float* const gradients = parameters_.gradients.data<float>();
+  make_means(all, scale);
+  clipper_->begin();
+  clipper_->add(size_of(all), gradients);
+  clipper_->clip(size_of(all), gradients);
+}
+
+}  // namespace dlaunch::nn

@@ -1,0 +1,87 @@
+// DataParallel: trains a network on all ranks of a communicator alike, in a loop of one's own:
+//
+//   DataParallel parallel(network, *world);
+//   Sgd optimizer(parallel.parameters(), {.momentum = 0.9});
+//   for (each step) {
+//     for (each micro-batch) {
+//       const Tensor loss = cross_entropy(network(images), labels);  // a sum over the samples
+//       parallel.backward(loss, samples, last);
+//     }
+//     const auto report = parallel.step(optimizer, learning_rate);
+//   }
+//
+// Gradients are summed over the ranks while backward goes on (GradientReducer), and divided by the
+// number of samples that all ranks had together: the result is that of one process with all
+// samples, however they are spread. A rank that runs out of data goes on with empty batches, of
+// shape [0, ...], until a step of all ranks had no sample.
+//
+// One thread on each rank; all ranks make the same calls. Works in the host's memory. Throws Error
+// for calls that make no sense, StatusError where other ranks are lost or disagree.
+#pragma once
+
+#include <optional>
+
+#include "nn/core/flat_parameters.h"
+#include "nn/optim/gradient_clipping.h"
+#include "nn/optim/optimizer.h"
+#include "nn/parallel/flat_ranges.h"
+#include "runtime/comm/communicator.h"
+#include "runtime/parallel/gradient_reducer.h"
+
+namespace dlaunch::nn {
+
+struct DataParallelOptions {
+  /// Not kShard, for which an optimizer has to be in parts (ShardedOptimizer).
+  GradientReducerOptions gradients;
+  /// Bound of the norm of a step's mean gradients; 0: none. Parameters are then updated when all
+  /// gradients are summed, else part after part.
+  double clip_norm = 0;
+};
+
+/// Of one step and all ranks; the same on all of them.
+struct DataParallelReport {
+  double samples = 0;        // 0: nothing was updated
+  double loss = 0;           // mean over the samples
+  double gradient_norm = 0;  // before it was clipped; 0 without clip_norm
+};
+
+class DataParallel {
+ public:
+  /// Flattens the network's parameters (flatten_parameters) and gives all ranks those of rank 0,
+  /// and its buffers. Blocks. Both must outlive it. Batch norms that are not synchronised keep
+  /// running statistics of their own on every rank from then on.
+  DataParallel(Module& network, Communicator& world, DataParallelOptions options = {});
+  /// In the middle of a step, as when an exception ends it on this rank: aborts `world`, for which
+  /// the other ranks would wait.
+  ~DataParallel();
+  DataParallel(const DataParallel&) = delete;
+  DataParallel& operator=(const DataParallel&) = delete;
+
+  /// For the optimizer.
+  const FlatParameters& parameters() const { return parameters_; }
+
+  /// Adds the gradients of a micro-batch: `loss` is a sum over its `samples`. With the `last` one
+  /// of a step on this rank gradients go to the other ranks, each as soon as it is final; all ranks
+  /// have one.
+  void backward(const Tensor& loss, double samples, bool last = true);
+
+  /// Ends the step: mean gradients, clipped if they are to be, new parameters; then gradients are
+  /// zero again.
+  DataParallelReport step(Optimizer& optimizer, double learning_rate);
+
+  /// Parameters without a gradient, and on which ranks (GradientReducer::unused).
+  const std::vector<UnusedRange>& unused() const { return reducer_.unused(); }
+
+ private:
+  void make_means(FlatSpan span, double scale);
+  void clip(double scale);
+
+  Communicator& world_;
+  FlatParameters parameters_;
+  const RangeIndex range_of_;
+  GradientReducer reducer_;
+  std::optional<GradientClipper> clipper_;
+  bool summing_ = false;  // since the last micro-batch of a step
+};
+
+}  // namespace dlaunch::nn

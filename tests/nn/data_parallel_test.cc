@@ -1,0 +1,250 @@
+// DataParallel against plain gradient descent on all samples together, in double.
+#include "nn/parallel/data_parallel.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nn/core/error.h"
+#include "nn/cpu/cpu_backend.h"
+#include "nn/layers/linear.h"
+#include "nn/optim/sgd.h"
+#include "tests/support/distributed_test.h"
+
+namespace dlaunch::nn {
+namespace {
+
+using dlaunch::testing::run_on_ranks;
+using dlaunch::testing::run_seed;
+
+using ::testing::HasSubstr;
+using ::testing::Values;
+
+constexpr std::int64_t kFeatures = 5;
+constexpr std::int64_t kClasses = 3;
+constexpr double kLearningRate = 0.3;
+constexpr double kTolerance = 1e-5;
+
+/// Samples of all ranks.
+struct Samples {
+  std::vector<float> features;  // [N, kFeatures]
+  std::vector<std::int32_t> labels;
+
+  Samples(std::int64_t count, Generator& random) {
+    for (std::int64_t i = 0; i < count * kFeatures; ++i) features.push_back(random.normal());
+    for (std::int64_t i = 0; i < count; ++i)
+      labels.push_back(static_cast<std::int32_t>(random.below(kClasses)));
+  }
+};
+
+/// Logistic regression in double: weight [kClasses, kFeatures], then bias [kClasses].
+struct Reference {
+  std::vector<double> parameters;
+  double loss = 0;  // of the last step, as is the norm
+  double gradient_norm = 0;
+
+  void step(const Samples& samples, double clip_norm) {
+    const std::size_t count = samples.labels.size();
+    std::vector<double> gradient(parameters.size());
+    loss = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::span<const float> x(samples.features.data() + i * kFeatures, kFeatures);
+      const auto label = static_cast<std::size_t>(samples.labels[i]);
+      const std::vector<double> odds = exponentials(x);
+      double sum = 0;
+      for (const double odd : odds) sum += odd;
+      loss -= std::log(odds[label] / sum) / static_cast<double>(count);
+      for (std::size_t k = 0; k < kClasses; ++k) {
+        const double d = (odds[k] / sum - (k == label ? 1 : 0)) / static_cast<double>(count);
+        for (std::size_t f = 0; f < kFeatures; ++f) gradient[k * kFeatures + f] += d * x[f];
+        gradient[kClasses * kFeatures + k] += d;
+      }
+    }
+    double squares = 0;
+    for (const double g : gradient) squares += g * g;
+    gradient_norm = std::sqrt(squares);
+    const double scale = clip_norm > 0 ? std::min(1.0, clip_norm / (gradient_norm + 1e-6)) : 1;
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+      parameters[i] -= kLearningRate * scale * gradient[i];
+  }
+
+ private:
+  std::vector<double> exponentials(std::span<const float> x) const {
+    std::vector<double> all;
+    for (std::size_t k = 0; k < kClasses; ++k) {
+      double logit = parameters[kClasses * kFeatures + k];
+      for (std::size_t f = 0; f < kFeatures; ++f) logit += parameters[k * kFeatures + f] * x[f];
+      all.push_back(std::exp(logit));
+    }
+    return all;
+  }
+};
+
+/// A rank's network, which begins with weights of its own.
+struct Rank {
+  std::unique_ptr<Backend> backend = make_cpu_backend();
+  Generator random;
+  Linear network;
+  Communicator& world;
+
+  explicit Rank(Communicator& world)
+      : random(run_seed(), 7 + static_cast<std::uint64_t>(world.rank())),
+        network(*backend, kFeatures, kClasses, random),
+        world(world) {}
+
+  std::vector<double> parameters() {
+    std::vector<double> all;
+    for (const NamedParameter& each : network.parameters()) {
+      const std::vector<float> values = each.tensor.host_values<float>();
+      all.insert(all.end(), values.begin(), values.end());
+    }
+    return all;
+  }
+  /// backward() with samples [begin, end), perhaps none.
+  void learn(DataParallel& parallel, const Samples& samples, std::int64_t begin, std::int64_t end,
+             bool last = true) {
+    const auto part = std::span(samples.features)
+                          .subspan(static_cast<std::size_t>(begin * kFeatures),
+                                   static_cast<std::size_t>((end - begin) * kFeatures));
+    const auto labels =
+        std::span(samples.labels)
+            .subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
+    const Tensor images = Tensor::from(*backend, {end - begin, kFeatures},
+                                       std::vector<float>(part.begin(), part.end()));
+    parallel.backward(cross_entropy(network(images), labels), static_cast<double>(end - begin),
+                      last);
+  }
+};
+
+class DataParallelOf : public dlaunch::testing::DistributedTestWith<double> {};  // clip_norm
+
+// Shares differ in size, some are empty, and every second one comes in two micro-batches.
+TEST_P(DataParallelOf, UnequalSharesTrainsAsOneProcessWithAllSamples) {
+  run([clip_norm = std::get<1>(GetParam())](Communicator& world) {
+    Rank rank(world);
+    DataParallel parallel(rank.network, world, {.clip_norm = clip_norm});
+    Sgd optimizer(parallel.parameters(), {});
+    Reference reference{.parameters = rank.parameters()};
+    Generator random(run_seed());
+    for (int step = 0; step < 4; ++step) {
+      std::vector<std::int64_t> bounds{0};
+      for (int other = 0; other < world.size(); ++other)
+        bounds.push_back(bounds.back() + (other == step ? 0 : random.below(9)));
+      if (bounds.back() == 0) bounds.back() = 1;
+      const Samples samples(bounds.back(), random);
+      const std::int64_t begin = bounds[static_cast<std::size_t>(world.rank())];
+      const std::int64_t end = bounds[static_cast<std::size_t>(world.rank()) + 1];
+      const std::int64_t middle = world.rank() % 2 == 0 ? begin : begin + (end - begin) / 2;
+      if (world.rank() % 2 == 1) rank.learn(parallel, samples, begin, middle, false);
+      rank.learn(parallel, samples, middle, end);
+      const DataParallelReport report = parallel.step(optimizer, kLearningRate);
+      reference.step(samples, clip_norm);
+      EXPECT_EQ(report.samples, static_cast<double>(bounds.back()));
+      EXPECT_NEAR(report.loss, reference.loss, kTolerance);
+      EXPECT_NEAR(report.gradient_norm, clip_norm > 0 ? reference.gradient_norm : 0, kTolerance);
+      EXPECT_THAT(rank.parameters(),
+                  ::testing::Pointwise(::testing::DoubleNear(kTolerance), reference.parameters));
+    }
+    EXPECT_TRUE(parallel.unused().empty());
+  });
+}
+
+// The second bound is below most norms of these gradients.
+INSTANTIATE_TEST_SUITE_P(Worlds, DataParallelOf,
+                         ::testing::Combine(Values(1, 2, 3, 5), Values(0, 0.2)));
+
+TEST(DataParallel, LeavesParametersAsTheyAreIfNobodyHasSamples) {
+  run_on_ranks(2, [](Communicator& world) {
+    Rank rank(world);
+    DataParallel parallel(rank.network, world, {.clip_norm = 1});
+    Sgd optimizer(parallel.parameters(), {.momentum = 0.9});
+    Generator random(run_seed());
+    const Samples samples(4, random);
+    rank.learn(parallel, samples, 0, 4);
+    EXPECT_EQ(parallel.step(optimizer, kLearningRate).samples, 8);
+    const std::vector<double> before = rank.parameters();
+    rank.learn(parallel, samples, 0, 0);
+    const DataParallelReport report = parallel.step(optimizer, kLearningRate);
+    EXPECT_EQ(report.samples, 0);
+    EXPECT_EQ(report.loss, 0);
+    EXPECT_EQ(rank.parameters(), before);
+  });
+}
+
+TEST(DataParallel, RefusesCallsThatMakeNoSense) {
+  run_on_ranks(1, [](Communicator& world) {
+    Rank rank(world);
+    EXPECT_THROW(DataParallel(rank.network, world, {.clip_norm = -1}), Error);
+    EXPECT_THROW(
+        DataParallel(rank.network, world, {.gradients = {.exchange = GradientExchange::kShard}}),
+        Error);
+    DataParallel parallel(rank.network, world);
+    Sgd optimizer(parallel.parameters(), {});
+    EXPECT_THROW((void)parallel.step(optimizer, kLearningRate), Error);
+    Generator random(run_seed());
+    const Samples samples(2, random);
+    rank.learn(parallel, samples, 0, 1, false);
+    EXPECT_THROW((void)parallel.step(optimizer, kLearningRate), Error);
+    rank.learn(parallel, samples, 1, 2);
+    EXPECT_THROW(rank.learn(parallel, samples, 0, 1), Error);
+    EXPECT_EQ(parallel.step(optimizer, kLearningRate).samples, 2);
+    const Tensor images = Tensor::zeros(*rank.backend, {1, kFeatures});
+    EXPECT_THROW(
+        parallel.backward(cross_entropy(rank.network(images), std::vector<std::int32_t>{0}), -1),
+        Error);
+  });
+}
+
+TEST(DataParallel, RefusesNetworksThatDifferBetweenRanks) {
+  run_on_ranks(2, [](Communicator& world) {
+    const auto backend = make_cpu_backend();
+    Generator random(run_seed());
+    Linear network(*backend, kFeatures, 20 * (1 + world.rank()), random);
+    try {
+      const DataParallel parallel(network, world);
+      ADD_FAILURE() << "was not refused";
+    } catch (const StatusError& error) {
+      EXPECT_EQ(error.status().code(), StatusCode::kMismatch) << error.what();
+      EXPECT_THAT(error.what(), HasSubstr("DataParallel: "));
+    }
+  });
+}
+
+TEST(DataParallel, EndsTheOthersStepIfItsOwnIsLeft) {
+  run_on_ranks(3, [](Communicator& world) {
+    Rank rank(world);
+    Generator random(run_seed());
+    const Samples samples(2, random);
+    const auto step = [&] {
+      DataParallel parallel(rank.network, world);
+      Sgd optimizer(parallel.parameters(), {});
+      for (int i = 0; i < 3; ++i) {  // what rank 1 has sent already may serve for the first
+        rank.learn(parallel, samples, 0, 2);
+        if (world.rank() == 1) throw std::runtime_error("out of cheese");
+        (void)parallel.step(optimizer, kLearningRate);
+      }
+    };
+    if (world.rank() == 1) {
+      EXPECT_THROW(step(), std::runtime_error);
+      return;
+    }
+    try {
+      step();
+      ADD_FAILURE() << "there was nobody to take the step with";
+    } catch (const StatusError& error) {
+      EXPECT_EQ(error.status().code(), StatusCode::kAborted) << error.what();
+      EXPECT_THAT(error.what(), HasSubstr("rank 1 has left DataParallel in the middle of a step"));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace dlaunch::nn
