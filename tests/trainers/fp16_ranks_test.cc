@@ -18,13 +18,13 @@
 
 #include "nn/cpu/cpu_backend.h"
 #include "nn/cuda/cuda_backend.h"
+#include "nn/parallel/tensor_memory.h"
 #include "runtime/base/job_environment.h"
 #include "runtime/base/temporary_folder.h"
 #include "runtime/cuda/cuda_communicator.h"
 #include "runtime/cuda/environment.h"
 #include "tests/support/distributed_test.h"
 #include "trainers/training/loss_scaler.h"
-#include "nn/parallel/tensor_memory.h"
 #include "trainers/training/trainer.h"
 
 namespace dlaunch::testing {

@@ -9,12 +9,12 @@
 #include <spdlog/fmt/fmt.h>
 
 #include "nn/checkpoint/named_tensors.h"
+#include "nn/parallel/tensor_memory.h"
 #include "runtime/parallel/state_broadcast.h"
 #include "trainers/output/progress.h"
 #include "trainers/training/checkpointing.h"
 #include "trainers/training/datasets.h"
 #include "trainers/training/failures.h"
-#include "nn/parallel/tensor_memory.h"
 #include "trainers/training/trainer_parts.h"
 
 namespace dlaunch {
