@@ -129,7 +129,7 @@ void CoordinatorThread::check_beats(Time now) {
     const auto beat = beats_.find(entry.key.substr(node_keys::kBeats.size()));
     if (beat == beats_.end() || beat->second.revision == entry.revision) continue;
     beat->second = {entry.revision, now, last_check_};
-    coordinator_.member_lived(beat->first, last_check_, now);
+    coordinator_.member_lived(beat->first, last_check_);
   }
   last_check_ = now;
   for (auto beat = beats_.begin(); beat != beats_.end();) {

@@ -54,11 +54,9 @@ bool NodeCoordinator::waits_for_place(const std::string& id) const {
                              [&](const Newcomer& each) { return each.record.id == id; });
 }
 
-void NodeCoordinator::member_lived(const std::string& id, Time when, Time now) {
+void NodeCoordinator::member_lived(const std::string& id, Time when) {
   const auto found = members_.find(id);
-  if (found == members_.end()) return;
-  found->second.lived = when;
-  time_passed(now);
+  if (found != members_.end()) found->second.lived = when;
 }
 
 void NodeCoordinator::turn_away(const std::string& id, const std::string& why) {

@@ -55,8 +55,8 @@ class NodeCoordinator {
   /// A member for which there is no place, because another has its node rank or there are enough,
   /// waits until those have lived after it came, and only then is turned away.
   void member_came(const MemberRecord& member, Time now);
-  /// It certainly lived at `when`.
-  void member_lived(const std::string& id, Time when, Time now);
+  /// It certainly lived at `when`. What follows from that does in time_passed(): all members tell.
+  void member_lived(const std::string& id, Time when);
   /// A member that cannot take part.
   void turn_away(const std::string& id, const std::string& why);
   /// `last_seen`: until when it certainly lived.

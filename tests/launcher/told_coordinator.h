@@ -55,7 +55,8 @@ class ToldCoordinator : public ::testing::Test {
   /// Of the members that have come.
   void lives(const std::string& id) {
     now_ += std::chrono::milliseconds(1);
-    coordinator_->member_lived(id, now_, now_);
+    coordinator_->member_lived(id, now_);
+    coordinator_->time_passed(now_);
     read();
   }
   void leave(const std::string& id, const std::string& why = "its dlaunch has gone") {

@@ -24,7 +24,6 @@ namespace {
 
 using dlaunch::testing::run_on_ranks;
 using dlaunch::testing::run_seed;
-
 using ::testing::HasSubstr;
 using ::testing::Values;
 
@@ -93,12 +92,10 @@ struct Rank {
   std::unique_ptr<Backend> backend = make_cpu_backend();
   Generator random;
   Linear network;
-  Communicator& world;
 
-  explicit Rank(Communicator& world)
+  explicit Rank(const Communicator& world)
       : random(run_seed(), 7 + static_cast<std::uint64_t>(world.rank())),
-        network(*backend, kFeatures, kClasses, random),
-        world(world) {}
+        network(*backend, kFeatures, kClasses, random) {}
 
   std::vector<double> parameters() {
     std::vector<double> all;
