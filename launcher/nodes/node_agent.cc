@@ -22,8 +22,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kBeatInterval = 500ms;
-// For the store to acknowledge; without it, it is lost.
-constexpr auto kAnswerLimit = 3s;
 constexpr auto kWatchTurn = 1s;
 constexpr auto kRetry = 200ms;
 constexpr auto kLookTurn = 200ms;
@@ -204,14 +202,14 @@ bool NodeAgent::join_job() {
     return false;
   }
   store_ = *std::move(store);
-  store_.client->limit_answers(kAnswerLimit);
+  store_.client->limit_answers(BeatClock::kAnswerLimit);
   if (store_.server) {
     auto client = TcpStore::connect(store_.address, options_.settings.token, deadline);
     if (!client.ok()) {
       fail(client.status(), kLauncherRendezvous);
       return false;
     }
-    (*client)->limit_answers(kAnswerLimit);
+    (*client)->limit_answers(BeatClock::kAnswerLimit);
     coordinator_ =
         std::make_unique<CoordinatorThread>(*std::move(client), options_.coordinator,
                                             [this](const std::string& why) { fail_here(why); });
@@ -227,7 +225,7 @@ bool NodeAgent::join_job() {
   }
   const std::lock_guard lock(mutex_);
   joined_ = true;
-  last_beat_ = Deadline::Clock::now();
+  beat_clock_.start(Deadline::Clock::now());
   if (stopping_) return false;
   beats_ = start_thread([this] { guarded([this] { beat(); }); });
   return true;
@@ -246,18 +244,17 @@ void NodeAgent::beat() {
 
 void NodeAgent::begin_beat() {
   const std::lock_guard lock(mutex_);
-  beat_sent_ = Deadline::Clock::now();
+  beat_clock_.begin(Deadline::Clock::now());
 }
 
 void NodeAgent::end_beat() {
   const std::lock_guard lock(mutex_);
-  last_beat_ = *std::exchange(beat_sent_, std::nullopt);
+  beat_clock_.end();
 }
 
-// How long this node has sent nothing, or had not when it did again.
 std::chrono::nanoseconds NodeAgent::silence() {
   const std::lock_guard lock(mutex_);
-  return beat_sent_.value_or(Deadline::Clock::now()) - last_beat_;
+  return beat_clock_.silence(Deadline::Clock::now());
 }
 
 void NodeAgent::watch() {

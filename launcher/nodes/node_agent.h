@@ -19,6 +19,7 @@
 #include <variant>
 #include <vector>
 
+#include "launcher/nodes/beat_clock.h"
 #include "launcher/nodes/node_coordinator.h"
 #include "launcher/nodes/node_records.h"
 #include "launcher/nodes/node_settings.h"
@@ -119,8 +120,7 @@ class NodeAgent {
   bool failed_ = false;
   bool silent_ = false;
   bool given_up_asking_ = false;
-  Deadline::Clock::time_point last_beat_;                 // when the store's last one was sent
-  std::optional<Deadline::Clock::time_point> beat_sent_;  // one that is on its way
+  BeatClock beat_clock_;
   std::vector<NodeEvent> events_;
 
   std::thread worker_;
