@@ -11,7 +11,9 @@
 //
 // Matching: a message goes to the posted receive with the same (peer, tag). A message that arrives
 // before its receive is posted is kept until it is, in arrival order per (peer, tag). If too much
-// is kept of a peer's, the rest waits with that peer until a receive from it is posted.
+// is kept of a peer's, the rest waits with that peer until a receive from it is posted. A receive
+// from kAnyRank takes the message with its tag that came first, of whichever peer; a message that
+// comes later goes to a receive from its peer if there is one, and else to the first from kAnyRank.
 #pragma once
 
 #include <chrono>
@@ -21,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/any_rank.h"
 #include "runtime/base/deadline.h"
 #include "runtime/base/status.h"
 
@@ -59,7 +62,7 @@ struct MessageSignature {
 class Transfer {
  public:
   // Set by the poster before start_send / start_recv.
-  int peer = -1;
+  int peer = kAnyRank;  // of a receive of any: once a message has met it, that message's sender
   MessageTag tag;
   MessageSignature signature;
   std::byte* data = nullptr;  // a send only reads it
@@ -126,7 +129,8 @@ class Endpoint {
   /// Starts a transfer. It may be done already on return. Errors arrive through the transfer's
   /// status:
   ///   kPeerLost        the peer died or its connection broke
-  ///   kPeerLeft        the peer closed its endpoint in an orderly way
+  ///   kPeerLeft        the peer closed its endpoint in an orderly way; for kAnyRank, all others
+  ///                    have: it names the last one
   ///   kMismatch        the message that met a receive has another signature or length; names both
   ///   kInvalidArgument no such rank
   /// A failed endpoint gives every transfer its failure(), which keeps the code and the peer of the

@@ -56,10 +56,9 @@ Status Inbox::deliver(const MessageTag& tag, const MessageSignature& signature,
 }
 
 Transfer* Inbox::take_receive(const MessageTag& tag) {
-  const auto first = receives_.lower_bound(tag);
-  if (first == receives_.end() || first->first != tag) return nullptr;
-  Transfer* const receive = first->second;
-  receives_.erase(first);
+  if (Transfer* const receive = receives_.take(tag); receive != nullptr) return receive;
+  Transfer* const receive = context_.receives_of_any.take(tag);
+  if (receive != nullptr) receive->peer = peer_;
   return receive;
 }
 
@@ -76,7 +75,11 @@ Status Inbox::check(const Transfer& receive, const MessageSignature& signature,
 
 Inbox::Message* Inbox::add_message(const MessageTag& tag, const MessageSignature& signature,
                                    std::size_t bytes) {
-  Message message{.tag = tag, .signature = signature, .bytes = bytes, .data = nullptr};
+  Message message{.tag = tag,
+                  .signature = signature,
+                  .bytes = bytes,
+                  .data = nullptr,
+                  .arrival = ++context_.kept_so_far};
   if (bytes > 0) {
     message.data.reset(new (std::nothrow) std::byte[bytes]);
     if (message.data == nullptr) return nullptr;
@@ -85,7 +88,7 @@ Inbox::Message* Inbox::add_message(const MessageTag& tag, const MessageSignature
   return &messages_.emplace(tag, std::move(message))->second;
 }
 
-Inbox::Message* Inbox::find_message(const MessageTag& tag) {
+const Inbox::Message* Inbox::find_message(const MessageTag& tag) const {
   const auto first = messages_.lower_bound(tag);
   return first == messages_.end() || first->first != tag ? nullptr : &first->second;
 }
@@ -98,8 +101,7 @@ void Inbox::remove_message(const Message* message) {
 }
 
 void Inbox::fail_receives(const Status& why) {
-  for (const auto& [tag, receive] : receives_) context_.complete(*receive, why);
-  receives_.clear();
+  receives_.end_all([&](Transfer& receive) { context_.complete(receive, why); });
 }
 
 }  // namespace dlaunch

@@ -10,9 +10,9 @@
 #include <limits>
 #include <map>
 #include <memory>
-#include <tuple>
 
 #include "transport/endpoint.h"
+#include "transport/posted_receives.h"
 
 namespace dlaunch {
 
@@ -26,10 +26,15 @@ struct EndpointContext {
   SignaturePrinter describe = nullptr;         // nullptr: signatures are shown as numbers
   std::size_t kept_bytes = kDefaultKeptBytes;  // see Inbox::is_full()
   bool completed = false;                      // a transfer has ended since poll() last returned
+  PostedReceives receives_of_any;              // from kAnyRank
+  std::uint64_t kept_so_far = 0;               // messages that came before their receives
 
   void complete(Transfer& transfer, Status status) {
     transfer.complete(std::move(status));
     completed = true;
+  }
+  void fail_receives_of_any(const Status& why) {
+    receives_of_any.end_all([&](Transfer& receive) { complete(receive, why); });
   }
 };
 
@@ -41,6 +46,7 @@ class Inbox {
     MessageSignature signature;
     std::size_t bytes = 0;
     std::unique_ptr<std::byte[]> data;
+    std::uint64_t arrival = 0;  // the lower came the earlier, of all peers' messages
   };
 
   /// `context` outlives the inbox.
@@ -57,7 +63,8 @@ class Inbox {
 
   // The steps of the above, for a transport whose messages arrive in pieces.
 
-  /// Removes and returns the first receive posted with `tag`, or nullptr.
+  /// Removes and returns the first receive posted with `tag`, or nullptr. One from kAnyRank is one
+  /// from this peer from then on.
   Transfer* take_receive(const MessageTag& tag);
   /// kMismatch, naming both, unless the message is what `receive` expects.
   Status check(const Transfer& receive, const MessageSignature& signature, std::size_t bytes) const;
@@ -65,24 +72,25 @@ class Inbox {
   /// stays good until remove_message().
   Message* add_message(const MessageTag& tag, const MessageSignature& signature, std::size_t bytes);
   /// The first message with `tag`, or nullptr.
-  Message* find_message(const MessageTag& tag);
+  const Message* find_message(const MessageTag& tag) const;
   /// Removes a message.
   void remove_message(const Message* message);
   /// Posts a receive whose message is not there.
-  void add_receive(Transfer& receive) { receives_.emplace(receive.tag, &receive); }
+  void add_receive(Transfer& receive) { receives_.add(receive); }
 
-  bool has_receives() const { return !receives_.empty(); }
+  /// That a message of this peer may meet.
+  bool has_receives() const { return !receives_.empty() || !context_.receives_of_any.empty(); }
   /// True while so much is kept that nothing more should be taken in: the rest is to stay with its
   /// sender. Not while a receive is posted, whose message may be behind that rest. `arriving`, a
   /// message that is kept and not yet complete, does not count, so that it is completed if it began
   /// in time; nullptr: there is none.
   bool is_full(const Message* arriving) const {
     const std::size_t besides = arriving == nullptr ? 0 : cost(*arriving);
-    return kept_bytes_ - besides >= limit_ && receives_.empty();
+    return kept_bytes_ - besides >= limit_ && !has_receives();
   }
   /// It is never full from now on: for what a peer that is gone has left.
   void lift_limit() { limit_ = std::numeric_limits<std::size_t>::max(); }
-  /// Ends every posted receive with `why`.
+  /// Ends every receive posted from this peer with `why`.
   void fail_receives(const Status& why);
 
  private:
@@ -90,19 +98,12 @@ class Inbox {
   static constexpr std::size_t kOverhead = 160;
   static std::size_t cost(const Message& message) { return message.bytes + kOverhead; }
 
-  struct TagOrder {
-    bool operator()(const MessageTag& a, const MessageTag& b) const {
-      return std::tie(a.sequence, a.context, a.step) < std::tie(b.sequence, b.context, b.step);
-    }
-  };
-
   EndpointContext& context_;
   int peer_;
   std::size_t limit_;
   std::size_t kept_bytes_ = 0;  // what messages_ take
-  // Those of one tag in the order posted, and in arrival order.
-  std::multimap<MessageTag, Transfer*, TagOrder> receives_;
-  std::multimap<MessageTag, Message, TagOrder> messages_;
+  PostedReceives receives_;
+  std::multimap<MessageTag, Message, TagOrder> messages_;  // those of one tag in arrival order
 };
 
 }  // namespace dlaunch

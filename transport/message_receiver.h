@@ -36,12 +36,16 @@ class MessageReceiver {
 
   /// Posts a receive; it may be complete on return. Errors as in Inbox::post().
   Status post(Transfer& receive);
-  /// True while a posted receive waits for bytes of this peer.
+  /// The first message with `tag` that is here or arriving and waits for its receive, or nullptr.
+  const Inbox::Message* find_message(const MessageTag& tag) const {
+    return inbox_.find_message(tag);
+  }
+  /// True while a posted receive waits for bytes of this peer, or for those of any.
   bool has_receives() const { return receive_ != nullptr || inbox_.has_receives(); }
   /// True while nothing more should be taken in, as in Inbox::is_full().
   bool is_full() const { return receive_ == nullptr && inbox_.is_full(message_); }
   void lift_limit() { inbox_.lift_limit(); }
-  /// Ends every posted receive, also the one that is arriving, with `why`.
+  /// Ends every receive posted from this peer, also the one that is arriving, with `why`.
   void fail_receives(const Status& why);
 
  private:

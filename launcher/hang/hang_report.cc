@@ -8,6 +8,7 @@
 
 #include "launcher/base/number_list.h"
 #include "launcher/failure/report.h"
+#include "runtime/base/any_rank.h"
 
 namespace dlaunch {
 namespace {
@@ -50,8 +51,9 @@ std::string describe(const ShownActivity& activity) {
       return "send" + elements + " to rank " + std::to_string(activity.peer) + tag + " of " +
              activity.name;
     case ActivityKind::kReceive:
-      return "recv" + elements + " from rank " + std::to_string(activity.peer) + tag + " of " +
-             activity.name;
+      return "recv" + elements + " from " +
+             (activity.peer == kAnyRank ? "any rank" : "rank " + std::to_string(activity.peer)) +
+             tag + " of " + activity.name;
     case ActivityKind::kCollective:
     case ActivityKind::kNone:
       break;

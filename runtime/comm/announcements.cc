@@ -162,7 +162,8 @@ void Announcements::announce(const Wait& wait) {
   while (!outgoing_.empty() && outgoing_.front().send.done()) outgoing_.pop_front();
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     const int rank = static_cast<int>(i);
-    const bool concerned = wait.sequence > 0 || rank == wait.message.peer;
+    const bool concerned =
+        wait.sequence > 0 || wait.message.peer == kAnyRank || rank == wait.message.peer;
     if (rank == rank_ || !concerned || peers_[i].unanswered >= kMostUnanswered) continue;
     if (!peers_[i].listening) listen(rank);
     ++peers_[i].unanswered;

@@ -58,7 +58,8 @@ std::string describe_message(const MessageEnd& message) {
   const std::string call = describe_call(message.signature);
   std::string text = message.outgoing ? "send" : "recv";
   text += call.substr(std::min(call.find(' '), call.size()));
-  text += (message.outgoing ? " to rank " : " from rank ") + std::to_string(message.peer);
+  text += message.outgoing ? " to " : " from ";
+  text += message.peer == kAnyRank ? "any rank" : "rank " + std::to_string(message.peer);
   if (message.tag != 0) text += " tag " + std::to_string(message.tag);
   return text;
 }

@@ -39,11 +39,11 @@ std::string describe_numbered(const MessageSignature& call, std::uint64_t sequen
 struct MessageEnd {
   MessageSignature signature;
   std::uint64_t tag = 0;
-  std::int32_t peer = -1;
+  std::int32_t peer = kAnyRank;
   bool outgoing = false;
 };
 
-/// "recv f32[10] from rank 3 tag 7".
+/// "recv f32[10] from rank 3 tag 7", "recv f32[10] from any rank".
 std::string describe_message(const MessageEnd& message);
 
 }  // namespace dlaunch

@@ -21,8 +21,8 @@
 // destroyed, which disturbs nobody (they leave their descriptors open until the process ends or
 // executes another program). A child that is to communicate connects a world of its own.
 //
-// What others have and this has not: receiving from any source, i8 and bool, bitwise reductions, a
-// timeout for a single call. For texts and objects of unknown length there is objects.h.
+// What others have and this has not: i8 and bool, bitwise reductions, a timeout for a single call.
+// For texts and objects of unknown length there is objects.h.
 //
 // Counts are elements. A count of zero is allowed everywhere. Results are reproducible: the same
 // inputs, ranks and algorithm give the same bits, and all ranks of an all_reduce hold the same
@@ -36,6 +36,7 @@
 #include <span>
 #include <type_traits>
 
+#include "runtime/base/any_rank.h"
 #include "runtime/base/job_environment.h"
 #include "runtime/base/logging.h"
 #include "runtime/base/status.h"
@@ -77,9 +78,14 @@ class Communicator {
   /// its message is on its way, also if this rank leaves then (see the destructor); that it has
   /// been received, or will be although a rank fails or dies, it does not say.
   virtual Status send(ConstBuffer data, int peer, std::uint64_t tag = 0) = 0;
-  virtual Status recv(Buffer data, int peer, std::uint64_t tag = 0) = 0;
   virtual Work start_send(ConstBuffer data, int peer, std::uint64_t tag = 0) = 0;
-  virtual Work start_recv(Buffer data, int peer, std::uint64_t tag = 0) = 0;
+  /// From `peer`, or the first message with the tag that comes, whichever rank it is from:
+  /// kAnyRank. `sender`, if not null, is then the rank that sent it; it stays in place until a
+  /// start_recv() is done. A message for which receives from its sender and from any rank are
+  /// waiting meets the former. A receive from any rank fails with kPeerLeft when all other ranks
+  /// have left.
+  virtual Status recv(Buffer data, int peer, std::uint64_t tag = 0, int* sender = nullptr) = 0;
+  virtual Work start_recv(Buffer data, int peer, std::uint64_t tag = 0, int* sender = nullptr) = 0;
 
   /// Divides the ranks into new communicators, one per color, in which they are ordered by (key,
   /// rank). A blocking collective. nullptr for a color below 0. The new communicator has

@@ -59,17 +59,17 @@ class CountingCommunicator final : public Communicator {
     ++sent_;
     return inner_.send(data, peer, tag);
   }
-  Status recv(Buffer data, int peer, std::uint64_t tag) override {
+  Status recv(Buffer data, int peer, std::uint64_t tag, int* sender = nullptr) override {
     ++received_;
-    return inner_.recv(data, peer, tag);
+    return inner_.recv(data, peer, tag, sender);
   }
   Work start_send(ConstBuffer data, int peer, std::uint64_t tag) override {
     ++sent_;
     return inner_.start_send(data, peer, tag);
   }
-  Work start_recv(Buffer data, int peer, std::uint64_t tag) override {
+  Work start_recv(Buffer data, int peer, std::uint64_t tag, int* sender = nullptr) override {
     ++received_;
-    return inner_.start_recv(data, peer, tag);
+    return inner_.start_recv(data, peer, tag, sender);
   }
   /// The parts are not wrapped.
   Result<std::unique_ptr<Communicator>> split(int color, int key) override {

@@ -67,29 +67,27 @@ class EndpointCommunicator final : public Communicator {
   }
 
   Status send(ConstBuffer data, int peer, std::uint64_t tag) override {
-    DLAUNCH_RETURN_IF_ERROR(validate_message(data, peer, size_).within("send"));
+    DLAUNCH_RETURN_IF_ERROR(validate_send(data, peer, size_));
     return failed_with(parts_->async.run(outgoing(data, peer, tag), timeout()));
   }
 
-  Status recv(Buffer data, int peer, std::uint64_t tag) override {
-    DLAUNCH_RETURN_IF_ERROR(validate_message(data, peer, size_).within("recv"));
-    return failed_with(
-        parts_->async.run(MessageCall{.data = data, .peer = peer, .tag = tag}, timeout()));
+  Status recv(Buffer data, int peer, std::uint64_t tag, int* sender) override {
+    DLAUNCH_RETURN_IF_ERROR(validate_recv(data, peer, size_));
+    return failed_with(parts_->async.run(incoming(data, peer, tag, sender), timeout()));
   }
 
   Work start_send(ConstBuffer data, int peer, std::uint64_t tag) override {
-    if (Status invalid = validate_message(data, peer, size_).within("send"); !invalid.ok()) {
+    if (Status invalid = validate_send(data, peer, size_); !invalid.ok()) {
       return Work::finished(std::move(invalid));
     }
     return options_.part.explain(parts_->async.start(outgoing(data, peer, tag), timeout()));
   }
 
-  Work start_recv(Buffer data, int peer, std::uint64_t tag) override {
-    if (Status invalid = validate_message(data, peer, size_).within("recv"); !invalid.ok()) {
+  Work start_recv(Buffer data, int peer, std::uint64_t tag, int* sender) override {
+    if (Status invalid = validate_recv(data, peer, size_); !invalid.ok()) {
       return Work::finished(std::move(invalid));
     }
-    return options_.part.explain(
-        parts_->async.start(MessageCall{.data = data, .peer = peer, .tag = tag}, timeout()));
+    return options_.part.explain(parts_->async.start(incoming(data, peer, tag, sender), timeout()));
   }
 
   Result<std::unique_ptr<Communicator>> split(int color, int key) override;
@@ -132,6 +130,10 @@ class EndpointCommunicator final : public Communicator {
   static MessageCall outgoing(ConstBuffer data, int peer, std::uint64_t tag) {
     auto* memory = const_cast<void*>(data.data);  // only read
     return {.outgoing = true, .data = {memory, data.count, data.dtype}, .peer = peer, .tag = tag};
+  }
+
+  static MessageCall incoming(Buffer data, int peer, std::uint64_t tag, int* sender) {
+    return {.data = data, .peer = peer, .tag = tag, .sender = sender};
   }
 
   static std::shared_ptr<SharedHeap> shared_heap(Endpoint& endpoint) {

@@ -159,6 +159,7 @@ void Lane::prepare(Operation& operation, const MessageCall& call,
   operation.begin_anew(timeout);
   operation.sequence = 0;
   operation.outgoing = call.outgoing;
+  operation.sender = call.sender;
   if (call.outgoing) announcements_.sent(call.peer);
   Transfer& message = operation.message;
   message.reset();
@@ -203,6 +204,7 @@ bool Lane::drive(Operation& operation, pid_t waiter) {
     if (!operation.message.done()) return false;
     if (!operation.outgoing && operation.message.status().ok()) {
       announcements_.received(operation.message.peer);
+      if (operation.sender != nullptr) *operation.sender = operation.message.peer;
     }
     return true;
   }
@@ -307,8 +309,9 @@ Status Lane::timed_out(const Operation& operation) const {
       missing = silent;
     }
   }
-  std::string text =
-      "timed out after " + in_seconds(operation.timeout) + " waiting for " + list_of_ranks(missing);
+  const bool any = !operation.is_collective() && operation.message.peer == kAnyRank;
+  std::string text = "timed out after " + in_seconds(operation.timeout) + " waiting for " +
+                     (any ? "any rank" : list_of_ranks(missing));
   if (const std::string opposed = announcements_.opposed(wait_of(operation)); !opposed.empty()) {
     return Status(StatusCode::kTimeout, text + ": " + opposed);
   }

@@ -122,6 +122,15 @@ Status scatter_parts(Communicator& world, std::span<const std::string> parts, in
   return world.scatter(bytes_of_text(whole), room_in(own), root, counts);
 }
 
+Status recv_text(Communicator& world, int peer, std::uint64_t tag, int& sender,
+                 std::string& bytes) {
+  Lengths length{0};
+  DLAUNCH_RETURN_IF_ERROR(world.recv(length, peer, tag, &sender));
+  bytes.resize(static_cast<std::size_t>(length[0]));
+  // Of that sender: between its two messages those of others may come.
+  return bytes.empty() ? Status() : world.recv(room_in(bytes), sender, tag);
+}
+
 std::string json_bytes(const nlohmann::json& object) {
   std::string bytes;
   nlohmann::json::to_cbor(object, bytes);
@@ -172,6 +181,23 @@ Result<std::string> scatter_bytes(Communicator& world, std::span<const std::stri
   return own;
 }
 
+Status send_bytes(Communicator& world, std::string_view bytes, int peer, std::uint64_t tag) {
+  const std::int64_t length = static_cast<std::int64_t>(bytes.size());
+  Status status = world.send(ConstBuffer(&length, 1, DType::kI64), peer, tag);
+  if (status.ok() && !bytes.empty()) status = world.send(bytes_of_text(bytes), peer, tag);
+  return status.within("send_bytes");
+}
+
+Result<std::string> recv_bytes(Communicator& world, int peer, std::uint64_t tag, int* sender) {
+  std::string bytes;
+  int from = peer;
+  const Status status =
+      with_memory(world, [&] { return recv_text(world, peer, tag, from, bytes); });
+  if (!status.ok()) return status.within("recv_bytes");
+  if (sender != nullptr) *sender = from;
+  return bytes;
+}
+
 Result<std::vector<nlohmann::json>> all_gather_json(Communicator& world,
                                                     const nlohmann::json& own) {
   return all_json_of(all_gather_bytes(world, json_bytes(own)));
@@ -201,6 +227,16 @@ Result<nlohmann::json> scatter_json(Communicator& world, std::span<const nlohman
   auto own = scatter_bytes(world, encoded, root);
   if (!own.ok()) return own.status();
   return json_of(*own);
+}
+
+Status send_json(Communicator& world, const nlohmann::json& object, int peer, std::uint64_t tag) {
+  return send_bytes(world, json_bytes(object), peer, tag);
+}
+
+Result<nlohmann::json> recv_json(Communicator& world, int peer, std::uint64_t tag, int* sender) {
+  const auto bytes = recv_bytes(world, peer, tag, sender);
+  if (!bytes.ok()) return bytes.status();
+  return json_of(*bytes);
 }
 
 }  // namespace dlaunch

@@ -40,7 +40,8 @@ std::string Operation::name() const {
 }
 
 std::vector<int> Operation::waiting_for() const {
-  if (!is_collective()) return {message.peer};
+  if (!is_collective())
+    return message.peer == kAnyRank ? std::vector<int>() : std::vector{message.peer};
   return shared ? shared_execution.waiting_for() : execution.waiting_for();
 }
 

@@ -29,8 +29,9 @@ namespace dlaunch {
 struct MessageCall {
   bool outgoing = false;
   Buffer data;  // only read if outgoing
-  int peer = -1;
+  int peer = kAnyRank;
   std::uint64_t tag = 0;
+  int* sender = nullptr;  // where a received one's is put; nullptr: nowhere
 };
 
 struct Operation {
@@ -44,7 +45,7 @@ struct Operation {
   /// What is published of it.
   ActivityReporter::Call activity() const;
   bool is_collective() const { return sequence > 0; }
-  /// The ranks that it waits for directly.
+  /// The ranks that it waits for directly; none where any one's message will do.
   std::vector<int> waiting_for() const;
 
   /// Has not waited yet.
@@ -76,6 +77,7 @@ struct Operation {
     Operation& operation;
   };
   bool outgoing = false;
+  int* sender = nullptr;  // see MessageCall
   Message message{*this};
   std::list<std::unique_ptr<Operation>>::iterator place;  // among those in flight, of a message
 

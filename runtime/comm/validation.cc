@@ -288,6 +288,8 @@ Status validate(const CollectiveCall& call, int rank, int size) {
   return status.ok() ? status : status.within(std::string(to_string(call.kind)));
 }
 
+namespace {
+
 Status validate_message(ConstBuffer data, int peer, int size) {
   DLAUNCH_RETURN_IF_ERROR(check_buffer("data", data));
   if (data.bytes() > kMaxMessageBytes) {
@@ -299,6 +301,16 @@ Status validate_message(ConstBuffer data, int peer, int size) {
                    std::to_string(size));
   }
   return Status();
+}
+
+}  // namespace
+
+Status validate_send(ConstBuffer data, int peer, int size) {
+  return validate_message(data, peer, size).within("send");
+}
+
+Status validate_recv(Buffer data, int peer, int size) {
+  return validate_message(data, peer == kAnyRank ? 0 : peer, size).within("recv");
 }
 
 }  // namespace dlaunch

@@ -10,7 +10,8 @@ namespace dlaunch {
 /// make it. Only what this rank's part of the operation uses is looked at.
 Status validate(const CollectiveCall& call, int rank, int size);
 
-/// The same for one end of a point-to-point message.
-Status validate_message(ConstBuffer data, int peer, int size);
+/// The same for one end of a point-to-point message; only a receive may be from kAnyRank.
+Status validate_send(ConstBuffer data, int peer, int size);
+Status validate_recv(Buffer data, int peer, int size);
 
 }  // namespace dlaunch

@@ -91,24 +91,32 @@ class DeviceCommunicator final : public DeviceWorld {
   void forget_recordings() override { watch_->keep_memory(false); }
 
   Status send(ConstBuffer data, int peer, std::uint64_t tag) override {
+    DLAUNCH_RETURN_IF_ERROR(validate_send(data, peer, size()));
     return message(
-        data, peer, "send", [&] { return host_->send(data, peer, tag); },
+        data, "send", [&] { return host_->send(data, peer, tag); },
         [&] { return staging_.send(*host_, data, peer, tag); });
   }
-  Status recv(Buffer data, int peer, std::uint64_t tag) override {
+  Status recv(Buffer data, int peer, std::uint64_t tag, int* sender) override {
+    DLAUNCH_RETURN_IF_ERROR(validate_recv(data, peer, size()));
     return message(
-        data, peer, "recv", [&] { return host_->recv(data, peer, tag); },
-        [&] { return staging_.recv(*host_, data, peer, tag); });
+        data, "recv", [&] { return host_->recv(data, peer, tag, sender); },
+        [&] { return staging_.recv(*host_, data, peer, tag, sender); });
   }
   Work start_send(ConstBuffer data, int peer, std::uint64_t tag) override {
+    if (Status invalid = validate_send(data, peer, size()); !invalid.ok()) {
+      return Work::finished(std::move(invalid));
+    }
     return start_message(
-        data, peer, "send", [&] { return host_->start_send(data, peer, tag); },
+        data, "send", [&] { return host_->start_send(data, peer, tag); },
         [&] { return staging_.start_send(*host_, data, peer, tag); });
   }
-  Work start_recv(Buffer data, int peer, std::uint64_t tag) override {
+  Work start_recv(Buffer data, int peer, std::uint64_t tag, int* sender) override {
+    if (Status invalid = validate_recv(data, peer, size()); !invalid.ok()) {
+      return Work::finished(std::move(invalid));
+    }
     return start_message(
-        data, peer, "recv", [&] { return host_->start_recv(data, peer, tag); },
-        [&] { return staging_.start_recv(*host_, data, peer, tag); });
+        data, "recv", [&] { return host_->start_recv(data, peer, tag, sender); },
+        [&] { return staging_.start_recv(*host_, data, peer, tag, sender); });
   }
 
   Result<std::unique_ptr<Communicator>> split(int color, int key) override {
@@ -213,8 +221,7 @@ class DeviceCommunicator final : public DeviceWorld {
   }
 
   template <typename Data>
-  Result<bool> message_on_device(const Data& data, int peer, const char* name) const {
-    DLAUNCH_RETURN_IF_ERROR(validate_message(data, peer, size()).within(name));
+  Result<bool> message_on_device(const Data& data, const char* name) const {
     if (data.data == nullptr) return false;
     const MemoryPlace place = core_->device->place_of(data.data);
     if (place == MemoryPlace::kOtherDevice) {
@@ -225,18 +232,18 @@ class DeviceCommunicator final : public DeviceWorld {
   }
 
   template <typename Data, typename OnHost, typename OnDevice>
-  Status message(const Data& data, int peer, const char* name, const OnHost& on_host,
+  Status message(const Data& data, const char* name, const OnHost& on_host,
                  const OnDevice& on_device) {
-    const Result<bool> device = message_on_device(data, peer, name);
+    const Result<bool> device = message_on_device(data, name);
     DLAUNCH_RETURN_IF_ERROR(device.status());
     if (core_->failure.failed()) return core_->failed_earlier();
     return noted(*device ? on_device() : on_host());
   }
 
   template <typename Data, typename OnHost, typename OnDevice>
-  Work start_message(const Data& data, int peer, const char* name, const OnHost& on_host,
+  Work start_message(const Data& data, const char* name, const OnHost& on_host,
                      const OnDevice& on_device) {
-    const Result<bool> device = message_on_device(data, peer, name);
+    const Result<bool> device = message_on_device(data, name);
     if (!device.ok()) return Work::finished(device.status());
     if (core_->failure.failed()) return Work::finished(core_->failed_earlier());
     return *device ? on_device() : on_host();

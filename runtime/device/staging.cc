@@ -68,12 +68,13 @@ Status Staging::send(Communicator& host, ConstBuffer data, int peer, std::uint64
   return sent;
 }
 
-Status Staging::recv(Communicator& host, Buffer data, int peer, std::uint64_t tag) {
+Status Staging::recv(Communicator& host, Buffer data, int peer, std::uint64_t tag, int* sender) {
   DeviceStream& stream = core_->device->compute();
   if (stream.capturing()) return not_while_capturing();
   auto block = core_->pool.take(data.bytes());
   DLAUNCH_RETURN_IF_ERROR(block.status());
-  DLAUNCH_RETURN_IF_ERROR(host.recv(Buffer(block->data(), data.count, data.dtype), peer, tag));
+  DLAUNCH_RETURN_IF_ERROR(
+      host.recv(Buffer(block->data(), data.count, data.dtype), peer, tag, sender));
   StagedWork work(core_, *std::move(block), one(data.data, data.bytes()));
   return work.store(stream);
 }
@@ -88,13 +89,14 @@ Work Staging::start_send(Communicator& host, ConstBuffer data, int peer, std::ui
   return Work(std::move(work));
 }
 
-Work Staging::start_recv(Communicator& host, Buffer data, int peer, std::uint64_t tag) {
+Work Staging::start_recv(Communicator& host, Buffer data, int peer, std::uint64_t tag,
+                         int* sender) {
   if (core_->device->compute().capturing()) return Work::finished(not_while_capturing());
   auto block = core_->pool.take(data.bytes());
   if (!block.ok()) return Work::finished(block.status());
   const Buffer staged(block->data(), data.count, data.dtype);
   auto work = std::make_shared<StagedWork>(core_, *std::move(block), one(data.data, data.bytes()));
-  work->begin(host.start_recv(staged, peer, tag));
+  work->begin(host.start_recv(staged, peer, tag, sender));
   keep(work);
   return Work(std::move(work));
 }

@@ -37,9 +37,9 @@ class Staging {
 
   /// Messages, by host.send() and its like. Sending waits for the compute stream.
   Status send(Communicator& host, ConstBuffer data, int peer, std::uint64_t tag);
-  Status recv(Communicator& host, Buffer data, int peer, std::uint64_t tag);
+  Status recv(Communicator& host, Buffer data, int peer, std::uint64_t tag, int* sender);
   Work start_send(Communicator& host, ConstBuffer data, int peer, std::uint64_t tag);
-  Work start_recv(Communicator& host, Buffer data, int peer, std::uint64_t tag);
+  Work start_recv(Communicator& host, Buffer data, int peer, std::uint64_t tag, int* sender);
 
   /// No call of a host communicator is started any more: what the device has not come to ends with
   /// kAborted.

@@ -74,7 +74,7 @@ class MpiCommunicator final : public Communicator {
   }
 
   Status send(ConstBuffer data, int peer, std::uint64_t tag) override {
-    DLAUNCH_RETURN_IF_ERROR(check_message(data, peer, tag).within("send"));
+    DLAUNCH_RETURN_IF_ERROR(check_send(data, peer, tag));
     if (peer == rank_) return send_to_self(data, tag);
     return wait_for([&](MpiOperation& operation) {
       const std::scoped_lock lock(mutexes_[kMessages]);
@@ -82,16 +82,16 @@ class MpiCommunicator final : public Communicator {
     });
   }
 
-  Status recv(Buffer data, int peer, std::uint64_t tag) override {
-    DLAUNCH_RETURN_IF_ERROR(check_message(data, peer, tag).within("recv"));
+  Status recv(Buffer data, int peer, std::uint64_t tag, int* sender) override {
+    DLAUNCH_RETURN_IF_ERROR(check_recv(data, peer, tag));
     return wait_for([&](MpiOperation& operation) {
       const std::scoped_lock lock(mutexes_[kMessages]);
-      begin_recv(context(kMessages), data, peer, tag, operation);
+      begin_recv(context(kMessages), data, peer, tag, operation, sender);
     });
   }
 
   Work start_send(ConstBuffer data, int peer, std::uint64_t tag) override {
-    if (Status invalid = check_message(data, peer, tag).within("send"); !invalid.ok()) {
+    if (Status invalid = check_send(data, peer, tag); !invalid.ok()) {
       return Work::finished(std::move(invalid));
     }
     if (peer == rank_) return Work::finished(send_to_self(data, tag));
@@ -100,12 +100,12 @@ class MpiCommunicator final : public Communicator {
     });
   }
 
-  Work start_recv(Buffer data, int peer, std::uint64_t tag) override {
-    if (Status invalid = check_message(data, peer, tag).within("recv"); !invalid.ok()) {
+  Work start_recv(Buffer data, int peer, std::uint64_t tag, int* sender) override {
+    if (Status invalid = check_recv(data, peer, tag); !invalid.ok()) {
       return Work::finished(std::move(invalid));
     }
     return start_on(kMessages, [&](MpiOperation& operation) {
-      begin_recv(context(kMessages), data, peer, tag, operation);
+      begin_recv(context(kMessages), data, peer, tag, operation, sender);
     });
   }
 
@@ -128,8 +128,22 @@ class MpiCommunicator final : public Communicator {
     return {library_.get(), comms_[lane], rank_, size_, options_.world.largest_count, tag_bound_};
   }
 
-  Status check_message(ConstBuffer data, int peer, std::uint64_t tag) const {
-    DLAUNCH_RETURN_IF_ERROR(validate_message(data, peer, size_));
+  Status check_send(ConstBuffer data, int peer, std::uint64_t tag) const {
+    DLAUNCH_RETURN_IF_ERROR(validate_send(data, peer, size_));
+    return check_tag(tag).within("send");
+  }
+
+  Status check_recv(Buffer data, int peer, std::uint64_t tag) const {
+    DLAUNCH_RETURN_IF_ERROR(validate_recv(data, peer, size_));
+    // Of a longer one the pieces could come from different ranks.
+    const std::size_t largest = context(kMessages).largest_count;
+    if (peer != kAnyRank || data.count <= largest) return check_tag(tag).within("recv");
+    return Status(StatusCode::kInvalidArgument,
+                  "from any rank MPI can take " + std::to_string(largest) + " elements at most")
+        .within("recv");
+  }
+
+  Status check_tag(std::uint64_t tag) const {
     if (tag < static_cast<std::uint64_t>(tag_bound_)) return Status();
     return Status(StatusCode::kInvalidArgument,
                   "tag " + std::to_string(tag) +

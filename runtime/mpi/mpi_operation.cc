@@ -13,7 +13,8 @@ bool in_hand(MPI_Request request) {
 std::string describe_message(const char* what, const char* direction, const ConstBuffer& data,
                              int peer, std::uint64_t tag) {
   return std::string(what) + " " + std::string(to_string(data.dtype)) + "[" +
-         std::to_string(data.count) + "] " + direction + " rank " + std::to_string(peer) + " tag " +
+         std::to_string(data.count) + "] " + direction +
+         (peer == kAnyRank ? " any rank" : " rank " + std::to_string(peer)) + " tag " +
          std::to_string(tag);
 }
 
@@ -82,26 +83,31 @@ void begin_send(const MpiContext& context, ConstBuffer data, int peer, std::uint
 }
 
 void begin_recv(const MpiContext& context, Buffer data, int peer, std::uint64_t tag,
-                MpiOperation& operation) {
+                MpiOperation& operation, int* sender) {
   operation.name = [=] { return describe_message("recv", "from", data, peer, tag); };
   operation.only_receives = true;
   const auto receive = [&](std::size_t first, int count) {
     void* const piece =
         count == 0 ? nullptr : static_cast<std::byte*>(data.data) + first * size_of(data.dtype);
-    return mpi_status(MPI_Irecv(piece, count, mpi_type(data.dtype), peer, static_cast<int>(tag),
+    return mpi_status(MPI_Irecv(piece, count, mpi_type(data.dtype),
+                                peer == kAnyRank ? MPI_ANY_SOURCE : peer, static_cast<int>(tag),
                                 context.comm, &operation.requests.emplace_back(MPI_REQUEST_NULL)),
                       "MPI_Irecv");
   };
   operation.status = in_pieces(data.count, context.largest_count, receive);
-  operation.finish = [&operation, data, peer] {
+  operation.finish = [&operation, data, sender] {
+    const int from = operation.results.front().MPI_SOURCE;
     std::size_t received = 0;
     for (const MPI_Status& result : operation.results) {
       int elements = 0;
       MPI_Get_count(&result, mpi_type(data.dtype), &elements);
       received += static_cast<std::size_t>(std::max(elements, 0));
     }
-    if (received == data.count) return Status();
-    return Status::about_peer(StatusCode::kMismatch, peer,
+    if (received == data.count) {
+      if (sender != nullptr) *sender = from;
+      return Status();
+    }
+    return Status::about_peer(StatusCode::kMismatch, from,
                               "sent " + std::to_string(received) + " elements");
   };
 }

@@ -76,7 +76,8 @@ void begin_collective(const MpiContext& context, const CollectiveCall& call,
 /// The same for the ends of a message. A message to oneself is copied first.
 void begin_send(const MpiContext& context, ConstBuffer data, int peer, std::uint64_t tag,
                 MpiOperation& operation);
+/// `sender`, if not null, is who sent it, once that has ended well.
 void begin_recv(const MpiContext& context, Buffer data, int peer, std::uint64_t tag,
-                MpiOperation& operation);
+                MpiOperation& operation, int* sender = nullptr);
 
 }  // namespace dlaunch

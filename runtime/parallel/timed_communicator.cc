@@ -99,17 +99,17 @@ Status TimedCommunicator::send(ConstBuffer data, int peer, std::uint64_t tag) {
   return inner_.send(data, peer, tag);
 }
 
-Status TimedCommunicator::recv(Buffer data, int peer, std::uint64_t tag) {
+Status TimedCommunicator::recv(Buffer data, int peer, std::uint64_t tag, int* sender) {
   const Stopwatch stopwatch(*nanoseconds_);
-  return inner_.recv(data, peer, tag);
+  return inner_.recv(data, peer, tag, sender);
 }
 
 Work TimedCommunicator::start_send(ConstBuffer data, int peer, std::uint64_t tag) {
   return timed(inner_.start_send(data, peer, tag));
 }
 
-Work TimedCommunicator::start_recv(Buffer data, int peer, std::uint64_t tag) {
-  return timed(inner_.start_recv(data, peer, tag));
+Work TimedCommunicator::start_recv(Buffer data, int peer, std::uint64_t tag, int* sender) {
+  return timed(inner_.start_recv(data, peer, tag, sender));
 }
 
 }  // namespace dlaunch

@@ -30,9 +30,9 @@ class TimedCommunicator final : public Communicator {
   Status run(const CollectiveCall& call) override;
   Work start(const CollectiveCall& call) override;
   Status send(ConstBuffer data, int peer, std::uint64_t tag = 0) override;
-  Status recv(Buffer data, int peer, std::uint64_t tag = 0) override;
+  Status recv(Buffer data, int peer, std::uint64_t tag = 0, int* sender = nullptr) override;
   Work start_send(ConstBuffer data, int peer, std::uint64_t tag = 0) override;
-  Work start_recv(Buffer data, int peer, std::uint64_t tag = 0) override;
+  Work start_recv(Buffer data, int peer, std::uint64_t tag = 0, int* sender = nullptr) override;
   /// The parts are not wrapped.
   Result<std::unique_ptr<Communicator>> split(int color, int key) override {
     return inner_.split(color, key);

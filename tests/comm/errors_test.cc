@@ -311,6 +311,15 @@ TEST(Timeout, OfAMessageNamesItsSender) {
   });
 }
 
+TEST(Timeout, OfAReceiveFromAnyRankSaysSo) {
+  run_threads_as_ranks(1, [&](Communicator& comm) {
+    comm.set_timeout(50ms);
+    std::vector<float> data(3);
+    EXPECT_EQ(comm.recv(data, kAnyRank, 9).to_string(),
+              "recv f32[3] from any rank tag 9: timed out after 0.05 s waiting for any rank");
+  });
+}
+
 TEST(Timeout, NotAboveZeroFailsWhateverHasToWait) {
   std::latch gave_up(1);
   run_threads_as_ranks(2, [&](Communicator& comm) {

@@ -62,6 +62,9 @@ TEST_F(Validation, RefusesRootsAndPeersOutsideTheWorld) {
                    "root " + number + " is not in a world of 3");
     expect_refused([&](Communicator& c) { return c.send(data, root); },
                    "peer " + number + " is not in a world of 3");
+    if (root == kAnyRank) continue;
+    expect_refused([&](Communicator& c) { return c.recv(data, root); },
+                   "peer " + number + " is not in a world of 3");
   }
 }
 

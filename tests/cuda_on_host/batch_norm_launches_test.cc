@@ -32,9 +32,9 @@ class RankOfMany final : public Communicator {
   }
   Work start(const CollectiveCall& /*call*/) override { return unexpected(); }
   Status send(ConstBuffer, int, std::uint64_t) override { return unexpected(); }
-  Status recv(Buffer, int, std::uint64_t) override { return unexpected(); }
+  Status recv(Buffer, int, std::uint64_t, int*) override { return unexpected(); }
   Work start_send(ConstBuffer, int, std::uint64_t) override { return unexpected(); }
-  Work start_recv(Buffer, int, std::uint64_t) override { return unexpected(); }
+  Work start_recv(Buffer, int, std::uint64_t, int*) override { return unexpected(); }
   Result<std::unique_ptr<Communicator>> split(int, int) override { return unexpected(); }
   Result<SharedMemory> allocate(std::size_t) override { return unexpected(); }
   void set_timeout(std::chrono::nanoseconds) override {}

@@ -168,12 +168,12 @@ class OnDevice final : public Communicator {
   Status send(ConstBuffer data, int peer, std::uint64_t tag) override {
     return start_send(data, peer, tag).wait();
   }
-  Status recv(Buffer data, int peer, std::uint64_t tag) override {
+  Status recv(Buffer data, int peer, std::uint64_t tag, int* sender) override {
     Images images(*device_);
     images.add(data.data, data.bytes());
     DLAUNCH_RETURN_IF_ERROR(images.load());
     const Buffer image(images.of(data.data, data.bytes()), data.count, data.dtype);
-    DLAUNCH_RETURN_IF_ERROR(inner_->recv(image, peer, tag));
+    DLAUNCH_RETURN_IF_ERROR(inner_->recv(image, peer, tag, sender));
     return images.store();
   }
   Work start_send(ConstBuffer data, int peer, std::uint64_t tag) override {
@@ -181,9 +181,9 @@ class OnDevice final : public Communicator {
       return inner_->start_send(ConstBuffer(image, data.count, data.dtype), peer, tag);
     });
   }
-  Work start_recv(Buffer data, int peer, std::uint64_t tag) override {
+  Work start_recv(Buffer data, int peer, std::uint64_t tag, int* sender) override {
     return message(data, [&](void* image) {
-      return inner_->start_recv(Buffer(image, data.count, data.dtype), peer, tag);
+      return inner_->start_recv(Buffer(image, data.count, data.dtype), peer, tag, sender);
     });
   }
   Result<std::unique_ptr<Communicator>> split(int color, int key) override {

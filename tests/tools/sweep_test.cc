@@ -31,11 +31,13 @@ class WrongAdder : public Communicator {
   // What no sweep calls.
   Work start(const CollectiveCall& /*call*/) override { return Work::finished(none()); }
   Status send(ConstBuffer /*data*/, int /*peer*/, std::uint64_t /*tag*/) override { return none(); }
-  Status recv(Buffer /*data*/, int /*peer*/, std::uint64_t /*tag*/) override { return none(); }
+  Status recv(Buffer /*data*/, int /*peer*/, std::uint64_t /*tag*/, int* /*sender*/) override {
+    return none();
+  }
   Work start_send(ConstBuffer /*data*/, int /*peer*/, std::uint64_t /*tag*/) override {
     return Work::finished(none());
   }
-  Work start_recv(Buffer /*data*/, int /*peer*/, std::uint64_t /*tag*/) override {
+  Work start_recv(Buffer /*data*/, int /*peer*/, std::uint64_t /*tag*/, int* /*sender*/) override {
     return Work::finished(none());
   }
   Result<std::unique_ptr<Communicator>> split(int /*color*/, int /*key*/) override {

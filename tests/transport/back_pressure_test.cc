@@ -84,9 +84,9 @@ class BackPressure : public ::testing::TestWithParam<Case> {
   }
   void expect_held() const { EXPECT_LE(taken_, kKeptBytes / kMessageBytes + kOnTheWay); }
 
-  void receive_message(std::size_t message) {
+  void receive_message(std::size_t message, int from) {
     std::vector<std::byte> in(kMessageBytes);
-    EXPECT_OK(recv(fabric_[kReceiver], kSender, tag_of(message), in));
+    EXPECT_OK(recv(fabric_[kReceiver], from, tag_of(message), in));
     EXPECT_EQ(in, std::vector<std::byte>(kMessageBytes, static_cast<std::byte>(message)));
   }
   Status receive_from_third() {
@@ -103,9 +103,9 @@ class BackPressure : public ::testing::TestWithParam<Case> {
     fabric_[kSender].linger(kTestTimeout);
     fabric_.endpoints[kSender].reset();
   }
-  // All are received, in an order that `arrange` makes.
+  // All are received, in an order that `arrange` makes, each by a receive from `from`.
   template <typename Arrange>
-  void receive_all(const Arrange& arrange);
+  void receive_all(const Arrange& arrange, int from = kSender);
   // What the receiver's wait for the third rank ends with when end() has ended the sender.
   template <typename End>
   Status outcome_after(const End& end);
@@ -126,7 +126,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return std::string(test.param.name); });
 
 template <typename Arrange>
-void BackPressure::receive_all(const Arrange& arrange) {
+void BackPressure::receive_all(const Arrange& arrange, int from) {
   std::vector<std::size_t> order(kMessages);
   std::iota(order.begin(), order.end(), 0);
   arrange(order);
@@ -138,7 +138,7 @@ void BackPressure::receive_all(const Arrange& arrange) {
       if (taken_ < kMessages) send_on();
     } else if (rank == kReceiver) {
       EXPECT_OK(receive_from_third());
-      for (const std::size_t message : order) receive_message(message);
+      for (const std::size_t message : order) receive_message(message, from);
     } else {
       while (!still.load()) std::this_thread::sleep_for(1ms);
       send_from_third();
@@ -153,6 +153,10 @@ TEST_P(BackPressure, HoldsASenderThatNobodyReceivesFromAndThenAllComes) {
 
 TEST_P(BackPressure, LetsAllThroughThatIsBeforeAMessageThatIsWaitedFor) {
   receive_all([](std::vector<std::size_t>& order) { std::ranges::reverse(order); });
+}
+
+TEST_P(BackPressure, LetsAllThroughToAReceiveFromAnyRank) {
+  receive_all([](std::vector<std::size_t>& order) { std::ranges::reverse(order); }, kAnyRank);
 }
 
 TEST_P(BackPressure, AllowsAnyOrderOfTags) {
@@ -216,7 +220,9 @@ TEST_P(BackPressure, LosesNothingOfASenderThatIsHeldAndLeaves) {
       send_from_third();
     } else {
       EXPECT_OK(receive_from_third());
-      for (std::size_t message = 0; message < sent; ++message) receive_message(message);
+      for (std::size_t message = 0; message < sent; ++message) {
+        receive_message(message, kSender);
+      }
       std::vector<std::byte> in(kMessageBytes);
       const Status end = recv(endpoint, kSender, tag_of(sent), in);
       EXPECT_EQ(end.code(), StatusCode::kPeerLeft) << end.to_string();

@@ -1,4 +1,5 @@
 // What every transport promises about messages (transport/endpoint.h), run over each of them.
+#include <algorithm>
 #include <cstring>
 #include <thread>
 
@@ -257,16 +258,184 @@ TEST_P(EndpointContract, ReusesATransfer) {
 
 TEST_P(EndpointContract, RefusesRanksThatDoNotExist) {
   Fabric fabric = make(2);
-  for (const int peer : {-1, 2, 1000}) {
+  for (const int peer : {kAnyRank, -2, 2, 1000}) {
     std::vector<std::byte> data(1);
     Transfer transfer = make_transfer(peer, tag(1), data);
     fabric[0].start_send(transfer);
     EXPECT_EQ(transfer.status().code(), StatusCode::kInvalidArgument);
+    if (peer == kAnyRank) continue;
     transfer.reset();
     fabric[0].start_recv(transfer);
     EXPECT_EQ(transfer.status().code(), StatusCode::kInvalidArgument);
   }
   EXPECT_OK(fabric[0].failure());
+}
+
+// --- receives from any rank
+
+TEST_P(EndpointContract, ReceivesFromAnyRankWhetherTheMessageOrTheReceiveComesFirst) {
+  constexpr int kWorld = 4;
+  constexpr std::size_t kRounds = 12;
+  Fabric fabric = make(kWorld);
+  const std::uint64_t seed = fresh_seed();
+  SCOPED_TRACE(seed);
+  // Also ones that are still arriving when they meet their receive.
+  const auto size_of_message = [](std::size_t round) { return round * round * round * 977; };
+  fabric.run([&](int rank, Endpoint& endpoint) {
+    for (std::size_t round = 0; round < kRounds; ++round) {
+      const auto bytes_of = [&](int sender) {
+        return random_bytes(size_of_message(round),
+                            seed + round * kWorld + static_cast<unsigned>(sender));
+      };
+      if (rank > 0) {
+        std::vector<std::byte> out = bytes_of(rank);
+        EXPECT_OK(send(endpoint, 0, tag(round), out));
+        continue;
+      }
+      std::vector<std::vector<std::byte>> in(kWorld - 1);
+      std::vector<Transfer> receives(kWorld - 1);
+      std::vector<int> senders;
+      for (std::size_t i = 0; i < in.size(); ++i) {
+        in[i].resize(size_of_message(round));
+        receives[i] = make_transfer(kAnyRank, tag(round), in[i]);
+        // In some rounds one after the other, in the others all at once.
+        endpoint.start_recv(receives[i]);
+        if (round % 2 == 0) {
+          EXPECT_OK(finish(endpoint, receives[i]));
+        }
+      }
+      for (std::size_t i = 0; i < in.size(); ++i) {
+        EXPECT_OK(finish(endpoint, receives[i]));
+        senders.push_back(receives[i].peer);
+        EXPECT_TRUE(in[i] == bytes_of(receives[i].peer)) << "from " << receives[i].peer;
+      }
+      EXPECT_THAT(senders, ::testing::UnorderedElementsAre(1, 2, 3));
+    }
+    EXPECT_OK(meet(endpoint, kRounds));
+  });
+}
+
+TEST_P(EndpointContract, OfKeptMessagesAReceiveFromAnyRankTakesTheFirst) {
+  Fabric fabric = make(3);
+  fabric.run([](int rank, Endpoint& endpoint) {
+    std::vector<std::byte> nothing;
+    std::vector<std::byte> own(3, static_cast<std::byte>(rank));
+    // Rank 2's comes, then rank 1's, then this rank's own, and then each one's second.
+    if (rank == 2) {
+      EXPECT_OK(send(endpoint, 0, tag(1), own));
+      EXPECT_OK(send(endpoint, 0, tag(2), nothing));
+    } else if (rank == 1) {
+      EXPECT_OK(recv(endpoint, 0, tag(3), nothing));
+      EXPECT_OK(send(endpoint, 0, tag(1), own));
+      EXPECT_OK(send(endpoint, 0, tag(1), own));
+      EXPECT_OK(send(endpoint, 0, tag(2), nothing));
+    } else {
+      EXPECT_OK(recv(endpoint, 2, tag(2), nothing));
+      EXPECT_OK(send(endpoint, 1, tag(3), nothing));
+      EXPECT_OK(recv(endpoint, 1, tag(2), nothing));
+      EXPECT_OK(send(endpoint, 0, tag(1), own));
+      for (const int sender : {2, 1, 1, 0}) {
+        std::vector<std::byte> in(3);
+        Transfer receive = make_transfer(kAnyRank, tag(1), in);
+        endpoint.start_recv(receive);
+        EXPECT_OK(finish(endpoint, receive));
+        EXPECT_EQ(receive.peer, sender);
+        EXPECT_EQ(in, std::vector<std::byte>(3, static_cast<std::byte>(sender)));
+      }
+    }
+    EXPECT_OK(meet(endpoint, 4));
+  });
+}
+
+TEST_P(EndpointContract, AReceiveFromItsSenderGoesBeforeOneFromAnyRank) {
+  Fabric fabric = make(3);
+  fabric.run([](int rank, Endpoint& endpoint) {
+    std::vector<std::byte> in(1);
+    std::vector<std::byte> named(1);
+    Transfer any = make_transfer(kAnyRank, tag(1), in);
+    Transfer from_two = make_transfer(2, tag(1), named);
+    if (rank == 0) {
+      endpoint.start_recv(any);
+      endpoint.start_recv(from_two);
+    }
+    EXPECT_OK(meet(endpoint, 2));
+    std::vector<std::byte> own(1, static_cast<std::byte>(rank));
+    if (rank == 2) {
+      EXPECT_OK(send(endpoint, 0, tag(1), own));
+    }
+    EXPECT_OK(meet(endpoint, 3));
+    if (rank == 1) {
+      EXPECT_OK(send(endpoint, 0, tag(1), own));
+    }
+    if (rank == 0) {
+      EXPECT_OK(finish(endpoint, from_two));
+      EXPECT_OK(finish(endpoint, any));
+      EXPECT_EQ(any.peer, 1);
+      EXPECT_EQ(in[0], std::byte{1});
+      EXPECT_EQ(named[0], std::byte{2});
+    }
+    EXPECT_OK(meet(endpoint, 4));
+  });
+}
+
+TEST_P(EndpointContract, AReceiveFromAnyRankIsComparedWithTheMessageThatItMeets) {
+  Fabric fabric = make(2);
+  fabric.run([](int rank, Endpoint& endpoint) {
+    std::vector<std::byte> data(rank == 0 ? 4 : 5);
+    if (rank == 1) {
+      EXPECT_OK(meet(endpoint, 2));
+      (void)send(endpoint, 0, tag(1), data);
+      EXPECT_EQ(await_failure(endpoint).code(), StatusCode::kMismatch);
+      return;
+    }
+    Transfer receive = make_transfer(kAnyRank, tag(1), data);
+    endpoint.start_recv(receive);
+    EXPECT_OK(meet(endpoint, 2));
+    const Status status = finish(endpoint, receive);
+    EXPECT_EQ(status.code(), StatusCode::kMismatch);
+    EXPECT_THAT(status.to_string(), ::testing::HasSubstr("rank 1 sent"));
+    EXPECT_EQ(endpoint.failure().code(), StatusCode::kMismatch);
+  });
+}
+
+TEST_P(EndpointContract, AReceiveFromAnyRankWaitsUntilAllOthersHaveLeft) {
+  Fabric fabric = make(3);
+  std::vector<std::byte> in(1);
+  Transfer receive = make_transfer(kAnyRank, tag(1), in);
+  fabric[0].start_recv(receive);
+  const auto leave = [&](int rank) {
+    fabric.endpoints[static_cast<std::size_t>(rank)].reset();
+    const Deadline limit = Deadline::after(kTestTimeout);
+    const auto known = [&] {
+      return std::ranges::find(fabric[0].departed(), rank) != fabric[0].departed().end();
+    };
+    while (!known() && !limit.expired()) fabric[0].poll(limit);
+    EXPECT_TRUE(known());
+  };
+  leave(2);
+  EXPECT_FALSE(receive.done());
+  leave(1);
+  EXPECT_TRUE(receive.done());
+  EXPECT_EQ(receive.status().code(), StatusCode::kPeerLeft);
+  EXPECT_EQ(receive.status().peer(), 1);
+  Transfer late = make_transfer(kAnyRank, tag(1), in);
+  fabric[0].start_recv(late);
+  EXPECT_EQ(late.status().code(), StatusCode::kPeerLeft);
+  EXPECT_OK(fabric[0].failure());
+}
+
+TEST_P(EndpointContract, AReceiveFromAnyRankFailsWithTheEndpoint) {
+  Fabric fabric = make(3);
+  fabric.run([](int rank, Endpoint& endpoint) {
+    std::vector<std::byte> in(1);
+    if (rank == 1) return endpoint.fail(Status(StatusCode::kAborted, "on purpose"));
+    Transfer receive = make_transfer(kAnyRank, tag(1), in);
+    endpoint.start_recv(receive);
+    EXPECT_EQ(finish(endpoint, receive).code(), StatusCode::kAborted);
+    Transfer late = make_transfer(kAnyRank, tag(1), in);
+    endpoint.start_recv(late);
+    EXPECT_EQ(late.status().code(), StatusCode::kAborted);
+  });
 }
 
 TEST_P(EndpointContract, PollReturnsAtTheDeadline) {

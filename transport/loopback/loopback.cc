@@ -133,6 +133,7 @@ class LoopbackEndpoint final : public Endpoint {
   }
 
   void start_recv(Transfer& transfer) override {
+    if (transfer.peer == kAnyRank && !failure_.failed()) return recv_from_any(transfer);
     if (refuse(transfer)) return;
     Inbox& inbox = inboxes_[static_cast<std::size_t>(transfer.peer)];
     if (Status posted = inbox.post(transfer); !posted.ok()) return fail(posted);
@@ -192,6 +193,26 @@ class LoopbackEndpoint final : public Endpoint {
   }
   bool left(int peer) const { return left_[static_cast<std::size_t>(peer)]; }
 
+  void recv_from_any(Transfer& transfer) {
+    const Inbox::Message* first = nullptr;
+    for (int peer = 0; peer < context_.world_size; ++peer) {
+      const Inbox::Message* message =
+          inboxes_[static_cast<std::size_t>(peer)].find_message(transfer.tag);
+      if (message == nullptr || (first != nullptr && message->arrival > first->arrival)) continue;
+      first = message;
+      transfer.peer = peer;
+    }
+    if (first != nullptr) return start_recv(transfer);
+    if (all_others_left()) return context_.complete(transfer, peer_left(departed_.back()));
+    context_.receives_of_any.add(transfer);
+  }
+
+  // A rank that is alone may still get messages from itself.
+  bool all_others_left() const {
+    return context_.world_size > 1 &&
+           departed_.size() + 1 == static_cast<std::size_t>(context_.world_size);
+  }
+
   bool refuse(Transfer& transfer) {
     if (failure_.failed()) {
       context_.complete(transfer, failure_.status());
@@ -218,6 +239,7 @@ class LoopbackEndpoint final : public Endpoint {
         departed_.push_back(mail.from);
         context_.completed = true;  // poll() returns
         inbox.fail_receives(peer_left(mail.from));
+        if (all_others_left()) context_.fail_receives_of_any(peer_left(mail.from));
         return;
       case Mail::Kind::kAbort:
         return fail_as(mail.notice.to_status(), mail.notice);
@@ -246,6 +268,7 @@ class LoopbackEndpoint final : public Endpoint {
 
   void fail_receives(const Status& why) {
     for (Inbox& inbox : inboxes_) inbox.fail_receives(why);
+    context_.fail_receives_of_any(why);
   }
 
   std::shared_ptr<LoopbackNetwork::Mailboxes> network_;

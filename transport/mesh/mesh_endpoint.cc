@@ -145,6 +145,7 @@ void MeshEndpoint::start_send(Transfer& transfer) {
 }
 
 void MeshEndpoint::start_recv(Transfer& transfer) {
+  if (transfer.peer == kAnyRank && !failure_.failed()) return recv_from_any(transfer);
   if (refuse(transfer)) return;
   if (transfer.peer == context_.rank) {
     if (Status posted = self_.post(transfer); !posted.ok()) fail(posted);
@@ -159,6 +160,47 @@ void MeshEndpoint::start_recv(Transfer& transfer) {
   if (!from.left) return await(transfer.peer);
   const Status left = dlaunch::peer_left(transfer.peer);
   shared ? from.link->fail_receives(left) : from.connection->receiver().fail_receives(left);
+}
+
+void MeshEndpoint::recv_from_any(Transfer& transfer) {
+  if (const auto sender = sender_of_first(transfer.tag)) {
+    transfer.peer = *sender;
+    return start_recv(transfer);
+  }
+  if (all_others_left()) {
+    return context_.complete(transfer, dlaunch::peer_left(departed_.back()));
+  }
+  context_.receives_of_any.add(transfer);
+  for (int rank = 0; rank < context_.world_size; ++rank) {
+    if (rank == context_.rank || peer(rank).left) continue;
+    // It may have been left unread.
+    if (peer(rank).connection != nullptr) watch(*peer(rank).connection);
+    await(rank);
+  }
+}
+
+// Of the messages that are here or arriving, and wait for a receive with `tag`.
+std::optional<int> MeshEndpoint::sender_of_first(const MessageTag& tag) const {
+  std::optional<int> sender;
+  std::uint64_t first = 0;
+  const auto consider = [&](int rank, const Inbox::Message* message) {
+    if (message == nullptr || (sender && message->arrival > first)) return;
+    sender = rank;
+    first = message->arrival;
+  };
+  consider(context_.rank, self_.find_message(tag));
+  for (int rank = 0; rank < context_.world_size; ++rank) {
+    const Peer& from = peers_[static_cast<std::size_t>(rank)];
+    if (from.link != nullptr) consider(rank, from.link->find_message(tag));
+    if (from.connection != nullptr) consider(rank, from.connection->receiver().find_message(tag));
+  }
+  return sender;
+}
+
+// A rank that is alone may still get messages from itself.
+bool MeshEndpoint::all_others_left() const {
+  return context_.world_size > 1 &&
+         departed_.size() + 1 == static_cast<std::size_t>(context_.world_size);
 }
 
 void MeshEndpoint::send_to_self(Transfer& transfer) {
@@ -247,6 +289,7 @@ void MeshEndpoint::look_at_awaited() {
 
 // True if something is still awaited from the peer.
 bool MeshEndpoint::look_at(Peer& who) {
+  if (who.left) return false;
   if (who.link != nullptr) {
     if (who.link->has_sends()) who.link->flush();
     if (who.link->has_input()) read(*who.link);
@@ -335,6 +378,7 @@ void MeshEndpoint::peer_left(int rank) {
   const Status left = dlaunch::peer_left(rank);
   if (who.link != nullptr) who.link->fail_transfers(left);
   if (who.connection != nullptr) who.connection->fail_transfers(left);
+  if (all_others_left()) context_.fail_receives_of_any(left);
 }
 
 // What a peer has sent is not what it should be.
@@ -361,6 +405,7 @@ void MeshEndpoint::fail_as(const Status& why, const FailureNotice& notice) {
 
 void MeshEndpoint::drop_local_transfers(const Status& why) {
   self_.fail_receives(why);
+  context_.fail_receives_of_any(why);
   for (Peer& each : peers_) {
     if (each.link != nullptr) each.link->fail_transfers(why);
   }

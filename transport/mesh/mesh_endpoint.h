@@ -84,6 +84,9 @@ class MeshEndpoint final : public Endpoint {
   Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
   bool refuse(Transfer& transfer);
   void send_to_self(Transfer& transfer);
+  void recv_from_any(Transfer& transfer);
+  std::optional<int> sender_of_first(const MessageTag& tag) const;
+  bool all_others_left() const;
   void await(int rank);
 
   bool take_event(const Readiness* also);

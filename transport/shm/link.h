@@ -36,6 +36,9 @@ class ShmLink {
 
   /// Posts a receive; errors as in Inbox::post().
   Status post(Transfer& receive) { return receiver_.post(receive); }
+  const Inbox::Message* find_message(const MessageTag& tag) const {
+    return receiver_.find_message(tag);
+  }
   /// True if there is something to read, and not too much kept of what was (Inbox::is_full()).
   /// Cheap.
   bool has_input() const {

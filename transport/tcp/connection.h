@@ -46,6 +46,7 @@ class TcpConnection {
   int peer() const { return peer_; }
   int descriptor() const { return socket_.get(); }
   FrameReceiver& receiver() { return receiver_; }
+  const FrameReceiver& receiver() const { return receiver_; }
 
   /// Reads once from the socket.
   Event read();

@@ -39,12 +39,15 @@ class FrameReceiver {
   /// Posts a receive; it may be complete on return. Errors as in Inbox::post().
   Status post(Transfer& receive) { return messages_.post(receive); }
 
-  /// True while a posted receive waits for bytes of this peer.
+  const Inbox::Message* find_message(const MessageTag& tag) const {
+    return messages_.find_message(tag);
+  }
+  /// True while a posted receive waits for bytes of this peer, or for those of any.
   bool has_receives() const { return messages_.has_receives(); }
   /// True while nothing more should be read, as in Inbox::is_full().
   bool is_full() const { return messages_.is_full(); }
   void lift_limit() { messages_.lift_limit(); }
-  /// Ends every posted receive, also the one that is arriving, with `why`.
+  /// Ends every receive posted from this peer, also the one that is arriving, with `why`.
   void fail_receives(const Status& why) { messages_.fail_receives(why); }
 
   /// True between frames: a stream that ends elsewhere was cut off.

@@ -1,6 +1,8 @@
 // Point-to-point messages, blocking and asynchronous, as every kind of Communicator carries them.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <random>
 #include <thread>
 #include <vector>
 
@@ -83,6 +85,72 @@ TEST_P(Messages, OfSeveralThreadsDoNotWaitForEachOther) {
       receiver.join();
       EXPECT_TRUE(status.ok()) << status.to_string();
       EXPECT_EQ(received, round);
+    }
+  });
+}
+
+// Rank 0 hands out numbers to whoever asks, and the others ask until there are none.
+TEST_P(Messages, OfAnyRankAreServedAsTheyCome) {
+  constexpr std::uint64_t kRequest = 1;
+  constexpr std::uint64_t kReply = 2;
+  run_ranks(world(), [&](Communicator& comm) {
+    const std::int64_t jobs = 20 * world();
+    std::vector<std::int64_t> done(static_cast<std::size_t>(jobs));
+    std::int64_t job = 0;
+    const Buffer message(&job, 1, DType::kI64);
+    if (comm.rank() == 0) {
+      std::int64_t next_job = 0;
+      for (int dismissed = 1; dismissed < world(); ++next_job) {
+        int sender = kAnyRank;
+        ASSERT_TRUE(comm.recv(message, kAnyRank, kRequest, &sender).ok());
+        ASSERT_EQ(job, sender);
+        job = next_job < jobs ? next_job : -1;
+        if (job < 0) ++dismissed;
+        ASSERT_TRUE(comm.send(message, sender, kReply).ok());
+      }
+      if (world() == 1) std::ranges::fill(done, 1);
+    } else {
+      while (true) {
+        job = comm.rank();
+        ASSERT_TRUE(comm.send(message, 0, kRequest).ok());
+        // Nobody else sends to this rank.
+        ASSERT_TRUE(comm.recv(message, kAnyRank, kReply).ok());
+        if (job < 0) break;
+        ++done[static_cast<std::size_t>(job)];
+      }
+    }
+    ASSERT_TRUE(comm.all_reduce(done).ok());
+    EXPECT_EQ(done, std::vector<std::int64_t>(done.size(), 1));
+  });
+}
+
+// Long ones also, of which the first are under way before any receive is there.
+TEST_P(Messages, OfAnyRankMeetReceivesThatWereStarted) {
+  const std::uint64_t seed = contract_seed();
+  run_ranks(world(), [&](Communicator& comm) {
+    for (const std::size_t count : {0U, 1U, 700U, 200'003U}) {
+      const auto values_of = [&](int rank) {
+        std::mt19937 random(static_cast<unsigned>(seed + count + static_cast<unsigned>(rank)));
+        std::vector<std::int32_t> values(count);
+        std::ranges::generate(values, [&] { return static_cast<std::int32_t>(random()); });
+        return values;
+      };
+      const auto ranks = static_cast<std::size_t>(world());
+      const std::vector<std::int32_t> own = values_of(comm.rank());
+      std::vector<std::vector<std::int32_t>> received(ranks, std::vector<std::int32_t>(count));
+      std::vector<int> senders(ranks, kAnyRank);
+      std::vector<Work> works;
+      for (int rank = 0; rank < world(); ++rank) works.push_back(comm.start_send(own, rank, 3));
+      for (std::size_t i = 0; i < ranks; ++i) {
+        works.push_back(comm.start_recv(received[i], kAnyRank, 3, &senders[i]));
+      }
+      for (Work& work : works) ASSERT_TRUE(work.wait().ok());
+      for (std::size_t i = 0; i < ranks; ++i) EXPECT_EQ(received[i], values_of(senders[i]));
+      std::ranges::sort(senders);
+      for (int rank = 0; rank < world(); ++rank) {
+        EXPECT_EQ(senders[static_cast<std::size_t>(rank)], rank);
+      }
+      ASSERT_TRUE(comm.barrier().ok());  // none of the next is among these
     }
   });
 }

@@ -112,6 +112,44 @@ TEST_P(Objects, OfBytesRefuseARootThatThereIsNotAndGoOn) {
   });
 }
 
+// Rank 0 takes those of all others as they come; each has several, of very different lengths.
+TEST_P(Objects, OfBytesGoFromRankToRank) {
+  run_ranks(world(), [&](Communicator& comm) {
+    const std::vector<std::size_t> lengths{5, 0, 300'007, 1};
+    if (comm.rank() > 0) {
+      for (const std::size_t length : lengths) {
+        ASSERT_TRUE(send_bytes(comm, bytes_of(comm.rank(), length), 0, 4).ok());
+      }
+      EXPECT_EQ(recv_bytes(comm, 0).value_or_throw(), bytes_of(0, 9));
+      return;
+    }
+    std::vector<std::size_t> next(static_cast<std::size_t>(world()));
+    for (std::size_t i = 0; i < lengths.size() * (next.size() - 1); ++i) {
+      int sender = kAnyRank;
+      const auto bytes = recv_bytes(comm, kAnyRank, 4, &sender);
+      ASSERT_TRUE(bytes.ok()) << bytes.status().to_string();
+      std::size_t& number = next.at(static_cast<std::size_t>(sender));
+      EXPECT_EQ(*bytes, bytes_of(sender, lengths.at(number++)));
+    }
+    for (int rank = 1; rank < world(); ++rank) {
+      ASSERT_TRUE(send_bytes(comm, bytes_of(0, 9), rank).ok());
+    }
+  });
+}
+
+TEST_P(Objects, OfJsonGoFromRankToRank) {
+  run_ranks(world(), [&](Communicator& comm) {
+    const nlohmann::json given = {{"rank", comm.rank()}, {"loss", 0.1}, {"text", "\u00e9"}};
+    ASSERT_TRUE(send_json(comm, given, (comm.rank() + 1) % world(), 6).ok());
+    int sender = kAnyRank;
+    const nlohmann::json received = recv_json(comm, kAnyRank, 6, &sender).value_or_throw();
+    EXPECT_EQ(sender, (comm.rank() + world() - 1) % world());
+    EXPECT_EQ(received.at("rank"), sender);
+    EXPECT_EQ(received.at("loss"), 0.1);
+    EXPECT_EQ(received.at("text"), "\u00e9");
+  });
+}
+
 TEST_P(Objects, OfJsonTravelAsTheyAre) {
   run_ranks(world(), [&](Communicator& comm) {
     const auto object = [&](int rank) {
