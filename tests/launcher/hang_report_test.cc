@@ -105,6 +105,12 @@ TEST_F(HangReport, KnowsMessages) {
   end(job);
 }
 
+TEST_F(HangReport, KnowsMessagesOfAnyRank) {
+  Subprocess job(stalling_ranks({"connect", "only=0", "recv=-1", "only=1", "pause"}, 2));
+  wait_for(job, "rank 0: in recv f32[1] (4 bytes) from any rank of world/1");
+  end(job);
+}
+
 TEST_F(HangReport, KnowsCollectivesInTheBackground) {
   Subprocess job(stalling_ranks({"connect", "only=1", "pause", "only=0", "start=7", "pause"}, 2));
   EXPECT_TRUE(job.wait_for_error(

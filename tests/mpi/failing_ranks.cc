@@ -77,6 +77,12 @@ Status use_a_large_tag(Communicator& world) {
   return world.start_send(data, 0, ~std::uint64_t{0}).wait();
 }
 
+// Of a size that is refused, so that nothing is ever put there.
+Status receive_too_many_of_any(Communicator& world) {
+  std::byte nothing{};
+  return world.recv({&nothing, std::size_t{1} << 31, dlaunch::DType::kU8}, dlaunch::kAnyRank);
+}
+
 // The program has initialised MPI itself. Its communicator gives up an all_reduce in which MPI
 // works on memory of the library, f32 for bf16, and is destroyed; then MPI goes on with both, for
 // calls of the program's own. Nothing that the program has allocated meanwhile may change.
@@ -113,7 +119,8 @@ int run(const std::string& scenario) {
       {"die", die},
       {"send_too_few", send_too_few},
       {"send_too_many", send_too_many},
-      {"use_a_large_tag", use_a_large_tag}};
+      {"use_a_large_tag", use_a_large_tag},
+      {"receive_too_many_of_any", receive_too_many_of_any}};
   const auto world = dlaunch::connect_mpi_world({.timeout = 10s}).value_or_throw();
   const auto rest = world->split(0, 0).value_or_throw();  // fails on its own only
   const Status status = scenarios.at(scenario)(*world);

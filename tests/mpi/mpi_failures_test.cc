@@ -80,5 +80,11 @@ TEST(MpiFailures, TagThatMpiCannotCarryIsRefused) {
   EXPECT_EQ(result.exit_code, 0) << "nothing failed\n" << result.out << result.error;
 }
 
+TEST(MpiFailures, MessageOfAnyRankThatMpiCannotCountIsRefused) {
+  const auto result = run_three_ranks("receive_too_many_of_any");
+  EXPECT_THAT(result.out, HasSubstr("recv: from any rank MPI can take 2147483647 elements"));
+  EXPECT_EQ(result.exit_code, 0) << "nothing failed\n" << result.out << result.error;
+}
+
 }  // namespace
 }  // namespace dlaunch::testing

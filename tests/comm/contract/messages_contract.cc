@@ -125,7 +125,7 @@ TEST_P(Messages, OfAnyRankAreServedAsTheyCome) {
 }
 
 // Long ones also, of which the first are under way before any receive is there.
-TEST_P(Messages, OfAnyRankMeetReceivesThatWereStarted) {
+TEST_P(Messages, LongOnesOfAnyRankMeetReceivesThatWereStarted) {
   const std::uint64_t seed = contract_seed();
   run_ranks(world(), [&](Communicator& comm) {
     for (const std::size_t count : {0U, 1U, 700U, 200'003U}) {
