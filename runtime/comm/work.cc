@@ -12,4 +12,13 @@ Work Work::finished(Status status) {
   return Work(std::move(outcome));
 }
 
+Status wait_all(std::span<Work> works) {
+  Status first;
+  for (Work& work : works) {
+    Status status = work.wait();
+    if (first.ok()) first = std::move(status);
+  }
+  return first;
+}
+
 }  // namespace dlaunch

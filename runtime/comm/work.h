@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <memory>
+#include <span>
 
 #include "runtime/base/status.h"
 
@@ -38,5 +39,9 @@ class [[nodiscard]] Work {
  private:
   std::shared_ptr<State> state_;
 };
+
+/// Waits for all of them, each as Work::wait() does. Returns how the first of them, in their order
+/// here, ended that did not end well.
+Status wait_all(std::span<Work> works);
 
 }  // namespace dlaunch

@@ -4,12 +4,15 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "runtime/comm/communicator.h"
+#include "runtime/comm/outcome.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/thread_ranks.h"
 
@@ -50,6 +53,23 @@ TEST(AsyncWait, GivesUpAfterItsTimeoutWhileTheOperationGoesOn) {
     }
     EXPECT_EQ(data, std::vector<float>(5, 2.0F));
   });
+}
+
+TEST(AsyncWait, ForAllTellsTheFirstThatEndedBadlyAndWaitsForTheOthers) {
+  Outcome* late = nullptr;
+  const auto pending = [&] {
+    auto outcome = std::make_shared<Outcome>();
+    late = outcome.get();
+    return Work(std::move(outcome));
+  };
+  std::vector<Work> works{Work::finished(Status()),
+                          Work::finished(Status(StatusCode::kTimeout, "the first")),
+                          Work::finished(Status(StatusCode::kIo, "the second")), pending()};
+  std::thread other([&] { late->set(Status()); });
+  EXPECT_EQ(wait_all(works).to_string(), "the first");
+  EXPECT_TRUE(works.back().done());
+  other.join();
+  EXPECT_TRUE(wait_all({}).ok());
 }
 
 TEST(AsyncWork, IsAbortedWhenItsCommunicatorIsDestroyed) {

@@ -12,11 +12,9 @@ namespace dlaunch::testing {
 namespace {
 
 void expect_all_ok(std::vector<Work>& works) {
-  for (Work& work : works) {
-    const Status status = work.wait();
-    EXPECT_TRUE(status.ok()) << status.to_string();
-    EXPECT_TRUE(work.done());
-  }
+  const Status status = wait_all(works);
+  EXPECT_TRUE(status.ok()) << status.to_string();
+  for (const Work& work : works) EXPECT_TRUE(work.done());
 }
 
 class Async : public ::testing::TestWithParam<int> {

@@ -62,7 +62,7 @@ TEST_P(Messages, OfBothKindsKeepTheirOrder) {
       ASSERT_TRUE(status.ok()) << status.to_string();
       EXPECT_EQ(received, i);
     }
-    for (Work& send : sends) ASSERT_TRUE(send.wait().ok());
+    ASSERT_TRUE(wait_all(sends).ok());
   });
 }
 
@@ -144,7 +144,7 @@ TEST_P(Messages, LongOnesOfAnyRankMeetReceivesThatWereStarted) {
       for (std::size_t i = 0; i < ranks; ++i) {
         works.push_back(comm.start_recv(received[i], kAnyRank, 3, &senders[i]));
       }
-      for (Work& work : works) ASSERT_TRUE(work.wait().ok());
+      ASSERT_TRUE(wait_all(works).ok());
       for (std::size_t i = 0; i < ranks; ++i) EXPECT_EQ(received[i], values_of(senders[i]));
       std::ranges::sort(senders);
       for (int rank = 0; rank < world(); ++rank) {
