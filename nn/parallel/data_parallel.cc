@@ -7,9 +7,19 @@
 #include "nn/core/autograd.h"
 #include "nn/core/error.h"
 #include "nn/parallel/tensor_memory.h"
+#include "runtime/device/device_communicator.h"
 
 namespace dlaunch::nn {
 namespace {
+
+void check_device(const Communicator& world, const DataParallelOptions& options) {
+  if (dynamic_cast<const DeviceWorld*>(&world) == nullptr)
+    throw Error(
+        "DataParallel: the network is on a GPU, whose memory this communicator does not know; use "
+        "one of make_cuda_communicator()");
+  if (options.gradients.exchange != GradientExchange::kAllReduce)
+    throw Error("DataParallel: gradients on GPUs are not compressed; use kAllReduce");
+}
 
 FlatParameters flat_parameters_of(Module& network, Communicator& world,
                                   const DataParallelOptions& options) {
@@ -21,8 +31,7 @@ FlatParameters flat_parameters_of(Module& network, Communicator& world,
     throw Error("DataParallel: clip_norm is " + std::to_string(options.clip_norm) +
                 "; use 0 (none) or more");
   FlatParameters parameters = flatten_parameters(network, &world);
-  if (!parameters.values.backend().host_accessible())
-    throw Error("DataParallel: the network is not in the host's memory; dtrain trains on GPUs");
+  if (!parameters.values.backend().host_accessible()) check_device(world, options);
   return parameters;
 }
 

@@ -15,8 +15,10 @@
 // samples, however they are spread. A rank that runs out of data goes on with empty batches, of
 // shape [0, ...], until a step of all ranks had no sample.
 //
-// One thread on each rank; all ranks make the same calls. Works in the host's memory. Throws Error
-// for calls that make no sense, StatusError where other ranks are lost or disagree.
+// One thread on each rank; all ranks make the same calls. A network on a GPU takes a communicator
+// of the GPU's memory (make_cuda_communicator), and what the host waits for there is the loss of
+// each micro-batch. Throws Error for calls that make no sense, StatusError where other ranks are
+// lost or disagree.
 #pragma once
 
 #include <optional>
@@ -31,7 +33,8 @@
 namespace dlaunch::nn {
 
 struct DataParallelOptions {
-  /// Not kShard, for which an optimizer has to be in parts (ShardedOptimizer).
+  /// Not kShard, for which an optimizer has to be in parts (ShardedOptimizer). On a GPU gradients
+  /// are not compressed: kAllReduce.
   GradientReducerOptions gradients;
   /// Bound of the norm of a step's mean gradients; 0: none. Parameters are then updated when all
   /// gradients are summed, else part after part.
