@@ -38,6 +38,7 @@ CoordinatorThread::CoordinatorThread(std::unique_ptr<TcpStore> store,
                                      NodeCoordinator::Options options,
                                      std::function<void(const std::string&)> on_failure)
     : store_(std::move(store)),
+      longest_silence_(options.longest_silence),
       coordinator_(std::move(options), Clock::now()),
       last_check_(Clock::now()),
       next_check_(last_check_),
@@ -133,7 +134,7 @@ void CoordinatorThread::check_beats(Time now) {
   }
   last_check_ = now;
   for (auto beat = beats_.begin(); beat != beats_.end();) {
-    if (now - beat->second.seen <= kLongestSilence) {
+    if (now - beat->second.seen <= longest_silence_) {
       ++beat;
       continue;
     }

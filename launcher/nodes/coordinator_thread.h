@@ -19,10 +19,6 @@ namespace dlaunch {
 
 class CoordinatorThread {
  public:
-  /// How long a node may give no sign of life. With the intervals at which that is looked for and
-  /// nodes give one, a lost node is noticed within 5 s.
-  static constexpr std::chrono::milliseconds kLongestSilence{3500};
-
   /// `on_failure` is told, by the thread, why it cannot decide any more. Throws std::system_error.
   CoordinatorThread(std::unique_ptr<TcpStore> store, NodeCoordinator::Options options,
                     std::function<void(const std::string& why)> on_failure);
@@ -49,6 +45,7 @@ class CoordinatorThread {
   void remove_unneeded();
 
   const std::unique_ptr<TcpStore> store_;
+  const std::chrono::nanoseconds longest_silence_;
   NodeCoordinator coordinator_;
   std::unordered_map<std::string, Beat> beats_;   // by member
   std::deque<NodeCoordinator::Write> unwritten_;  // decisions, oldest first

@@ -47,7 +47,9 @@ bool is_asked(const LookRecord& look, const RoundRecord::Node& node) {
 }  // namespace
 
 NodeAgent::NodeAgent(Options options)
-    : options_(std::move(options)), event_descriptor_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    : options_(std::move(options)),
+      event_descriptor_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      beat_clock_(options_.settings.longest_silence - kBeatInterval) {
   if (!event_descriptor_.is_open()) {
     throw std::system_error(errno, std::generic_category(), "eventfd");
   }
@@ -202,14 +204,14 @@ bool NodeAgent::join_job() {
     return false;
   }
   store_ = *std::move(store);
-  store_.client->limit_answers(BeatClock::kAnswerLimit);
+  store_.client->limit_answers(beat_clock_.answer_limit());
   if (store_.server) {
     auto client = TcpStore::connect(store_.address, options_.settings.token, deadline);
     if (!client.ok()) {
       fail(client.status(), kLauncherRendezvous);
       return false;
     }
-    (*client)->limit_answers(BeatClock::kAnswerLimit);
+    (*client)->limit_answers(beat_clock_.answer_limit());
     coordinator_ =
         std::make_unique<CoordinatorThread>(*std::move(client), options_.coordinator,
                                             [this](const std::string& why) { fail_here(why); });
@@ -319,7 +321,7 @@ void NodeAgent::fail_here(const std::string& why) {
 void NodeAgent::fail_without_store(const Status& why) {
   const auto silent = silence();
   const std::string text =
-      silent > CoordinatorThread::kLongestSilence
+      silent > options_.settings.longest_silence
           ? "this node was silent for " + seconds(silent) +
                 " (stopped, or without processor time): the job has gone on or ended without it"
           : "the node with the store, " + options_.settings.endpoint() +

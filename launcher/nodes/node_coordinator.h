@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "launcher/failure/failure.h"
+#include "launcher/nodes/beat_clock.h"
 #include "launcher/nodes/node_records.h"
 #include "launcher/supervision/exit_watch.h"
 
@@ -39,6 +40,7 @@ class NodeCoordinator {
     int max_restarts = 0;
     std::chrono::nanoseconds restart_delay = std::chrono::seconds(1);
     std::chrono::nanoseconds join_timeout = std::chrono::minutes(5);
+    std::chrono::nanoseconds longest_silence = kLongestSilence;  // for the CoordinatorThread
     /// After the last newcomer, if there could be more.
     std::chrono::nanoseconds settle = std::chrono::seconds(2);
     /// Beyond the longest grace period, for all nodes to end their ranks: longer than they wait for

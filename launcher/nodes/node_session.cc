@@ -59,6 +59,7 @@ NodeAgent::Options describe_node(const NodeSettings& settings, const JobOptions&
                                        .max_restarts = options.supervision.max_restarts,
                                        .restart_delay = options.supervision.restart_delay,
                                        .join_timeout = settings.join_timeout,
+                                       .longest_silence = settings.longest_silence,
                                        .settle = settings.last_call};
   return {.settings = settings, .self = std::move(self), .coordinator = std::move(coordinator)};
 }

@@ -101,11 +101,26 @@ Status parse_endpoint(const NodeOptions& options, const ClusterEnvironment& clus
   return {};
 }
 
+// Beats come every half second, and may be late where a machine is busy.
+constexpr std::chrono::seconds kLeastSilence{2};
+
+Status take_silence(const NodeOptions& options, NodeSettings& settings) {
+  if (!options.silence) return {};
+  if (*options.silence < kLeastSilence) {
+    return invalid("--node-silence: at least 2 seconds, for busy nodes are late now and then");
+  }
+  settings.longest_silence = *options.silence;
+  return {};
+}
+
 // What the user has said counts, or he is told that it would not.
 Status refuse_what_would_not_count(const NodeOptions& options, const NodeSettings& settings) {
   if (settings.several() && options.store_port != 0) {
     return invalid(
         "--port is for one node; on several the store's port is that of --rdzv-endpoint HOST:PORT");
+  }
+  if (!settings.several() && !options.standalone && options.silence) {
+    return invalid("--node-silence: the job has one node; how many are there? (--nnodes N)");
   }
   const bool numbered = !options.node_rank.empty() && options.node_rank != "0";
   if (!settings.several() && !options.standalone && numbered) {
@@ -170,6 +185,7 @@ Result<NodeSettings> resolve_nodes(const NodeOptions& options, const ClusterEnvi
   settings.explanation.push_back("nodes: " + nodes.value + ", " + from(nodes.source));
   DLAUNCH_RETURN_IF_ERROR(parse_nodes(nodes, settings));
   DLAUNCH_RETURN_IF_ERROR(refuse_what_would_not_count(options, settings));
+  DLAUNCH_RETURN_IF_ERROR(take_silence(options, settings));
   if (!options.standalone && cluster.ranks) {
     settings.ranks = cluster.ranks->value;
     settings.explanation.push_back("ranks of a node, unless --nproc says otherwise: " +

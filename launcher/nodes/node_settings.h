@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/nodes/beat_clock.h"
 #include "launcher/nodes/cluster_environment.h"
 #include "launcher/options/node_options.h"
 #include "runtime/base/status.h"
@@ -23,6 +24,7 @@ struct NodeSettings {
   std::string local_address;  // which the others are told; numeric; empty: by the way to the store
   std::string token;          // raw bytes
   std::chrono::nanoseconds join_timeout{};
+  std::chrono::nanoseconds longest_silence = kLongestSilence;
   std::chrono::nanoseconds last_call = std::chrono::seconds(2);  // for a further node than needed
   std::optional<std::string> ranks;      // of this node, if the manager says; as --nproc takes it
   std::string master_address;            // for the ranks; empty: the first node's

@@ -40,6 +40,9 @@ void add_node_options(CLI::App& app, NodeOptions& options) {
   group.add(
       "--rdzv-timeout", "SECONDS", "How long to wait for all nodes (default 300)",
       [&](const std::string& text) { options.join_timeout = parse_seconds(text, Zero::kRefused); });
+  group.add(
+      "--node-silence", "SECONDS", "A node silent for longer is lost (default 3.5)",
+      [&](const std::string& text) { options.silence = parse_seconds(text, Zero::kRefused); });
   group.add_flag("--standalone", "One node, whatever the cluster says",
                  [&] { options.standalone = true; });
   group.add_flag("--explain", "Print where the values of this group come from",

@@ -23,6 +23,7 @@ struct NodeOptions {
   std::string local_address;      // as choose_address() takes it
   std::string token_file;
   std::optional<std::chrono::nanoseconds> join_timeout;  // for all nodes to come
+  std::optional<std::chrono::nanoseconds> silence;       // after which a node is lost
   std::optional<std::chrono::nanoseconds> last_call;     // for more than an elastic job needs
   bool standalone = false;       // one node, whatever the cluster's manager says
   bool explain = false;          // say where each value comes from

@@ -244,6 +244,16 @@ TEST_F(NodeSettingsTest, HaveTimesToWaitForNodes) {
   EXPECT_EQ(settings->last_call, 9s);
 }
 
+TEST_F(NodeSettingsTest, SayHowLongANodeMayBeSilent) {
+  using namespace std::chrono_literals;
+  EXPECT_EQ(resolve({.nodes = "2", .endpoint = "h:1"})->longest_silence, 3500ms);
+  EXPECT_EQ(resolve({.nodes = "2", .endpoint = "h:1", .silence = 20s})->longest_silence, 20s);
+  EXPECT_THAT(refusal({.nodes = "2", .endpoint = "h:1", .silence = 1900ms}),
+              HasSubstr("--node-silence: at least 2 seconds"));
+  EXPECT_THAT(refusal({.silence = 20s}), HasSubstr("--node-silence: the job has one node"));
+  EXPECT_TRUE(resolve({.silence = 20s, .standalone = true}).ok());
+}
+
 TEST_F(NodeSettingsTest, RefuseTheNumberOfANodeThatIsTheOnlyOne) {
   EXPECT_THAT(refusal({.node_rank = "3"}), HasSubstr("--node-rank 3: the job has one node"));
   EXPECT_THAT(refusal({.nodes = "1", .node_rank = "1"}), HasSubstr("(--nnodes N)"));

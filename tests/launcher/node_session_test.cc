@@ -85,9 +85,11 @@ class NodeSessionTest : public ::testing::Test {
 
 TEST_F(NodeSessionTest, HasACoordinatorWaitAsLongForNodesAsTheSettingsSay) {
   settings_.last_call = 9s;
+  settings_.longest_silence = 20s;
   const auto options = describe_node(settings_, job_, "job", "here", 1).coordinator;
   EXPECT_EQ(options.settle, 9s);
   EXPECT_EQ(options.join_timeout, settings_.join_timeout);
+  EXPECT_EQ(options.longest_silence, 20s);
 }
 
 TEST_F(NodeSessionTest, EndsARoundThatWasStoppedBeforeItWasTakenUp) {

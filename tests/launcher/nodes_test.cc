@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
+#include "launcher/nodes/beat_clock.h"
 #include "launcher/ranks/free_port.h"
 #include "runtime/base/descriptor.h"
 #include "tests/launcher/node_runs.h"
@@ -317,6 +318,28 @@ TEST(Nodes, NoticeOneThatHasFallenSilentWithinFiveSeconds) {
   EXPECT_THAT(silent.error, AnyOf(HasSubstr("this node was taken for lost: no sign of life"),
                                   HasSubstr("this node was silent for")));
   EXPECT_TRUE(all_gone(mark, soon()));
+}
+
+TEST(Nodes, MayBeSilentForAsLongAsTheJobAllows) {
+  const Strings actions{"out=up", "await=" + std::to_string(SIGUSR1)};
+  Nodes nodes("2");
+  for (const int node : {0, 1}) {
+    nodes.start_ranks({"--nproc", "1", "--node-silence", "60"}, actions);
+    ASSERT_TRUE(node > 0 || nodes[0].wait_for_error("waiting for 1 of 2", soon()));
+  }
+  for (const int node : {0, 1}) ASSERT_TRUE(nodes[node].wait_for_output("up\n", soon()));
+  for (const int node : {0, 1}) {  // the one with the store, and the other one
+    const auto launcher = children_of(nodes[node].pid());
+    ASSERT_EQ(launcher.size(), 1U);
+    kill(launcher[0], SIGSTOP);
+    std::this_thread::sleep_for(kLongestSilence + std::chrono::seconds(1));
+    kill(launcher[0], SIGCONT);
+  }
+  for (const int node : {0, 1}) kill(nodes[node].pid(), SIGUSR1);
+  for (const int node : {0, 1}) {
+    const auto result = nodes.finish(node);
+    EXPECT_EQ(result.exit_code, 0) << result.error;
+  }
 }
 
 TEST(Nodes, AreReplacedAlsoBeforeTheirLossIsNoticed) {
