@@ -1,6 +1,7 @@
 // dtrain CONFIG.json: trains a network on images, or validates one, data-parallel over the ranks
 // that dlaunch started, or alone.
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <future>
@@ -8,6 +9,7 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <thread>
 
 #include <spdlog/fmt/fmt.h>
 #include <sys/ioctl.h>
@@ -18,6 +20,7 @@
 #include "nn/data/dataset.h"
 #include "nn/models/layer_table.h"
 #include "runtime/base/activity.h"
+#include "runtime/base/deadline.h"
 #include "runtime/base/exit_codes.h"
 #include "runtime/base/job_environment.h"
 #include "runtime/base/json_reader.h"
@@ -131,6 +134,14 @@ int dry_run(const Arguments& arguments) {
   return outcome.code;
 }
 
+/// By the ranks that leave it to another one to say why: that one is to end first, so that dlaunch
+/// counts its end as the failure and shows its last words. Then dlaunch ends these.
+void let_another_end_first() {
+  constexpr std::chrono::milliseconds kLook{5};
+  const auto limit = Deadline::after(std::chrono::seconds(3));  // where nobody ends them
+  while (stop_signal() == 0 && !limit.expired()) std::this_thread::sleep_for(kLook);
+}
+
 /// Collective: the exit code of the lowest rank that failed. That rank alone says why, before any
 /// rank goes on: the same wrong file would otherwise be reported by every rank.
 int agree(Communicator& world, const Outcome& outcome) {
@@ -142,8 +153,11 @@ int agree(Communicator& world, const Outcome& outcome) {
   }
   for (std::size_t rank = 0; rank < codes.size(); ++rank) {
     if (codes[rank] == kExitOk) continue;
-    if (rank == static_cast<std::size_t>(world.rank())) print_error(outcome.line);
-    (void)world.barrier();  // or a rank that ends first would make dlaunch end the one that prints
+    if (rank == static_cast<std::size_t>(world.rank())) {
+      print_error(outcome.line);
+    } else {
+      let_another_end_first();
+    }
     return codes[rank];
   }
   return kExitOk;
@@ -152,8 +166,11 @@ int agree(Communicator& world, const Outcome& outcome) {
 /// The failure of a rank in the middle of training.
 int give_up(Communicator& world, const Outcome& outcome) {
   if (outcome.on_all_ranks) {
-    if (world.rank() == 0) print_error(outcome.line);
-    (void)world.barrier();
+    if (world.rank() == 0) {
+      print_error(outcome.line);
+    } else {
+      let_another_end_first();
+    }
   } else {
     print_error(fmt::format("rank {}: {}", world.rank(), outcome.line));
     world.abort(

@@ -153,10 +153,13 @@ std::string cause_of_signal(int signal, const FailureEvidence& evidence) {
   }
 }
 
-std::string cause_of_our_code(int code) {
+// Programs that use our runtime say why in their last line.
+std::string cause_of_our_code(int code, const Lines& lines) {
+  const bool ours = code == kExitUsage || code == kExitBadData || code == kExitCommunication;
+  if (ours && !lines.empty()) return in_quotes(lines.back());
   switch (code) {
     case kExitUsage:
-      return "its command line or configuration was refused";
+      return "its command line, its configuration or the arguments of a call were refused";
     case kExitBadData:
       return "data files or a checkpoint are missing, wrong or of another run";
     case kExitCommunication:
@@ -184,7 +187,7 @@ std::string probable_cause(const FailureEvidence& evidence) {
   // A shell between dlaunch and the program tells of a signal so.
   const int signal_in_shell = code > 128 && code < 128 + 32 ? code - 128 : 0;
   return first_of({python_exception(lines), told_on_stderr(lines),
-                   evidence.speaks_our_protocol ? cause_of_our_code(code) : "",
+                   evidence.speaks_our_protocol ? cause_of_our_code(code, lines) : "",
                    signal_in_shell != 0 ? cause_of_signal(signal_in_shell, evidence) : ""});
 }
 

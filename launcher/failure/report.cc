@@ -67,7 +67,8 @@ std::vector<std::string> describe_failure(const FailureRecord& failure, bool wit
   if (!failure.probable_cause.empty()) {
     lines.push_back("dlaunch: probable cause: " + failure.probable_cause);
   }
-  if (with_last_lines && !failure.last_lines.empty()) {
+  const bool said = failure.last_lines == std::vector{failure.probable_cause};
+  if (with_last_lines && !failure.last_lines.empty() && !said) {
     lines.emplace_back("dlaunch: its last lines on stderr:");
     for (const std::string& line : failure.last_lines) lines.push_back("  | " + line);
   }

@@ -61,8 +61,8 @@ Tensor Tensor::zeros(Backend& backend, const Shape& shape, DType dtype) {
 Tensor Tensor::from_host(Backend& backend, const Shape& shape, DType dtype, const void* values,
                          std::size_t count) {
   if (count != static_cast<std::size_t>(shape.size())) {
-    throw Error("a tensor " + shape.to_string() + " cannot be made from " + std::to_string(count) +
-                " values");
+    throw Error("a tensor " + shape.to_string() + " is made from " + std::to_string(shape.size()) +
+                " values, not " + std::to_string(count));
   }
   Tensor tensor = empty(backend, shape, dtype);
   backend.copy_from_host(tensor.impl_->storage->memory, values, bytes_of(shape, dtype));

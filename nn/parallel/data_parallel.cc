@@ -63,6 +63,8 @@ void DataParallel::backward(const Tensor& loss, double samples, bool last) {
     throw Error("DataParallel: the step has had its last micro-batch; step() comes next");
   if (!(samples >= 0) || !std::isfinite(samples))
     throw Error("DataParallel: a micro-batch of " + std::to_string(samples) + " samples");
+  if (loss.size() != 1)
+    throw Error("DataParallel: a loss is one element, not " + loss.shape().to_string());
   const double value = loss.item();
   summing_ = last;
   reducer_.begin(last, {.samples = samples, .loss = value});
@@ -75,6 +77,8 @@ void DataParallel::backward(const Tensor& loss, double samples, bool last) {
 DataParallelReport DataParallel::step(Optimizer& optimizer, double learning_rate) {
   if (!summing_)
     throw Error("DataParallel: step() without a backward() that was the last of its step");
+  if (!(learning_rate >= 0) || !std::isfinite(learning_rate))
+    throw Error("DataParallel: a learning rate of " + std::to_string(learning_rate));
   const StepTotals totals = reducer_.totals().value_or_throw();
   DataParallelReport report{.samples = totals.samples};
   if (totals.samples > 0) {

@@ -1,9 +1,49 @@
 #include "nn/parallel/flat_ranges.h"
 
+#include <sstream>
+#include <string>
+
 #include "nn/parallel/tensor_memory.h"
+#include "runtime/comm/objects.h"
 #include "runtime/parallel/state_broadcast.h"
 
 namespace dlaunch::nn {
+namespace {
+
+/// Parameters and buffers, a line for each.
+std::string table_of(const Module& network) {
+  std::string table;
+  const auto add = [&](const std::string& name, const Tensor& tensor) {
+    table += name + " " + tensor.shape().to_string() + " " +
+             std::string(to_string(tensor.dtype())) + "\n";
+  };
+  for (const NamedParameter& each : network.parameters()) add(each.name, each.tensor);
+  for (const NamedBuffer& each : network.buffers()) add(each.name, each.tensor);
+  return table;
+}
+
+/// The same on all ranks. As arrays the networks could be alike although their layers are not.
+Status check_alike(Communicator& world, const Module& network) {
+  const auto tables = all_gather_bytes(world, table_of(network));
+  DLAUNCH_RETURN_IF_ERROR(tables.status());
+  for (std::size_t rank = 1; rank < tables->size(); ++rank) {
+    if ((*tables)[rank] == tables->front()) continue;
+    std::istringstream first(tables->front());
+    std::istringstream other((*tables)[rank]);
+    std::string expected;
+    std::string found;
+    do {
+      if (!std::getline(first, expected)) expected = "nothing more";
+      if (!std::getline(other, found)) found = "nothing more";
+    } while (found == expected);
+    return Status(StatusCode::kMismatch, "the network of rank " + std::to_string(rank) +
+                                             " is another one than that of rank 0: it has " +
+                                             found + " in the place of " + expected);
+  }
+  return Status();
+}
+
+}  // namespace
 
 std::vector<GradientRange> gradient_ranges(const FlatParameters& parameters) {
   std::vector<GradientRange> ranges;
@@ -30,6 +70,7 @@ std::optional<std::size_t> RangeIndex::find(const Tensor& leaf) const {
 
 Status broadcast_network(Communicator& world, const FlatParameters& parameters,
                          const Module& network) {
+  DLAUNCH_RETURN_IF_ERROR(check_alike(world, network));
   std::vector<Buffer> state{memory_of(parameters.values)};
   for (const NamedBuffer& buffer : network.buffers()) state.emplace_back(memory_of(buffer.tensor));
   return broadcast_state(world, state);

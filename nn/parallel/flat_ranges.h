@@ -27,7 +27,7 @@ class RangeIndex {
 };
 
 /// Gives all ranks rank 0's parameters and buffers (running statistics). Blocks. kMismatch on all
-/// ranks if their networks differ in number or size.
+/// ranks if their networks differ in names, shapes or types; then nothing has failed.
 Status broadcast_network(Communicator& world, const FlatParameters& parameters,
                          const Module& network);
 

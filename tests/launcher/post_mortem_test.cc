@@ -5,11 +5,13 @@
 #include <fstream>
 #include <optional>
 
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "launcher/failure/probable_cause.h"
 #include "tests/launcher/launcher_runs.h"
 
 namespace dlaunch::testing {
@@ -77,6 +79,23 @@ TEST(PostMortem, DoesNotKnowWhoKilledARank) {
 
 TEST(PostMortem, SaysNothingOfACodeThatItDoesNotKnow) {
   EXPECT_THAT(story_of({"err=something", "exit=4"}, 4), Not(HasSubstr("probable cause")));
+}
+
+TEST(PostMortem, QuotesTheLastLineOfAProgramWhoseCodesItKnows) {
+  const auto cause_of = [](int code, const Strings& lines, bool ours = true) {
+    return probable_cause({.wait_status = W_EXITCODE(code, 0),
+                           .last_lines = lines,
+                           .recorded = {},
+                           .kernel_account = "",
+                           .speaks_our_protocol = ours});
+  };
+  const Strings lines{"something else", "sum: send: peer 7 is not in a world of 3"};
+  for (const int code : {2, 3, 4}) EXPECT_EQ(cause_of(code, lines), lines.back()) << code;
+  EXPECT_EQ(cause_of(2, {}),
+            "its command line, its configuration or the arguments of a call were refused");
+  EXPECT_THAT(cause_of(4, {}), HasSubstr("ranks disagreed"));
+  EXPECT_EQ(cause_of(1, lines), "");
+  EXPECT_EQ(cause_of(2, lines, false), "");
 }
 
 TEST(PostMortem, FindsTheSignalBehindAShell) {

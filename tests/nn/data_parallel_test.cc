@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "nn/core/error.h"
+#include "nn/core/module.h"
 #include "nn/cpu/cpu_backend.h"
 #include "nn/layers/linear.h"
 #include "nn/optim/sgd.h"
@@ -212,6 +213,54 @@ TEST(DataParallel, RefusesNetworksThatDifferBetweenRanks) {
       EXPECT_EQ(error.status().code(), StatusCode::kMismatch) << error.what();
       EXPECT_THAT(error.what(), HasSubstr("DataParallel: "));
     }
+  });
+}
+
+// As arrays they are of the same size.
+TEST(DataParallel, RefusesNetworksWhoseShapesDifferBetweenRanks) {
+  run_on_ranks(3, [](Communicator& world) {
+    const auto backend = make_cpu_backend();
+    Generator random(run_seed());
+    const bool other = world.rank() == 2;
+    Sequential network;
+    network.append(std::make_unique<Linear>(*backend, 4, other ? 4 : 8, random));
+    network.append(std::make_unique<Linear>(*backend, other ? 4 : 8, other ? 8 : 2, random));
+    try {
+      const DataParallel parallel(network, world);
+      ADD_FAILURE() << "was not refused";
+    } catch (const StatusError& error) {
+      EXPECT_THAT(error.what(),
+                  HasSubstr("the network of rank 2 is another one than that of rank 0: it has "
+                            "0.weight [4, 4] f32 in the place of 0.weight [8, 4] f32"));
+    }
+    EXPECT_TRUE(world.barrier().ok());  // nothing has failed
+  });
+}
+
+TEST(DataParallel, RefusesALossOfSeveralElements) {
+  run_on_ranks(1, [](Communicator& world) {
+    Rank rank(world);
+    DataParallel parallel(rank.network, world);
+    try {
+      parallel.backward(rank.network(Tensor::zeros(*rank.backend, {2, kFeatures})), 2);
+      ADD_FAILURE() << "was not refused";
+    } catch (const Error& error) {
+      EXPECT_STREQ(error.what(), "DataParallel: a loss is one element, not [2, 3]");
+    }
+  });
+}
+
+TEST(DataParallel, RefusesLearningRatesThatAreNone) {
+  run_on_ranks(1, [](Communicator& world) {
+    Rank rank(world);
+    DataParallel parallel(rank.network, world);
+    Sgd optimizer(parallel.parameters(), {});
+    Generator random(run_seed());
+    const Samples samples(2, random);
+    rank.learn(parallel, samples, 0, 2);
+    for (const double rate : {-1.0, std::nan(""), HUGE_VAL})
+      EXPECT_THROW((void)parallel.step(optimizer, rate), Error) << rate;
+    EXPECT_EQ(parallel.step(optimizer, 0).samples, 2);
   });
 }
 
