@@ -45,6 +45,8 @@ foreach(folder ${public_folders})
 endforeach()
 install(FILES "${PROJECT_SOURCE_DIR}/tests/support/distributed_test.h"
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/dlaunch/tests/support)
+install(CODE "set(dlaunch_headers \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}/dlaunch\")")
+install(SCRIPT "${CMAKE_CURRENT_LIST_DIR}/DlaunchInstalledHeaders.cmake")
 
 # What messages and the manual refer to.
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/README.md" DESTINATION ${CMAKE_INSTALL_DOCDIR})

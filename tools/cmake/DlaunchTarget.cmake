@@ -62,8 +62,7 @@ function(dlaunch_library name)
   target_include_directories(dlaunch_${name} PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
     $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>
-    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
-    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/dlaunch>)
+    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_link_libraries(dlaunch_${name} PRIVATE $<BUILD_INTERFACE:dlaunch_settings>)
   set_property(GLOBAL APPEND PROPERTY DLAUNCH_LIBRARIES dlaunch_${name})
 endfunction()
