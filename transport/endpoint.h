@@ -107,6 +107,12 @@ class Readiness {
   ~Readiness() = default;
 };
 
+/// How a receive from any rank ends when no other one is left.
+inline Status all_others_left() {
+  return Status(StatusCode::kPeerLeft,
+                "all other ranks have left: their communicators were destroyed");
+}
+
 /// How an operation ends that needs a peer whose endpoint was closed in good order. What users know
 /// of endpoints is the communicator that has them.
 inline Status peer_left(int peer) {
@@ -130,7 +136,7 @@ class Endpoint {
   /// status:
   ///   kPeerLost        the peer died or its connection broke
   ///   kPeerLeft        the peer closed its endpoint in an orderly way; for kAnyRank, all others
-  ///                    have: it names the last one
+  ///                    have
   ///   kMismatch        the message that met a receive has another signature or length; names both
   ///   kInvalidArgument no such rank
   /// A failed endpoint gives every transfer its failure(), which keeps the code and the peer of the

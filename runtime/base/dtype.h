@@ -97,6 +97,14 @@ template <>
 struct DTypeOf<std::uint8_t> {
   static constexpr DType value = DType::kU8;
 };
+template <>
+struct DTypeOf<long long> {  // where std::int64_t is long
+  static constexpr DType value = DType::kI64;
+};
+template <>
+struct DTypeOf<std::byte> {  // as std::as_bytes() gives them, of whatever objects
+  static constexpr DType value = DType::kU8;
+};
 template <typename T>
 inline constexpr DType dtype_of = DTypeOf<T>::value;
 

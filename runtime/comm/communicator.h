@@ -21,7 +21,8 @@
 // destroyed, which disturbs nobody (they leave their descriptors open until the process ends or
 // executes another program). A child that is to communicate connects a world of its own.
 //
-// What others have and this has not: i8 and bool, bitwise reductions, a timeout for a single call.
+// What others have and this has not: i8, bool and unsigned types but u8, bitwise reductions, a
+// probe for messages, a timeout for a single call.
 // For texts and objects of unknown length there is objects.h.
 //
 // Counts are elements. A count of zero is allowed everywhere. Results are reproducible: the same
@@ -33,6 +34,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <ranges>
 #include <span>
 #include <type_traits>
 
@@ -162,26 +164,28 @@ class Communicator {
     return run(coalesced_call(pieces, op));
   }
 
-  // Reductions of the caller's own over trivially copyable records; for `combine` see
+  // Reductions of the caller's own over trivially copyable records, in a vector or another range;
+  // `combine` is a lambda that captures nothing, [](Record& a, const Record& b) { a = ...; }, see
   // record_reduction_of.h. Every rank passes the same function.
 
-  template <typename Record, RecordCombine<Record> Combine>
-  Status all_reduce_records(std::span<Record> records, Combine combine) {
-    const RecordReduction reduction = record_reduction_of<Record>(combine);
-    return run(record_call(CollectiveKind::kAllReduce, bytes_of(std::span<const Record>(records)),
-                           bytes_of(records), reduction, -1));
+  template <RecordRange Records, RecordCombine<RecordOf<Records>> Combine>
+  Status all_reduce_records(Records&& records, Combine combine) {
+    const RecordReduction reduction = record_reduction_of<RecordOf<Records>>(combine);
+    const Buffer data = bytes_of(records);
+    return run(record_call(CollectiveKind::kAllReduce, data, data, reduction, -1));
   }
-  template <typename Record, RecordCombine<Record> Combine>
-  Status reduce_records(std::span<const Record> input, std::span<Record> output, Combine combine,
-                        int root) {
-    const RecordReduction reduction = record_reduction_of<Record>(combine);
+  template <RecordRange Input, RecordRangeOf<RecordOf<Input>> Output,
+            RecordCombine<RecordOf<Input>> Combine>
+  Status reduce_records(Input&& input, Output&& output, Combine combine, int root) {
+    const RecordReduction reduction = record_reduction_of<RecordOf<Input>>(combine);
     return run(
         record_call(CollectiveKind::kReduce, bytes_of(input), bytes_of(output), reduction, root));
   }
-  template <typename Record, RecordCombine<Record> Combine>
-  Status reduce_scatter_records(std::span<const Record> input, std::span<Record> output,
-                                Combine combine, Counts counts = {}) {
-    const RecordReduction reduction = record_reduction_of<Record>(combine);
+  template <RecordRange Input, RecordRangeOf<RecordOf<Input>> Output,
+            RecordCombine<RecordOf<Input>> Combine>
+  Status reduce_scatter_records(Input&& input, Output&& output, Combine combine,
+                                Counts counts = {}) {
+    const RecordReduction reduction = record_reduction_of<RecordOf<Input>>(combine);
     return run(record_call(CollectiveKind::kReduceScatter, bytes_of(input), bytes_of(output),
                            reduction, -1, counts));
   }
@@ -233,26 +237,27 @@ class Communicator {
                         Priority priority = Priority::kNormal) {
     return start(with(priority, coalesced_call(pieces, op)));
   }
-  template <typename Record, RecordCombine<Record> Combine>
-  Work start_all_reduce_records(std::span<Record> records, Combine combine,
+  template <RecordRange Records, RecordCombine<RecordOf<Records>> Combine>
+  Work start_all_reduce_records(Records&& records, Combine combine,
                                 Priority priority = Priority::kNormal) {
-    const RecordReduction reduction = record_reduction_of<Record>(combine);
-    return start(with(priority, record_call(CollectiveKind::kAllReduce,
-                                            bytes_of(std::span<const Record>(records)),
-                                            bytes_of(records), reduction, -1)));
+    const RecordReduction reduction = record_reduction_of<RecordOf<Records>>(combine);
+    const Buffer data = bytes_of(records);
+    return start(
+        with(priority, record_call(CollectiveKind::kAllReduce, data, data, reduction, -1)));
   }
-  template <typename Record, RecordCombine<Record> Combine>
-  Work start_reduce_records(std::span<const Record> input, std::span<Record> output,
-                            Combine combine, int root, Priority priority = Priority::kNormal) {
-    const RecordReduction reduction = record_reduction_of<Record>(combine);
+  template <RecordRange Input, RecordRangeOf<RecordOf<Input>> Output,
+            RecordCombine<RecordOf<Input>> Combine>
+  Work start_reduce_records(Input&& input, Output&& output, Combine combine, int root,
+                            Priority priority = Priority::kNormal) {
+    const RecordReduction reduction = record_reduction_of<RecordOf<Input>>(combine);
     return start(with(priority, record_call(CollectiveKind::kReduce, bytes_of(input),
                                             bytes_of(output), reduction, root)));
   }
-  template <typename Record, RecordCombine<Record> Combine>
-  Work start_reduce_scatter_records(std::span<const Record> input, std::span<Record> output,
-                                    Combine combine, Counts counts = {},
-                                    Priority priority = Priority::kNormal) {
-    const RecordReduction reduction = record_reduction_of<Record>(combine);
+  template <RecordRange Input, RecordRangeOf<RecordOf<Input>> Output,
+            RecordCombine<RecordOf<Input>> Combine>
+  Work start_reduce_scatter_records(Input&& input, Output&& output, Combine combine,
+                                    Counts counts = {}, Priority priority = Priority::kNormal) {
+    const RecordReduction reduction = record_reduction_of<RecordOf<Input>>(combine);
     return start(with(priority, record_call(CollectiveKind::kReduceScatter, bytes_of(input),
                                             bytes_of(output), reduction, -1, counts)));
   }
@@ -262,10 +267,12 @@ class Communicator {
     call.priority = priority;
     return call;
   }
-  template <typename Record>
-  static auto bytes_of(std::span<Record> records) {
-    using Bytes = std::conditional_t<std::is_const_v<Record>, ConstBuffer, Buffer>;
-    return Bytes(records.data(), records.size_bytes(), DType::kU8);
+  template <RecordRange Records>
+  static auto bytes_of(Records&& records) {
+    using Element = std::remove_reference_t<std::ranges::range_reference_t<Records>>;
+    using Bytes = std::conditional_t<std::is_const_v<Element>, ConstBuffer, Buffer>;
+    return Bytes(std::ranges::data(records), std::ranges::size(records) * sizeof(Element),
+                 DType::kU8);
   }
   static CollectiveCall broadcast_call(Buffer data, int root) {
     return {.kind = CollectiveKind::kBroadcast, .input = data, .output = data, .root = root};

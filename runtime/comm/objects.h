@@ -55,7 +55,7 @@ Result<std::string> recv_bytes(Communicator& world, int peer, std::uint64_t tag 
 
 // --- JSON
 
-// The same with JSON, and so with all that it can be made from. It travels as CBOR: numbers and
+// The same with JSON (include <nlohmann/json.hpp>), and so with all that it can be made from. It travels as CBOR: numbers and
 // binary values arrive as they were. Bytes that are no such object are kProtocol. Where there is no
 // memory to convert an object, std::bad_alloc is thrown.
 

@@ -4,6 +4,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstring>
+#include <ranges>
 #include <type_traits>
 
 #include "runtime/collective/record_reduction.h"
@@ -16,6 +17,16 @@ namespace dlaunch {
 template <typename Combine, typename Record>
 concept RecordCombine = std::is_empty_v<Combine> && std::default_initializable<Combine> &&
     std::is_trivially_copyable_v<Record> && std::invocable<Combine, Record&, const Record&>;
+
+/// Contiguous memory of records, as ElementRange (buffer.h) is of elements: a named container or a
+/// view.
+template <typename Range>
+concept RecordRange = std::ranges::contiguous_range<Range> && std::ranges::borrowed_range<Range> &&
+    std::is_trivially_copyable_v<std::ranges::range_value_t<Range>>;
+template <typename Range>
+using RecordOf = std::ranges::range_value_t<Range>;
+template <typename Range, typename Record>
+concept RecordRangeOf = RecordRange<Range> && std::same_as<RecordOf<Range>, Record>;
 
 template <typename Record, RecordCombine<Record> Combine>
 RecordReduction record_reduction_of(Combine /*combine*/) {

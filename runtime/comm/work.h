@@ -23,6 +23,8 @@ class [[nodiscard]] Work {
     virtual Status wait(std::chrono::nanoseconds timeout) = 0;
   };
 
+  /// Work that has ended well, to be assigned to.
+  Work() : Work(finished(Status())) {}
   explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
   /// Work that has ended already.
   static Work finished(Status status);

@@ -72,6 +72,12 @@ TEST(AsyncWait, ForAllTellsTheFirstThatEndedBadlyAndWaitsForTheOthers) {
   EXPECT_TRUE(wait_all({}).ok());
 }
 
+TEST(AsyncWork, ThatIsNoneYetHasEndedWell) {
+  std::array<Work, 2> works;
+  EXPECT_TRUE(works[0].done());
+  EXPECT_TRUE(wait_all(works).ok());
+}
+
 TEST(AsyncWork, IsAbortedWhenItsCommunicatorIsDestroyed) {
   ThreadWorld network(2);
   auto first = network.communicator(0);

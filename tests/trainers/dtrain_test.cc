@@ -204,6 +204,8 @@ TEST_F(Dtrain, RefusesBadInputWithOneLineAndItsExitCode) {
     const auto lines = complaints(process);
     ASSERT_EQ(lines.size(), 1U) << process.error;
     EXPECT_THAT(lines[0], HasSubstr(refusal.line));
+    // The one that says why, although all have found out.
+    EXPECT_THAT(process.error, AnyOf(HasSubstr("dlaunch: rank 0 (pid"), HasSubstr("[rank 1] ")));
   }
 }
 

@@ -203,12 +203,12 @@ class LoopbackEndpoint final : public Endpoint {
       transfer.peer = peer;
     }
     if (first != nullptr) return start_recv(transfer);
-    if (all_others_left()) return context_.complete(transfer, peer_left(departed_.back()));
+    if (alone()) return context_.complete(transfer, all_others_left());
     context_.receives_of_any.add(transfer);
   }
 
-  // A rank that is alone may still get messages from itself.
-  bool all_others_left() const {
+  // All others have left. (The only rank of a world may get messages from itself.)
+  bool alone() const {
     return context_.world_size > 1 &&
            departed_.size() + 1 == static_cast<std::size_t>(context_.world_size);
   }
@@ -239,7 +239,7 @@ class LoopbackEndpoint final : public Endpoint {
         departed_.push_back(mail.from);
         context_.completed = true;  // poll() returns
         inbox.fail_receives(peer_left(mail.from));
-        if (all_others_left()) context_.fail_receives_of_any(peer_left(mail.from));
+        if (alone()) context_.fail_receives_of_any(all_others_left());
         return;
       case Mail::Kind::kAbort:
         return fail_as(mail.notice.to_status(), mail.notice);

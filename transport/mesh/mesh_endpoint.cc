@@ -167,9 +167,7 @@ void MeshEndpoint::recv_from_any(Transfer& transfer) {
     transfer.peer = *sender;
     return start_recv(transfer);
   }
-  if (all_others_left()) {
-    return context_.complete(transfer, dlaunch::peer_left(departed_.back()));
-  }
+  if (alone()) return context_.complete(transfer, all_others_left());
   context_.receives_of_any.add(transfer);
   for (int rank = 0; rank < context_.world_size; ++rank) {
     if (rank == context_.rank || peer(rank).left) continue;
@@ -197,8 +195,8 @@ std::optional<int> MeshEndpoint::sender_of_first(const MessageTag& tag) const {
   return sender;
 }
 
-// A rank that is alone may still get messages from itself.
-bool MeshEndpoint::all_others_left() const {
+// All others have left. (The only rank of a world may get messages from itself.)
+bool MeshEndpoint::alone() const {
   return context_.world_size > 1 &&
          departed_.size() + 1 == static_cast<std::size_t>(context_.world_size);
 }
@@ -378,7 +376,7 @@ void MeshEndpoint::peer_left(int rank) {
   const Status left = dlaunch::peer_left(rank);
   if (who.link != nullptr) who.link->fail_transfers(left);
   if (who.connection != nullptr) who.connection->fail_transfers(left);
-  if (all_others_left()) context_.fail_receives_of_any(left);
+  if (alone()) context_.fail_receives_of_any(all_others_left());
 }
 
 // What a peer has sent is not what it should be.

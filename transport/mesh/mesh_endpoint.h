@@ -86,7 +86,7 @@ class MeshEndpoint final : public Endpoint {
   void send_to_self(Transfer& transfer);
   void recv_from_any(Transfer& transfer);
   std::optional<int> sender_of_first(const MessageTag& tag) const;
-  bool all_others_left() const;
+  bool alone() const;
   void await(int rank);
 
   bool take_event(const Readiness* also);

@@ -116,7 +116,7 @@ TEST_P(Records, AreReducedByAFunctionOfTheCallers) {
     for (const std::size_t count :
          {std::size_t{0}, std::size_t{1}, std::size_t{13}, std::size_t{30'001}}) {
       std::vector<Candidate> records = inputs(count);
-      ASSERT_TRUE(comm.all_reduce_records(std::span(records), kBetter).ok());
+      ASSERT_TRUE(comm.all_reduce_records(records, kBetter).ok());
       expect_best(records, 0);
       records = inputs(count);
       ASSERT_TRUE(comm.start_all_reduce_records(std::span(records), kBetter).wait().ok());
@@ -125,20 +125,19 @@ TEST_P(Records, AreReducedByAFunctionOfTheCallers) {
       const int root = world() - 1;
       const std::vector<Candidate> input = inputs(count);
       std::vector<Candidate> output(comm.rank() == root ? count : 0);
-      ASSERT_TRUE(comm.reduce_records(std::span(input), std::span(output), kBetter, root).ok());
+      ASSERT_TRUE(comm.reduce_records(input, output, kBetter, root).ok());
       expect_best(output, 0);
 
       const std::vector<Candidate> whole = inputs(count * p);
       std::vector<Candidate> part(count);
-      ASSERT_TRUE(comm.reduce_scatter_records(std::span(whole), std::span(part), kBetter).ok());
+      ASSERT_TRUE(comm.reduce_scatter_records(whole, part, kBetter).ok());
       expect_best(part, own * count);
     }
     std::vector<std::size_t> counts(p, 2);
     counts[0] = 5;
     const std::vector<Candidate> whole = inputs(2 * p + 3);
     std::vector<Candidate> part(counts[own]);
-    ASSERT_TRUE(
-        comm.reduce_scatter_records(std::span(whole), std::span(part), kBetter, counts).ok());
+    ASSERT_TRUE(comm.reduce_scatter_records(whole, part, kBetter, counts).ok());
     expect_best(part, own == 0 ? 0 : 2 * own + 3);
   });
 }

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <random>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -86,6 +87,27 @@ TEST_P(Messages, OfSeveralThreadsDoNotWaitForEachOther) {
       EXPECT_TRUE(status.ok()) << status.to_string();
       EXPECT_EQ(received, round);
     }
+  });
+}
+
+TEST_P(Messages, OfStructsAreBytes) {
+  struct Point {
+    double x;
+    long long number;
+  };
+  run_ranks(world(), [&](Communicator& comm) {
+    const std::vector<Point> points(3, {.x = 0.5 * comm.rank(), .number = comm.rank()});
+    std::vector<Point> received(3);
+    Work send = comm.start_send(std::as_bytes(std::span(points)), next(comm));
+    ASSERT_TRUE(comm.recv(std::as_writable_bytes(std::span(received)), previous(comm)).ok());
+    ASSERT_TRUE(send.wait().ok());
+    for (const Point& point : received) {
+      EXPECT_EQ(point.x, 0.5 * previous(comm));
+      EXPECT_EQ(point.number, previous(comm));
+    }
+    std::vector<long long> sum{comm.rank()};
+    ASSERT_TRUE(comm.all_reduce(sum).ok());
+    EXPECT_EQ(sum[0], world() * (world() - 1) / 2);
   });
 }
 
