@@ -25,6 +25,8 @@ constexpr auto kBeatInterval = 500ms;
 constexpr auto kWatchTurn = 1s;
 constexpr auto kRetry = 200ms;
 constexpr auto kLookTurn = 200ms;
+constexpr const char* kSameSecret =
+    ": do all nodes have the same secret (--token-file, DLAUNCH_TOKEN)?";
 // Between two words on what is waited for.
 constexpr auto kNoticeInterval = 30s;
 
@@ -199,8 +201,10 @@ bool NodeAgent::join_job() {
   const Deadline deadline = Deadline::after(options_.settings.join_timeout);
   auto store = open_node_store(options_.settings, logger, deadline, pause);
   if (!store.ok()) {
-    const bool here = store.status().code() == StatusCode::kIo;
-    fail(store.status(), here ? kLauncherFailure : kLauncherRendezvous);
+    const StatusCode code = store.status().code();
+    const bool secret = code == StatusCode::kUnauthenticated;
+    fail(secret ? Status(code, store.status().to_string() + kSameSecret) : store.status(),
+         code == StatusCode::kIo ? kLauncherFailure : kLauncherRendezvous);
     return false;
   }
   store_ = *std::move(store);
@@ -212,9 +216,10 @@ bool NodeAgent::join_job() {
       return false;
     }
     (*client)->limit_answers(beat_clock_.answer_limit());
-    coordinator_ =
-        std::make_unique<CoordinatorThread>(*std::move(client), options_.coordinator,
-                                            [this](const std::string& why) { fail_here(why); });
+    NodeCoordinator::Options options = options_.coordinator;
+    options.advice = [this] { return advice_on_absent(); };
+    coordinator_ = std::make_unique<CoordinatorThread>(
+        *std::move(client), std::move(options), [this](const std::string& why) { fail_here(why); });
   }
   const std::string& chosen = options_.settings.local_address;
   options_.self.address = chosen.empty() ? store_.client->own_host() : chosen;
@@ -231,6 +236,17 @@ bool NodeAgent::join_job() {
   if (stopping_) return false;
   beats_ = start_thread([this] { guarded([this] { beat(); }); });
   return true;
+}
+
+// Why nodes may not have come.
+std::string NodeAgent::advice_on_absent() const {
+  const std::uint64_t refused = store_.server->clients_refused();
+  if (refused > 0) {
+    return (refused == 1 ? std::string("a connection was")
+                         : std::to_string(refused) + " connections were") +
+           " refused, see above" + kSameSecret;
+  }
+  return options_.coordinator.advice ? options_.coordinator.advice() : "";
 }
 
 void NodeAgent::beat() {

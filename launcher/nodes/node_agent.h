@@ -90,6 +90,7 @@ class NodeAgent {
  private:
   void work();
   bool join_job();
+  std::string advice_on_absent() const;
   void beat();
   void watch();
   bool handle(const StoreChanges::Change& change);

@@ -141,8 +141,10 @@ void NodeCoordinator::time_passed(Time now) {
   if (phase_ == Phase::kForming && now - std::max(since_, not_before_) > options_.join_timeout) {
     std::string why = "only " + std::to_string(members_.size()) + " of " + options_.nodes +
                       " nodes came within " + seconds(options_.join_timeout) + missing();
-    // Where nodes have met before, the endpoint is not what keeps others away.
-    if (!options_.advice.empty() && round_ < 0) why += "; " + options_.advice;
+    // Where nodes have met before, or some were turned away, that is not what keeps others away.
+    const bool unmet = round_ < 0 && refusals_.empty();
+    const std::string advice = unmet && options_.advice ? options_.advice() : "";
+    if (!advice.empty()) why += "; " + advice;
     // In a job of a fixed size nobody has come in the place of one that was lost.
     const bool by_loss = !elastic() && !lost_.empty();
     return announce({.number = round_,

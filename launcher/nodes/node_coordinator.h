@@ -12,6 +12,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -35,8 +36,8 @@ class NodeCoordinator {
     std::string version;  // of dlaunch
     std::string run_id;   // what the user calls the job
     std::string job_id;
-    std::string host_id;  // the member that hosts the store
-    std::string advice;   // if nodes do not come; empty: none
+    std::string host_id;                  // the member that hosts the store
+    std::function<std::string()> advice;  // if nodes do not come; none, or an empty text: none
     int max_restarts = 0;
     std::chrono::nanoseconds restart_delay = std::chrono::seconds(1);
     std::chrono::nanoseconds join_timeout = std::chrono::minutes(5);

@@ -55,7 +55,7 @@ NodeAgent::Options describe_node(const NodeSettings& settings, const JobOptions&
                                        .run_id = options.nodes.run_id,
                                        .job_id = job_id,
                                        .host_id = self.id,
-                                       .advice = advice_on(settings),
+                                       .advice = [settings] { return advice_on(settings); },
                                        .max_restarts = options.supervision.max_restarts,
                                        .restart_delay = options.supervision.restart_delay,
                                        .join_timeout = settings.join_timeout,

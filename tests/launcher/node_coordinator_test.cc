@@ -17,6 +17,7 @@ using namespace std::chrono_literals;
 using ::testing::AllOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 using NodeCoordinatorTest = ToldCoordinator;
 
@@ -213,6 +214,14 @@ TEST_F(NodeCoordinatorTest, AdvisesOnTheEndpointOnlyUntilNodesHaveMetThere) {
   come(member("1"));
   pass(61s);
   EXPECT_THAT(verdict().reason, EndsWith("came within 60 s; try another endpoint"));
+  start(2, 2);
+  come(member("1"));
+  MemberRecord other = member("2");
+  other.nodes = "3";
+  come(other);  // it has found the way
+  pass(61s);
+  EXPECT_THAT(verdict().reason, HasSubstr("refused: different numbers of nodes"));
+  EXPECT_THAT(verdict().reason, Not(HasSubstr("try another endpoint")));
   start(2, 2, /*max_restarts=*/1);
   come(member("1"));
   come(member("2"));

@@ -75,9 +75,21 @@ TEST(NodesInVain, AnotherSecretIsRefused) {
   const auto result = run_command(stranger.command(kOneRank, {"true"}));
   EXPECT_EQ(result.exit_code, 123);
   EXPECT_THAT(result.error,
-              AllOf(HasSubstr("refused this job's token"), Not(HasSubstr("nor could this node"))));
+              AllOf(HasSubstr("refused this job's token: do all nodes have the same secret"),
+                    Not(HasSubstr("nor could this node"))));
   nodes.start_ranks(kOneRank, {});
   EXPECT_EQ(nodes.finish(0).exit_code, 0);  // unimpressed
+}
+
+TEST(NodesInVain, AfterAnotherSecretTheAdviceIsAboutSecrets) {
+  Nodes nodes("2");
+  nodes.start_ranks({"--nproc", "1", "--rdzv-timeout", "3"}, {"out=never"});
+  ASSERT_TRUE(nodes[0].wait_for_error("waiting for 1 of 2 nodes", soon()));
+  Nodes stranger("2", nodes.endpoint());
+  EXPECT_EQ(run_command(stranger.command(kOneRank, {"true"})).exit_code, 123);
+  EXPECT_THAT(nodes.finish(0).error,
+              HasSubstr("only 1 of 2 nodes came within 3.00 s; a connection was refused, see "
+                        "above: do all nodes have the same secret (--token-file, DLAUNCH_TOKEN)?"));
 }
 
 TEST(NodesInVain, TwoThatClaimOneNodeRankAreNamed) {

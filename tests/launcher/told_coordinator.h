@@ -29,7 +29,7 @@ class ToldCoordinator : public ::testing::Test {
                                                   .version = "1.0",
                                                   .job_id = "job",
                                                   .host_id = "1",
-                                                  .advice = advice_,
+                                                  .advice = [advice = advice_] { return advice; },
                                                   .max_restarts = max_restarts,
                                                   .restart_delay = std::chrono::seconds(1),
                                                   .join_timeout = std::chrono::seconds(60),
