@@ -23,11 +23,11 @@ int doctor_command(int argc, const char* const* argv) {
   int warnings = 0;
   for (const auto examine : {examine_resources, examine_network, examine_machine}) {
     for (const Finding& finding : examine()) {
-      std::printf("%-4s  %s: %s\n", finding.good ? "ok" : "warn", finding.subject.c_str(),
-                  finding.text.c_str());
+      const char* const grade = finding.good ? "ok" : finding.minor ? "note" : "warn";
+      std::printf("%-4s  %s: %s\n", grade, finding.subject.c_str(), finding.text.c_str());
       if (finding.good) continue;
       std::printf("      -> %s\n", finding.advice.c_str());
-      ++warnings;
+      if (!finding.minor) ++warnings;
     }
   }
   if (warnings > 0) std::printf("%d %s\n", warnings, warnings == 1 ? "warning" : "warnings");

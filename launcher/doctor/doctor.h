@@ -12,6 +12,7 @@ struct Finding {
   std::string subject;  // "open files"
   std::string text;     // what was found
   std::string advice;   // what to do about it, if it is not good
+  bool minor = false;   // not good for some jobs only: a note, no warning
 };
 
 /// Limits and cores: doctor_resources.cc.
@@ -21,7 +22,7 @@ std::vector<Finding> examine_machine();
 /// Ports and names: doctor_network.cc.
 std::vector<Finding> examine_network();
 
-/// Prints all findings. 0 if all are good, else 1; 125 if there are arguments other than --help.
+/// Prints all findings. 0 if there is no warning, else 1; 125 if there are arguments other than --help.
 int doctor_command(int argc, const char* const* argv);
 
 }  // namespace dlaunch

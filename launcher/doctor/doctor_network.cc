@@ -67,7 +67,8 @@ Finding own_name() {
                   .text = std::string(name.data()) + " ",
                   .advice =
                       "one node needs no name; between nodes give --rdzv-endpoint an address "
-                      "that the others reach"};
+                      "that the others reach",
+                  .minor = true};
   const auto found = find_host(name.data(), "", Deadline::after(std::chrono::seconds(5)));
   if (!found.ok()) {
     finding.text += "does not resolve: " + found.status().to_string();

@@ -129,6 +129,8 @@ std::string_view hint_for(std::string name) {
       {"--bind-to", "where ranks run is --bind core, numa or none"},
       {"-bind-to", "where ranks run is --bind core, numa or none"},
       {"--map-by", "where ranks run is --bind core, numa or none"},
+      {"--report-bindings", "--dry-run shows where ranks would run"},
+      {"--mca", "leave it out, there are no parameters of MPI's components"},
       {"--tag-output", "ranks are put before their lines by --output prefix"},
       {"-l", "ranks are put before their lines by --output prefix"},
       {"-V", "the version is --version"},
@@ -279,7 +281,10 @@ std::variant<JobOptions, EarlyExit> settle_ranks(JobOptions options,
     return refuse(std::string("number of ranks by the environment: ") + error.what());
   }
   if (options.ranks == 0) {
-    return refuse("how many ranks? --nproc N" + perhaps_command(options.command.front()));
+    const bool behind = std::ranges::count(options.command, "--nproc") > 0;
+    return refuse("how many ranks? --nproc N" +
+                  (behind ? ", before the program: what comes after it is its own"
+                          : perhaps_command(options.command.front())));
   }
   if (options.torchrun.local_ranks && !alone) {
     return refuse(

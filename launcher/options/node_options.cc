@@ -23,7 +23,7 @@ void add_node_options(CLI::App& app, NodeOptions& options) {
             text_into(options.nodes, "number of nodes"));
   group.add("--node-rank", "R", "Number of this node (default: by order of arrival)",
             text_into(options.node_rank, "node rank"));
-  group.add("--rdzv-endpoint", "HOST:PORT", "Where the nodes meet: an address of one of them",
+  group.add("--rdzv-endpoint", "ADDR", "Where the nodes meet: HOST:PORT of one of them",
             text_into(options.endpoint, "endpoint"));
   group.add("--rdzv-backend", "NAME", "c10d or static, as for torchrun: here the same",
             check_backend);

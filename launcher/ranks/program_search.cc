@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <optional>
 #include <string_view>
 #include <system_error>
@@ -35,6 +36,12 @@ std::optional<ProgramError> check(const std::string& path) {
   return std::nullopt;
 }
 
+// Where dlaunch lies, and what is installed with it.
+std::string own_folder() {
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/self/exe", error).parent_path().string();
+}
+
 }  // namespace
 
 std::variant<std::string, ProgramError> find_program(const std::string& name) {
@@ -61,6 +68,8 @@ std::variant<std::string, ProgramError> find_program(const std::string& name) {
   if (access(name.c_str(), F_OK) == 0) {
     text +=
         " (did you mean " + (name.ends_with(".py") ? "python3 " : std::string("./")) + name + "?)";
+  } else if (const std::string beside = own_folder() + "/" + name; !check(beside)) {
+    text += " (did you mean " + beside + "?)";
   }
   return ProgramError{kLauncherNotFound, text};
 }

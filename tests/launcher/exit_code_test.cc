@@ -212,6 +212,14 @@ TEST_F(RefusedCommandLine, WithAProgramThatDoesNotExist) {
   expect({"--nproc", "2", "/no/such/program"}, 127, "/no/such/program: there is no such program");
   expect({"--nproc", "2", "no-such-program"}, 127, "no such program in PATH");
   expect({"--nproc", "2", ""}, 127, "no such program");
+  // Not in PATH, but beside dlaunch.
+  expect({"--nproc", "2", "sequential_print"}, 127,
+         "(did you mean " + built_program("sequential_print") + "?)");
+}
+
+TEST_F(RefusedCommandLine, WithTheNumberOfRanksBehindTheProgram) {
+  expect({"true", "--nproc", "2"}, 125,
+         "how many ranks? --nproc N, before the program: what comes after it is its own");
 }
 
 TEST_F(RefusedCommandLine, WithADirectoryOrAFileThatIsNotExecutable) {
