@@ -55,9 +55,9 @@ Result<std::string> recv_bytes(Communicator& world, int peer, std::uint64_t tag 
 
 // --- JSON
 
-// The same with JSON (include <nlohmann/json.hpp>), and so with all that it can be made from. It travels as CBOR: numbers and
-// binary values arrive as they were. Bytes that are no such object are kProtocol. Where there is no
-// memory to convert an object, std::bad_alloc is thrown.
+// The same with JSON (include <nlohmann/json.hpp>), and so with all that it can be made from. It
+// travels as CBOR: numbers and binary values arrive as they were. Bytes that are no such object are
+// kProtocol. Where there is no memory to convert an object, std::bad_alloc is thrown.
 
 Result<std::vector<nlohmann::json>> all_gather_json(Communicator& world, const nlohmann::json& own);
 Result<std::vector<nlohmann::json>> gather_json(Communicator& world, const nlohmann::json& own,
