@@ -22,7 +22,8 @@ std::vector<Finding> examine_machine();
 /// Ports and names: doctor_network.cc.
 std::vector<Finding> examine_network();
 
-/// Prints all findings. 0 if there is no warning, else 1; 125 if there are arguments other than --help.
+/// Prints all findings. 0 if there is no warning, else 1; 125 if there are arguments other than
+/// --help.
 int doctor_command(int argc, const char* const* argv);
 
 }  // namespace dlaunch
