@@ -1,7 +1,9 @@
 // The reduction kernels against plain arithmetic in double or in 64-bit integers.
 #include "runtime/collective/reduction.h"
 
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <limits>
 #include <random>
@@ -160,6 +162,57 @@ TEST(Reduction, WidensAndNarrowsIntegersWithoutLoss) {
   EXPECT_EQ(wide[1], 255);
   narrow(DType::kU8, wide.data(), bytes_back.data(), 2);
   EXPECT_EQ(bytes_back, bytes);
+}
+
+// As the types themselves convert, which half_test compares with arithmetic.
+template <typename T>
+void expect_same_half(T found, T wanted, float of) {
+  if (std::isnan(to_double(wanted))) {
+    ASSERT_TRUE(std::isnan(to_double(found))) << std::bit_cast<std::uint32_t>(of);
+  } else {
+    ASSERT_EQ(found.bits, wanted.bits) << std::bit_cast<std::uint32_t>(of);
+  }
+}
+
+TEST(Reduction, WidensEveryHalf) {
+  const auto check = []<typename T>() {
+    std::vector<T> halves(std::size_t{1} << 16);
+    for (std::size_t i = 0; i < halves.size(); ++i) halves[i].bits = static_cast<std::uint16_t>(i);
+    std::vector<float> wide(halves.size());
+    widen(dtype_of<T>, halves.data(), wide.data(), halves.size());
+    for (std::size_t i = 0; i < halves.size(); ++i) {
+      const auto wanted = static_cast<float>(halves[i]);
+      if (std::isnan(wanted)) {
+        ASSERT_TRUE(std::isnan(wide[i])) << i;
+      } else {
+        ASSERT_EQ(std::bit_cast<std::uint32_t>(wide[i]), std::bit_cast<std::uint32_t>(wanted)) << i;
+      }
+    }
+  };
+  check.operator()<Float16>();
+  check.operator()<BFloat16>();
+}
+
+TEST(Reduction, NarrowsWhatIsNoNumberToWhatIsNoneAndRoundsTheRest) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  // Of the first ones all that says that they are NaN is in bits that a half does not have.
+  std::vector<std::uint32_t> words{0x7f800001U, 0xff800001U, 0x7f801fffU, 0x7fffffffU, 0x7f800000U,
+                                   0xff800000U, 0x477fefffU, 0x477ff000U, 0x477ff001U, 0xc77ff000U,
+                                   0x7f7f7fffU, 0x7f7f8000U, 0x00000000U, 0x80000000U, 0x33000000U};
+  for (int i = 0; i < 20'000; ++i) words.push_back(static_cast<std::uint32_t>(random()));
+  const auto check = [&]<typename T>() {
+    std::vector<float> wide(words.size());
+    std::memcpy(wide.data(), words.data(), words.size() * sizeof(float));
+    std::vector<T> halves(words.size());
+    narrow(dtype_of<T>, wide.data(), halves.data(), halves.size());
+    for (std::size_t i = 0; i < halves.size(); ++i) {
+      ASSERT_NO_FATAL_FAILURE(expect_same_half(halves[i], T(wide[i]), wide[i]));
+    }
+  };
+  check.operator()<Float16>();
+  check.operator()<BFloat16>();
 }
 
 }  // namespace
