@@ -16,8 +16,11 @@
 #include "nn/core/error.h"
 #include "nn/core/module.h"
 #include "nn/cpu/cpu_backend.h"
+#include "nn/layers/batch_norm.h"
 #include "nn/layers/linear.h"
+#include "nn/optim/adam.h"
 #include "nn/optim/sgd.h"
+#include "nn/parallel/flat_ranges.h"
 #include "tests/support/distributed_test.h"
 
 namespace dlaunch::nn {
@@ -25,6 +28,7 @@ namespace {
 
 using dlaunch::testing::run_on_ranks;
 using dlaunch::testing::run_seed;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Values;
 
@@ -173,7 +177,76 @@ TEST(DataParallel, LeavesParametersAsTheyAreIfNobodyHasSamples) {
     const DataParallelReport report = parallel.step(optimizer, kLearningRate);
     EXPECT_EQ(report.samples, 0);
     EXPECT_EQ(report.loss, 0);
+    EXPECT_EQ(report.gradient_norm, 0);
     EXPECT_EQ(rank.parameters(), before);
+  });
+}
+
+// Adam's steps depend on their number.
+TEST(DataParallel, DoesNotCountAStepInWhichNobodyHasSamples) {
+  run_on_ranks(2, [](Communicator& world) {
+    std::vector<std::vector<double>> results;
+    for (const bool pauses : {false, true}) {
+      Rank rank(world);
+      DataParallel parallel(rank.network, world);
+      Adam optimizer(parallel.parameters(), {});
+      Generator random(run_seed());
+      const Samples samples(4, random);
+      for (int step = 0; step < 2; ++step) {
+        rank.learn(parallel, samples, 0, 4);
+        (void)parallel.step(optimizer, kLearningRate);
+        if (!pauses) continue;
+        rank.learn(parallel, samples, 0, 0);
+        EXPECT_EQ(parallel.step(optimizer, kLearningRate).samples, 0);
+      }
+      results.push_back(rank.parameters());
+    }
+    EXPECT_EQ(results[0], results[1]);
+  });
+}
+
+// As with a penalty on the weights.
+TEST(DataParallel, DropsTheGradientsOfAStepWithoutSamples) {
+  run_on_ranks(2, [](Communicator& world) {
+    Rank rank(world);
+    DataParallel parallel(rank.network, world);
+    Sgd optimizer(parallel.parameters(), {});
+    Generator random(run_seed());
+    const Samples samples(4, random);
+    const Tensor images = Tensor::from(*rank.backend, {4, kFeatures}, samples.features);
+    parallel.backward(cross_entropy(rank.network(images), samples.labels), 0);
+    EXPECT_EQ(parallel.step(optimizer, kLearningRate).samples, 0);
+    for (const float gradient : parallel.parameters().gradients.host_values<float>())
+      EXPECT_EQ(gradient, 0);
+  });
+}
+
+TEST(DataParallel, LeavesTheCommunicatorAsItIsAfterAWholeStep) {
+  run_on_ranks(2, [](Communicator& world) {
+    Rank rank(world);
+    {
+      DataParallel parallel(rank.network, world);
+      Sgd optimizer(parallel.parameters(), {});
+      Generator random(run_seed());
+      const Samples samples(2, random);
+      rank.learn(parallel, samples, 0, 2);
+      EXPECT_EQ(parallel.step(optimizer, kLearningRate).samples, 4);
+    }
+    EXPECT_TRUE(world.barrier().ok());
+  });
+}
+
+TEST(DataParallel, BeginsWithTheRunningStatisticsOfRankZero) {
+  run_on_ranks(3, [](Communicator& world) {
+    const auto backend = make_cpu_backend();
+    BatchNorm network(*backend, 2);
+    const float own[] = {1.0F + static_cast<float>(world.rank()), 5};
+    for (const NamedBuffer& buffer : network.buffers())
+      buffer.tensor.set_values(std::span<const float>(own));
+    const DataParallel parallel(network, world);
+    ASSERT_EQ(network.buffers().size(), 2U);
+    for (const NamedBuffer& buffer : network.buffers())
+      EXPECT_THAT(buffer.tensor.host_values<float>(), ElementsAre(1, 5)) << buffer.name;
   });
 }
 
@@ -237,6 +310,20 @@ TEST(DataParallel, RefusesNetworksWhoseShapesDifferBetweenRanks) {
   });
 }
 
+TEST(DataParallel, RefusesNetworksWithOtherRunningStatistics) {
+  run_on_ranks(2, [](Communicator& world) {
+    const auto backend = make_cpu_backend();
+    BatchNorm network(*backend, 2, {.track_running_stats = world.rank() == 0});
+    try {
+      const DataParallel parallel(network, world);
+      ADD_FAILURE() << "was not refused";
+    } catch (const StatusError& error) {
+      EXPECT_THAT(error.what(),
+                  HasSubstr("it has nothing more in the place of running_mean [2] f32"));
+    }
+  });
+}
+
 TEST(DataParallel, RefusesALossOfSeveralElements) {
   run_on_ranks(1, [](Communicator& world) {
     Rank rank(world);
@@ -290,6 +377,25 @@ TEST(DataParallel, EndsTheOthersStepIfItsOwnIsLeft) {
       EXPECT_THAT(error.what(), HasSubstr("rank 1 has left DataParallel in the middle of a step"));
     }
   });
+}
+
+TEST(GradientRanges, AreThoseOfTheParametersAndFoundByThem) {
+  const auto backend = make_cpu_backend();
+  Generator random(run_seed());
+  Linear network(*backend, kFeatures, kClasses, random);
+  const FlatParameters parameters = flatten_parameters(network);
+  const std::vector<GradientRange> ranges = gradient_ranges(parameters);
+  ASSERT_EQ(ranges.size(), 2U);
+  EXPECT_EQ(ranges[0].count, kClasses * kFeatures);
+  EXPECT_EQ(ranges[0].rows, kClasses);  // what PowerSGD takes it for
+  EXPECT_EQ(ranges[1].offset, 16U);
+  EXPECT_EQ(ranges[1].count, kClasses);
+  EXPECT_EQ(ranges[1].rows, 1U);
+
+  const RangeIndex index(parameters);
+  EXPECT_EQ(index.find(network.parameters()[1].tensor), 1U);
+  EXPECT_EQ(index.find(Tensor::zeros(*backend, {2})), std::nullopt);
+  EXPECT_EQ(index.find(Tensor::zeros(*backend, {2}, DType::kBF16)), std::nullopt);
 }
 
 }  // namespace
