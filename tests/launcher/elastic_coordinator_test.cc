@@ -38,6 +38,35 @@ TEST_F(ElasticCoordinator, GoesOnWithTheSurvivorsWhoKeepTheirNumbers) {
   EXPECT_EQ(round().number, 1);
   EXPECT_EQ(round().restarts, 0);  // a lost node costs an elastic job none
   EXPECT_EQ(ranks(), "3 2");       // node 1 is node 1 still
+  end("2", {.how = How::kFinished});
+  end("3", {.how = How::kFinished});
+  EXPECT_EQ(verdict().action, Action::kFinished);  // what was lost before is made good
+  EXPECT_TRUE(verdict().lost.empty());
+}
+
+TEST_F(ElasticCoordinator, ANewcomerDoesNotGetANumberThatAnotherHas) {
+  start(1, 3);
+  come(member("1"));
+  come(member("2"));
+  pass(3s);
+  come(member("3", 1, 0));
+  end("1", stopped());
+  end("2", stopped());
+  EXPECT_EQ(ranks(), "1 2 3");
+}
+
+TEST_F(ElasticCoordinator, AFailureInTheRoundOfANewcomerIsAFailure) {
+  start(1, 2);
+  come(member("1"));
+  pass(3s);
+  come(member("2"));
+  end("1", stopped());
+  ASSERT_EQ(ranks(), "1 2");
+  pass(1s);
+  end("2", failed(1, 7));
+  end("1", stopped());
+  EXPECT_EQ(verdict().action, Action::kFailed);
+  EXPECT_EQ(verdict().exit_code, 7);
 }
 
 TEST_F(ElasticCoordinator, TakesInANodeWhileItRuns) {

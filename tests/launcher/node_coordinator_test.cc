@@ -47,6 +47,32 @@ TEST_F(NodeCoordinatorTest, GivesNodesTheNumbersThatTheyWant) {
   EXPECT_EQ(round().master_address, "10.0.0.2");
 }
 
+// The node with the store reaches it, and is reached, within its host.
+TEST_F(NodeCoordinatorTest, TellsAddressesThatReachFromOneHostToAnother) {
+  for (const int rank_of_the_store : {0, 1}) {
+    start(2, 2);
+    MemberRecord with_store = member("1", 1, rank_of_the_store);
+    with_store.address = "127.0.0.1";
+    with_store.store = "127.0.0.1";
+    come(with_store);
+    come(member("2"));
+    EXPECT_EQ(round().store, "10.0.0.1");
+    EXPECT_EQ(round().master_address, rank_of_the_store == 0 ? "10.0.0.1" : "10.0.0.2");
+  }
+}
+
+TEST_F(NodeCoordinatorTest, AsksForOutcomesIfAnyNodeWantsThem) {
+  for (const char* who : {"1", "2", "nobody"}) {
+    start(2, 2);
+    for (const char* id : {"1", "2"}) {
+      MemberRecord record = member(id);
+      record.wants_outcomes = record.id == who;
+      come(record);
+    }
+    EXPECT_EQ(round().outcomes, who != std::string("nobody")) << who;
+  }
+}
+
 TEST_F(NodeCoordinatorTest, NamesTheNodeRanksThatAreMissing) {
   start(4, 4);
   come(member("1", 1, 2));
@@ -58,6 +84,14 @@ TEST_F(NodeCoordinatorTest, NamesTheNodeRanksThatAreMissing) {
   EXPECT_EQ(verdict().exit_code, 123);
   EXPECT_THAT(verdict().reason, AllOf(HasSubstr("only 2 of 4 nodes came within 60 s"),
                                       HasSubstr("missing: node rank 1, 3")));
+}
+
+TEST_F(NodeCoordinatorTest, NamesNoMoreThanEightNodeRanksThatAreMissing) {
+  start(10, 10);
+  come(member("1", 1, 0));
+  EXPECT_THAT(text("nodes/waiting"), EndsWith("missing: node rank 1, 2, 3, 4, 5, 6, 7, 8, ..."));
+  come(member("2", 1, 9));
+  EXPECT_THAT(text("nodes/waiting"), EndsWith("missing: node rank 1, 2, 3, 4, 5, 6, 7, 8"));
 }
 
 TEST_F(NodeCoordinatorTest, RefusesTheSecondThatClaimsANodeRankAndNamesBoth) {
@@ -83,6 +117,8 @@ TEST_F(NodeCoordinatorTest, RefusesOtherVersionsNumbersOfNodesAndNodesTooMany) {
   other.nodes = "3";
   come(other);
   EXPECT_THAT(text("nodes/refused/8"), HasSubstr("was started with --nnodes 3"));
+  come(member("7", 1, 2));
+  EXPECT_EQ(text("nodes/refused/7"), "host-7 (pid 7) claims node rank 2 of 2 nodes");
   come(member("1"));
   come(member("2"));
   come(member("3"));
@@ -147,18 +183,20 @@ TEST_F(NodeCoordinatorTest, IsDoneWhenAllRanksHaveFinished) {
 }
 
 TEST_F(NodeCoordinatorTest, GivesAllNodesTheLongestGracePeriodOfAny) {
-  start(2, 2);
-  MemberRecord patient = member("2");
-  patient.grace_ms = 60'000;
-  come(member("1"));
-  come(patient);
-  EXPECT_EQ(round().verdict_limit_ms, (60 + 255 + 30) * 1000);
-  end("1", failed(0, 5));
-  pass(314s);
-  EXPECT_FALSE(wrote(node_keys::kVerdict));
-  end("2", stopped());
-  EXPECT_EQ(verdict().exit_code, 5);
-  EXPECT_TRUE(verdict().lost.empty());
+  for (const int patients_rank : {0, 1}) {
+    start(2, 2);
+    MemberRecord patient = member("2", 1, patients_rank);
+    patient.grace_ms = 60'000;
+    come(member("1"));
+    come(patient);
+    EXPECT_EQ(round().verdict_limit_ms, (60 + 255 + 30) * 1000);
+    end("1", failed(0, 5));
+    pass(314s);
+    EXPECT_FALSE(coordinator_->done());
+    end("2", stopped());
+    EXPECT_EQ(verdict().exit_code, 5);
+    EXPECT_TRUE(verdict().lost.empty());
+  }
 }
 
 TEST_F(NodeCoordinatorTest, TellsOfTheLongestGracePeriodThereIs) {
@@ -242,6 +280,17 @@ TEST_F(NodeCoordinatorTest, EndsBeforeTheFirstRoundWithTheNodeThatHasTheStore) {
   EXPECT_EQ(verdict().action, Action::kFailed);
   EXPECT_EQ(verdict().exit_code, 124);
   EXPECT_EQ(verdict().reason, "node (host-1 (pid 7)): --timeout passed");
+}
+
+// It has said so before it was known who takes part.
+TEST_F(NodeCoordinatorTest, MissesANodeThatIsToldToEndAsTheRoundBegins) {
+  start(2, 2);
+  come(member("2"));
+  end_in(-1, "2", {.how = How::kSignal, .exit_code = 130, .error = "ended by SIGINT"});
+  come(member("1"));
+  EXPECT_EQ(ranks(), "2 1");
+  leave("2");
+  EXPECT_THAT(stop().why, HasSubstr("node 0 (host-2 (pid 7)) is lost"));
 }
 
 TEST_F(NodeCoordinatorTest, EndsWithANodeThatIsToldToAfterItsRanksHaveFinished) {
