@@ -38,6 +38,9 @@ TEST(BucketPlan, SplitsWhatArrivesTogetherButLiesApart) {
   // 0 and 2 arrive before 1, which does not fit beside them; 2 is there first.
   EXPECT_EQ(spans({{0, 5}, {5, 90}, {95, 5}}, {2, 0, 1}),
             (std::vector<FlatSpan>{{95, 100}, {0, 5}, {5, 95}}));
+  // The last of 0 and 1, which lie together, comes after 3.
+  EXPECT_EQ(spans({{0, 3}, {3, 3}, {6, 91}, {97, 3}}, {1, 3, 0, 2}),
+            (std::vector<FlatSpan>{{97, 100}, {0, 6}, {6, 97}}));
 }
 
 TEST(BucketPlan, HoldsEveryRangeOnceInBucketsThatAreFullInTheirOrder) {

@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <string>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "runtime/comm/counting_communicator.h"
@@ -303,6 +304,19 @@ TEST(GradientReducer, ShowsAllSumsBeforeTheFirstUpdateIfAskedTo) {
       });
 }
 
+TEST(GradientReducer, ExchangesTotalsBeforeTheStepIfAskedToAlsoInAWorldOfOne) {
+  run_threads_as_ranks(1, [](Communicator& world) {
+    std::vector<float> gradients(4, 1.0F);
+    GradientReducer reducer(world, gradients, {{0, 4}});
+    ASSERT_TRUE(reducer.exchange_totals({6, 0, 0}).ok());
+    reducer.begin(true, {2, 0, 0});  // left out
+    reducer.mark_ready(0);
+    double scale = 0;
+    ASSERT_TRUE(reducer.finish([&](FlatSpan, double given) { scale = given; }).ok());
+    EXPECT_EQ(scale, 1.0 / 6);
+  });
+}
+
 TEST(GradientReducer, ExchangesTotalsBeforeTheStepIfAskedTo) {
   run_threads_as_ranks(3, [](Communicator& inner) {
     CountingCommunicator world(inner);
@@ -404,6 +418,21 @@ TEST(GradientReducer, TellsWhichPeerIsLost) {
     const Status status = reducer.finish(kNoUpdate);
     EXPECT_EQ(status.code(), StatusCode::kPeerLost);
     EXPECT_EQ(status.peer(), 1);
+  });
+}
+
+TEST(GradientReducer, HasNoTotalsWithoutAPeerThatIsLost) {
+  testing::ThreadWorld network(2);
+  run_threads_as_ranks(network, 2, [&](Communicator& world) {
+    if (world.rank() == 1) return network.kill(1);
+    std::vector<float> gradients(4);
+    GradientReducer reducer(world, gradients, {{0, 4}});
+    reducer.begin(true, {});
+    reducer.mark_ready(0);
+    for (const Status& status : {reducer.totals().status(), reducer.finish(kNoUpdate)}) {
+      EXPECT_EQ(status.code(), StatusCode::kPeerLost);
+      EXPECT_THAT(status.to_string(), ::testing::StartsWith("totals of the step: "));
+    }
   });
 }
 
