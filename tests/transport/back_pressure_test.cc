@@ -14,6 +14,7 @@
 
 #include "tests/support/soon.h"
 #include "tests/transport/fabric.h"
+#include "transport/inbox.h"
 
 namespace dlaunch {
 namespace {
@@ -259,6 +260,21 @@ TEST_P(BackPressure, HoldsShortMessagesToo) {
   // Over TCP all may lie in the sockets.
   if (!is_tcp()) {
     EXPECT_LT(taken_, kMessages);
+  }
+}
+
+TEST(Inbox, IsFullOnlyWhileItKeepsWhatFillsIt) {
+  EndpointContext context{.kept_bytes = 1000};
+  Inbox inbox(context, kSender);
+  std::vector<std::byte> out(1000);
+  for (std::size_t round = 0; round < 3; ++round) {
+    EXPECT_FALSE(inbox.is_full(nullptr));
+    EXPECT_OK(inbox.deliver(tag_of(round), {}, out.data(), out.size()));
+    EXPECT_TRUE(inbox.is_full(nullptr));
+    std::vector<std::byte> in(1000);
+    Transfer receive = make_transfer(kSender, tag_of(round), in);
+    EXPECT_OK(inbox.post(receive));
+    EXPECT_OK(receive.status());
   }
 }
 

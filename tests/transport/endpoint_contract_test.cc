@@ -424,6 +424,20 @@ TEST_P(EndpointContract, AReceiveFromAnyRankWaitsUntilAllOthersHaveLeft) {
   EXPECT_OK(fabric[0].failure());
 }
 
+// Nobody has left.
+TEST_P(EndpointContract, InAWorldOfOneAReceiveFromAnyRankWaitsForItsOwnMessage) {
+  Fabric fabric = make(1);
+  std::vector<std::byte> in(1);
+  std::vector<std::byte> out(1, std::byte{7});
+  Transfer receive = make_transfer(kAnyRank, tag(1), in);
+  fabric[0].start_recv(receive);
+  EXPECT_FALSE(receive.done());
+  EXPECT_OK(send(fabric[0], 0, tag(1), out));
+  EXPECT_OK(finish(fabric[0], receive));
+  EXPECT_EQ(receive.peer, 0);
+  EXPECT_EQ(in, out);
+}
+
 TEST_P(EndpointContract, AReceiveFromAnyRankFailsWithTheEndpoint) {
   Fabric fabric = make(3);
   fabric.run([](int rank, Endpoint& endpoint) {
