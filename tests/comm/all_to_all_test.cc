@@ -35,5 +35,19 @@ TEST(AllToAllMismatch, OfOnePairNamesBothCounts) {
   }
 }
 
+// Whoever gives counts does not know whether all ranks' are equal.
+TEST(AllToAllMismatch, OfEqualPartsWithSuchAsMayDifferIsFoundEvenIfTheyDoNot) {
+  run_threads_as_ranks(2, [](Communicator& comm) {
+    const std::vector<std::size_t> counts(2, 3);
+    const std::vector<float> input(6);
+    std::vector<float> output(6);
+    Status status = comm.rank() == 0 ? comm.all_to_all(input, output)
+                                     : comm.all_to_all(input, output, counts, counts);
+    if (status.ok()) status = comm.barrier();
+    EXPECT_EQ(status.code(), StatusCode::kMismatch) << status.to_string();
+    EXPECT_THAT(status.to_string(), HasSubstr(" unequal"));
+  });
+}
+
 }  // namespace
 }  // namespace dlaunch::testing

@@ -1,12 +1,17 @@
-// The cache of what was made for the shapes of calls.
+// The cache of what was made for the shapes of calls, and of plans.
 #include "runtime/comm/call_shape.h"
 
 #include <cstddef>
+#include <memory>
+#include <numeric>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "runtime/comm/plan_cache.h"
 
 namespace dlaunch {
 namespace {
@@ -110,6 +115,24 @@ TEST(ShapeCache, GivesTheRightValueWhateverWasAskedFor) {
       cache.has(count, {count, random() % 2});
     }
   }
+}
+
+// In a world so large Bruck's algorithm, which takes the fewest messages, is best for short parts.
+TEST(PlanCache, ChoosesForPartsThatMayDifferWhatCanMoveThem) {
+  constexpr int kWorld = 64;
+  std::vector<int> host_of_rank(kWorld);
+  std::iota(host_of_rank.begin(), host_of_rank.end(), 0);
+  PlanCache plans(0, kWorld,
+                  std::make_shared<const Tuning>(Tuning{
+                      .topology = {.ranks = kWorld, .host_of_rank = std::move(host_of_rank)}}));
+  std::vector<float> data(kWorld);
+  std::vector<float> output(kWorld);
+  const std::vector<std::size_t> counts(kWorld, 1);
+  CollectiveCall call{.kind = CollectiveKind::kAllToAll, .input = data, .output = output};
+  EXPECT_EQ(plans.plan_for(CallShape::of(call, kWorld), call).algorithm, Algorithm::kBruck);
+  call.counts = counts;
+  call.recv_counts = counts;
+  EXPECT_EQ(plans.plan_for(CallShape::of(call, kWorld), call).algorithm, Algorithm::kDirect);
 }
 
 }  // namespace

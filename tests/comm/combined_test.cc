@@ -1,6 +1,7 @@
 // Ranks that disagree about coalesced all_reduces and reductions of the caller's own, and such
 // calls as can never be.
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -32,6 +33,19 @@ TEST(CoalescedMismatch, OfLengthsOrOrderIsFoundEvenIfTheTotalsAgree) {
   });
 }
 
+TEST(CoalescedMismatch, OfTheFirstPiecesIsFoundEvenIfTheLastAgrees) {
+  run_threads_as_ranks(3, [](Communicator& comm) {
+    std::vector<float> two(2);
+    std::vector<float> five(5);
+    std::vector<float> one(1);
+    std::vector<Buffer> pieces{two, five, one};
+    if (comm.rank() == 1) std::swap(pieces[0], pieces[1]);
+    Status status = comm.all_reduce(pieces);
+    if (status.ok()) status = comm.barrier();
+    EXPECT_EQ(status.code(), StatusCode::kMismatch) << status.to_string();
+  });
+}
+
 TEST(CoalescedValidation, RefusesTypesThatDifferAndOverlaps) {
   run_threads_as_ranks(2, [](Communicator& comm) {
     std::vector<float> floats(4);
@@ -47,6 +61,10 @@ TEST(CoalescedValidation, RefusesTypesThatDifferAndOverlaps) {
     refused({floats, Buffer(nullptr, 2, DType::kF32)}, "piece 1 is null");
     const std::vector<Buffer> descending{std::span(floats).last(2), std::span(floats).first(2)};
     EXPECT_TRUE(comm.all_reduce(descending).ok());
+    // Nothing overlaps nothing, wherever it is said to lie.
+    const std::vector<Buffer> with_empty{std::span(floats).last(2), std::span(floats).subspan(1, 0),
+                                         std::span(floats).first(2)};
+    EXPECT_TRUE(comm.all_reduce(with_empty).ok());
   });
 }
 
@@ -93,6 +111,28 @@ TEST(RecordValidation, RefusesWhatCannotBe) {
     refused(CollectiveKind::kAllReduce, bytes, "between 1 and 65535 bytes");
     reduction.combine = nullptr;
     refused(CollectiveKind::kAllReduce, bytes, "no function");
+  });
+}
+
+TEST(RecordValidation, TakesTheLargestRecordAndNoLarger) {
+  run_threads_as_ranks(2, [](Communicator& comm) {
+    const auto add_last = []<typename T>(T& a, const T& b) {
+      a.back() = static_cast<std::uint8_t>(a.back() + b.back());
+    };
+    std::vector<std::array<std::uint8_t, 65'535>> largest(1);
+    largest[0].back() = 3;
+    EXPECT_TRUE(comm.all_reduce_records(std::span(largest), add_last).ok());
+    EXPECT_EQ(largest[0].back(), 6);
+
+    RecordReduction reduction = record_reduction_of<Candidate>(kBetter);
+    reduction.bytes = 65'536;
+    std::vector<std::uint8_t> bytes(65'536);
+    EXPECT_EQ(comm.run({.kind = CollectiveKind::kAllReduce,
+                        .input = bytes,
+                        .output = bytes,
+                        .record = &reduction})
+                  .code(),
+              StatusCode::kInvalidArgument);
   });
 }
 

@@ -90,12 +90,13 @@ TEST(Objects, EndAtTheTimeoutOfTheCommunicator) {
 
 TEST(Objects, ThatAreNoneAreAnErrorOfTheReceiver) {
   run_threads_as_ranks(2, [](Communicator& world) {
-    if (world.rank() == 0) {
-      std::string bytes = "\xff\xff";
-      EXPECT_TRUE(broadcast_bytes(world, bytes, 0).ok());
-    } else {
-      nlohmann::json object;
-      EXPECT_EQ(broadcast_json(world, object, 0).code(), StatusCode::kProtocol);
+    for (std::string bytes : {"\xff\xff", "\x01\x01", ""}) {  // none, two, nothing
+      if (world.rank() == 0) {
+        EXPECT_TRUE(broadcast_bytes(world, bytes, 0).ok());
+      } else {
+        nlohmann::json object;
+        EXPECT_EQ(broadcast_json(world, object, 0).code(), StatusCode::kProtocol);
+      }
     }
     EXPECT_TRUE(world.barrier().ok());
   });

@@ -35,6 +35,9 @@ TEST(RanksOfColor, AreOrderedByKeyThenRank) {
 TEST(NameOfPart, IsThatOfTheWholeAndWhatThisPartIs) {
   EXPECT_EQ(name_of_part("world/1", 2, 7), "world/1/2.7");
   EXPECT_EQ(name_of_part("world/1/2.7", 1, 0), "world/1/2.7/1.0");
+  const std::string longest(44, 'w');
+  EXPECT_EQ(name_of_part(longest, 2, 7), longest + "/2.7");
+  EXPECT_THAT(name_of_part(longest + "w", 2, 7), StartsWith("~"));
 }
 
 TEST(NameOfPart, IsShortAndNobodyElsesHoweverDeepThePart) {

@@ -162,6 +162,46 @@ TEST_F(Validation, RefusesOverlapsThatAreNotInPlace) {
       "overlap");
 }
 
+TEST_F(Validation, TakesBuffersThatLieSideBySide) {
+  run_threads_as_ranks(2, [](Communicator& comm) {
+    std::vector<float> data(10, 1.0F);
+    const std::span<float> first = std::span(data).first(5);
+    const std::span<float> last = std::span(data).last(5);
+    EXPECT_TRUE(comm.reduce(first, last, ReduceOp::kSum, comm.size() - 1).ok());
+    EXPECT_TRUE(comm.reduce(last, first, ReduceOp::kSum, comm.size() - 1).ok());
+    EXPECT_EQ(first[0], comm.rank() == 1 ? 3 : 1);  // 1 + (1 + 1)
+  });
+}
+
+TEST_F(Validation, RefusesBruckForPartsThatMayDiffer) {
+  const std::vector<std::size_t> counts(3, 2);
+  const std::vector<float> input(6);
+  std::vector<float> output(6);
+  expect_refused(
+      [&](Communicator& c) {
+        return c.run({.kind = CollectiveKind::kAllToAll,
+                      .input = input,
+                      .output = output,
+                      .counts = counts,
+                      .recv_counts = counts,
+                      .algorithm = Algorithm::kBruck});
+      },
+      "all_to_all: bruck takes equal parts only");
+}
+
+// Equal ones are the same operation whether they are written out or not.
+TEST_F(Validation, TakesEqualCountsForNone) {
+  run_threads_as_ranks(3, [](Communicator& comm) {
+    const std::vector<std::size_t> counts(3, 2);
+    const std::vector<float> input(2, static_cast<float>(comm.rank()));
+    std::vector<float> output(6);
+    const Status status =
+        comm.rank() == 1 ? comm.all_gather(input, output, counts) : comm.all_gather(input, output);
+    EXPECT_TRUE(status.ok()) << status.to_string();
+    EXPECT_EQ(output, (std::vector<float>{0, 0, 1, 1, 2, 2}));
+  });
+}
+
 TEST_F(Validation, RefusesNumbersThatAreNoOperation) {
   std::vector<float> data(3);
   expect_refused([&](Communicator& c) { return c.all_reduce(data, static_cast<ReduceOp>(9)); },

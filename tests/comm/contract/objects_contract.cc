@@ -104,7 +104,9 @@ TEST_P(Objects, OfBytesRefuseARootThatThereIsNotAndGoOn) {
   run_ranks(world(), [&](Communicator& comm) {
     for (const int root : {-1, world()}) {
       std::string bytes;
-      EXPECT_EQ(gather_bytes(comm, "x", root).status().code(), StatusCode::kInvalidArgument);
+      for (const char* own : {"x", ""}) {
+        EXPECT_EQ(gather_bytes(comm, own, root).status().code(), StatusCode::kInvalidArgument);
+      }
       EXPECT_EQ(broadcast_bytes(comm, bytes, root).code(), StatusCode::kInvalidArgument);
       EXPECT_EQ(scatter_bytes(comm, {}, root).status().code(), StatusCode::kInvalidArgument);
     }
