@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <latch>
+#include <limits>
 #include <span>
 #include <string>
 #include <thread>
@@ -14,6 +15,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "runtime/comm/bystanders.h"
 #include "runtime/comm/communicator.h"
 #include "tests/support/soon.h"
 #include "tests/support/thread_ranks.h"
@@ -269,6 +271,19 @@ TEST(TimeoutOfRanksThatWaitForEachOther, NamesBothCalls) {
     done.count_down();
     thread.join();
   });
+}
+
+// Whatever threads this process has.
+TEST(Bystanders, CountOnlyAsLongAsTheyAreSomeAndWhereSomebodyWaits) {
+  Bystanders all;
+  for (const pid_t thread : threads_of_process()) all.add(thread);
+  if (!all.nobody_but(kThisThread)) GTEST_SKIP() << "/proc cannot be read, or threads begin";
+  EXPECT_FALSE(all.nobody_but(kNoThread));
+  constexpr pid_t kOfNoProcess = std::numeric_limits<pid_t>::max();
+  EXPECT_TRUE(all.nobody_but(kOfNoProcess));
+  { const Bystanders::Stay stay(all); }
+  EXPECT_FALSE(all.nobody_but(kOfNoProcess));  // this thread is none any more
+  EXPECT_TRUE(all.nobody_but(kThisThread));
 }
 
 }  // namespace

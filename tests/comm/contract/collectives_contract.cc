@@ -228,6 +228,20 @@ TEST_P(Collectives, ReduceBringsTheReductionToTheRootAlsoInPlace) {
   });
 }
 
+TEST_P(Collectives, ReduceWritesNothingElsewhere) {
+  run_ranks(world(), [&](Communicator& comm) {
+    for (int root = 0; root < world(); ++root) {
+      for (const std::size_t count : counts()) {
+        const std::vector<float> input(count, 1.0F);
+        std::vector<float> output(count, -1.0F);
+        ASSERT_STATUS_OK(comm.reduce(input, output, ReduceOp::kSum, root));
+        const float expected = comm.rank() == root ? static_cast<float>(world()) : -1.0F;
+        EXPECT_EQ(output, std::vector<float>(count, expected));
+      }
+    }
+  });
+}
+
 TEST_P(Collectives, ReduceScatterLeavesEveryRankItsPart) {
   const std::uint64_t seed = contract_seed();
   enum class Place { kElsewhere, kOwnPart, kBeginning };
