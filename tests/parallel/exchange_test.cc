@@ -231,6 +231,53 @@ TEST_P(Exchanges, PowerSgdIsExactForMatricesOfLowRankAndSendsLittle) {
   });
 }
 
+TEST_P(Exchanges, PowerSgdFindsDirectionsAgainThatAMatrixWasWithout) {
+  run_threads_as_ranks(ranks_, [&](Communicator& world) {
+    std::vector<float> gradients(kSize);
+    auto options = options_for(GradientExchange::kPowerSgd);
+    options.power_sgd_rank = 4;
+    GradientReducer reducer(world, gradients, kRanges, options);
+    for (const std::size_t matrix_rank : {1U, 2U}) {
+      std::vector<double> expected(kSize);
+      for (int rank = 0; rank < ranks_; ++rank) {
+        const auto part = low_rank_gradients(seed_, rank, matrix_rank);
+        for (std::size_t i = 0; i < kSize; ++i) expected[i] += part[i] / ranks_;
+      }
+      std::ranges::copy(low_rank_gradients(seed_, world.rank(), matrix_rank), gradients.begin());
+      run_step(reducer, gradients, 1);
+      for (std::size_t i = 0; i < kSize; ++i)
+        ASSERT_NEAR(gradients[i], expected[i], 1e-3) << "rank " << matrix_rank << ", " << i;
+    }
+  });
+}
+
+TEST_P(Exchanges, PowerSgdCompressesOnlyWhatThenTakesLessThanHalf) {
+  if (ranks_ == 1) return;  // sends nothing
+  run_threads_as_ranks(ranks_, [&](Communicator& inner) {
+    CountingCommunicator world(inner);
+    constexpr std::size_t kSide = 16;
+    constexpr std::size_t kElements = kSide * kSide;
+    // 4 * (16 + 16) numbers would be half of the matrix.
+    for (const auto& [power_sgd_rank, numbers] :
+         {std::pair(3U, 3 * (kSide + kSide)), std::pair(4U, kElements)}) {
+      std::vector<float> gradients(kElements);
+      GradientReducer reducer(world, gradients, {{0, kElements, kSide}},
+                              {.exchange = GradientExchange::kPowerSgd,
+                               .power_sgd_rank = power_sgd_rank,
+                               .order = {0}});
+      for (int step = 0; step < 2; ++step) {
+        world.reset();
+        reducer.begin(true, {1, 0, 0});
+        reducer.mark_ready(0);
+        throw_if_error(reducer.finish([](FlatSpan, double) {}));
+      }
+      EXPECT_EQ(world.count(CollectiveKind::kAllReduce), numbers == kElements ? 2U : 3U);
+      EXPECT_EQ(world.collective_bytes(), sizeof(float) * numbers + 4 * sizeof(double))
+          << "rank " << power_sgd_rank;
+    }
+  });
+}
+
 TEST_P(Exchanges, PowerSgdMakesGoodWhatItLeavesOut) {
   run_threads_as_ranks(ranks_, [&](Communicator& world) {
     std::vector<float> gradients(kSize);
@@ -283,15 +330,16 @@ TEST_P(Exchanges, PowerSgdGoesOnFromItsMemoryWithTheSameBits) {
     std::vector<float> gradients(kSize), others(kSize);
     GradientReducer undisturbed(world, gradients, kRanges, options);
     std::optional<GradientReducer> broken(std::in_place, world, others, kRanges, options);
-    for (int step = 0; step < 4; ++step) {
+    for (int step = 0; step < 5; ++step) {
       if (step == 2 && ranks_ > 1) {
         const ExchangeMemory memory = broken->memory();
         broken.emplace(world, others, kRanges, options);
         ASSERT_TRUE(broken->remember(memory).ok());
       }
       std::ranges::copy(gradients_of(seed_, world.rank(), step), gradients.begin());
-      // A matrix without a second direction: where the next one is looked for is random.
-      if (step == 1) std::fill(gradients.begin(), gradients.begin() + 2400, 1.0F);
+      // A matrix without a second direction, of which earlier steps have left nothing out: where
+      // the next one is looked for is random, before the interruption and after it.
+      if (step < 3) std::fill(gradients.begin(), gradients.begin() + 2400, 1.0F);
       others = gradients;
       run_step(undisturbed, gradients, samples_of(world.rank(), step));
       run_step(*broken, others, samples_of(world.rank(), step));

@@ -379,9 +379,12 @@ TEST(GradientReducer, CountsTheRanksThatWantToStop) {
   run_threads_as_ranks(3, [](Communicator& world) {
     std::vector<float> gradients(4);
     GradientReducer reducer(world, gradients, {{0, 4}});
-    reducer.begin(true, {1, 0, world.rank() == 1 ? 1.0 : 0.0});
-    reducer.mark_ready(0);
-    EXPECT_EQ(reducer.totals().value_or_throw().stop_votes, 1);
+    for (const bool last : {false, true}) {  // one votes early, another late
+      const int voter = last ? 2 : 1;
+      reducer.begin(last, {1, 0, world.rank() == voter ? 1.0 : 0.0});
+      reducer.mark_ready(0);
+    }
+    EXPECT_EQ(reducer.totals().value_or_throw().stop_votes, 2);
   });
 }
 
@@ -433,6 +436,25 @@ TEST(GradientReducer, HasNoTotalsWithoutAPeerThatIsLost) {
       EXPECT_EQ(status.code(), StatusCode::kPeerLost);
       EXPECT_THAT(status.to_string(), ::testing::StartsWith("totals of the step: "));
     }
+  });
+}
+
+TEST(GradientReducer, TellsOfPartsOfTheParametersThatDidNotCome) {
+  std::latch summed(2);
+  run_threads_as_ranks(2, [&](Communicator& world) {
+    std::vector<float> gradients(32), parameters(32);
+    GradientReducer reducer(
+        world, gradients, {{0, 32}},
+        {.exchange = GradientExchange::kShard, .parameters = parameters, .order = {0}});
+    reducer.begin(true, {1, 0, 0});
+    reducer.mark_ready(0);
+    const Status status = reducer.finish([&](FlatSpan, double) {
+      summed.arrive_and_wait();
+      if (world.rank() == 1) world.abort(Status(StatusCode::kAborted, "out of cheese"));
+    });
+    EXPECT_EQ(status.code(), StatusCode::kAborted);
+    EXPECT_THAT(status.to_string(), ::testing::StartsWith("gathering parameters: "));
+    EXPECT_THAT(status.to_string(), ::testing::HasSubstr("out of cheese"));
   });
 }
 
