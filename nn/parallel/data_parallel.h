@@ -54,8 +54,8 @@ class DataParallel {
   /// and its buffers. Blocks. Both must outlive it. Batch norms that are not synchronised keep
   /// running statistics of their own on every rank from then on.
   DataParallel(Module& network, Communicator& world, DataParallelOptions options = {});
-  /// In the middle of a step, as when an exception ends it on this rank: aborts `world`, for which
-  /// the other ranks would wait.
+  /// After the last backward() of a step and before its step(), as when an exception ends it on
+  /// this rank: aborts `world`, in which the other ranks would wait for this one.
   ~DataParallel();
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;

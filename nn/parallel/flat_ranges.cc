@@ -36,9 +36,12 @@ Status check_alike(Communicator& world, const Module& network) {
       if (!std::getline(first, expected)) expected = "nothing more";
       if (!std::getline(other, found)) found = "nothing more";
     } while (found == expected);
-    return Status(StatusCode::kMismatch, "the network of rank " + std::to_string(rank) +
-                                             " is another one than that of rank 0: it has " +
-                                             found + " in the place of " + expected);
+    std::string why = "the network of rank " + std::to_string(rank);
+    why += " is another one than that of rank 0: it has ";
+    why += found;
+    why += " in the place of ";
+    why += expected;
+    return Status(StatusCode::kMismatch, why);
   }
   return Status();
 }
