@@ -110,8 +110,7 @@ void NodeCoordinator::member_ended(int round, const std::string& id, const Ended
     const auto age = std::chrono::nanoseconds(ended.age_ns) + kReportsDiffer;
     return take_out(id, why, now - age, now);
   }
-  // Before the first round the others can wait for a node, but not for the store.
-  if (phase_ == Phase::kForming && by_itself && (round_ >= 0 || id == options_.host_id)) {
+  if (phase_ == Phase::kForming && by_itself) {
     return announce(ended_by(found->second, ended), now);
   }
   found->second.ended = ended;
@@ -124,12 +123,13 @@ void NodeCoordinator::member_ended(int round, const std::string& id, const Ended
   time_passed(now);
 }
 
-// A round goes on without a node that has no part in it. An elastic job goes on without one that
-// wants to leave, as long as enough are left, and without one that has not begun. The node with the
-// store speaks for the whole job.
+// A round goes on without a node that has no part in it, and before the first one the others wait
+// for another. An elastic job goes on without one that wants to leave, as long as enough are left,
+// and without one that has not begun. The node with the store speaks for the whole job.
 bool NodeCoordinator::can_do_without(const Member& member) const {
   if (member.record.id == options_.host_id) return false;
   if (phase_ != Phase::kForming && !member.in_round) return true;
+  if (round_ < 0) return true;
   if (!elastic()) return false;
   return member.last_rank < 0 || static_cast<int>(members_.size()) > options_.least;
 }

@@ -282,15 +282,17 @@ TEST_F(NodeCoordinatorTest, EndsBeforeTheFirstRoundWithTheNodeThatHasTheStore) {
   EXPECT_EQ(verdict().reason, "node (host-1 (pid 7)): --timeout passed");
 }
 
-// It has said so before it was known who takes part.
-TEST_F(NodeCoordinatorTest, MissesANodeThatIsToldToEndAsTheRoundBegins) {
+// Though it has not left yet.
+TEST_F(NodeCoordinatorTest, BeginsWithoutANodeThatWasToldToEndBeforeTheFirstRound) {
   start(2, 2);
   come(member("2"));
   end_in(-1, "2", {.how = How::kSignal, .exit_code = 130, .error = "ended by SIGINT"});
   come(member("1"));
-  EXPECT_EQ(ranks(), "2 1");
+  EXPECT_FALSE(wrote(node_keys::kRound));
+  EXPECT_THAT(text("nodes/waiting"), HasSubstr("1 of 2 nodes"));
   leave("2");
-  EXPECT_THAT(stop().why, HasSubstr("node 0 (host-2 (pid 7)) is lost"));
+  come(member("3"));
+  EXPECT_EQ(ranks(), "1 3");
 }
 
 TEST_F(NodeCoordinatorTest, EndsWithANodeThatIsToldToAfterItsRanksHaveFinished) {
