@@ -45,11 +45,12 @@ Result<std::string> scatter_bytes(Communicator& world, std::span<const std::stri
 
 // --- messages
 
-/// Sends bytes to rank `peer`, for recv_bytes() there. A long one may wait for its receiver.
+/// Sends bytes to rank `peer`, for recv_bytes() there. A long one may wait for its receiver. One
+/// thread of a rank at a time may send to one peer with one tag, and receive with one.
 Status send_bytes(Communicator& world, std::string_view bytes, int peer, std::uint64_t tag = 0);
 
 /// The next bytes that rank `peer` has sent with the tag, or any rank: kAnyRank. `sender`, if not
-/// null, is then the rank that sent them. One thread of a rank at a time may receive with one tag.
+/// null, is then the rank that sent them.
 Result<std::string> recv_bytes(Communicator& world, int peer, std::uint64_t tag = 0,
                                int* sender = nullptr);
 

@@ -127,8 +127,10 @@ TEST_F(GoingOn, InEpochsWithOtherStepsIsRefused) {
   const CompletedProcess process = dtrain(0, {"--set", "checkpoint.every_steps=8", "--set",
                                               "train.drop_last=true", "--resume", "auto"});
   EXPECT_EQ(process.exit_code, kExitBadData);
-  EXPECT_THAT(process.error, HasSubstr("steps in an epoch (train.drop_last) is 9 in this "
-                                       "checkpoint, 8 in the configuration"));
+  EXPECT_THAT(
+      process.error,
+      HasSubstr("steps in an epoch (train.drop_last, or another number of images) is 9 in this "
+                "checkpoint, 8 in the configuration"));
 }
 
 /// Jobs that dlaunch has restarted, in a folder where another run has left checkpoints.

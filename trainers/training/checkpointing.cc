@@ -255,7 +255,7 @@ nlohmann::json Checkpointing::describe_run() const {
           {"optimizer.name", config_.resolved.at("optimizer").at("name")},
           {"train.seed", config_.seed},
           {kSamples, config_.samples_per_step(ranks)},
-          {"steps in an epoch (train.drop_last)", steps_per_epoch_},
+          {"steps in an epoch (train.drop_last, or another number of images)", steps_per_epoch_},
           {kAccumulation, config_.accumulation_steps}};
 }
 
