@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <limits>
 
 #include <nlohmann/json.hpp>
@@ -64,7 +65,7 @@ ShownActivity activity_from(const json& object, TimePoint now) {
           .operation = object.at("operation").get<std::string>(),
           .sequence = number<std::uint64_t>(object, "sequence", 0, kMostCount),
           .tag = number<std::uint64_t>(object, "tag", 0, kMostCount),
-          .dtype = number<DType>(object, "dtype", 0, static_cast<std::int64_t>(DType::kU8)),
+          .dtype = number<DType>(object, "dtype", 0, std::ssize(kAllDTypes) - 1),
           .lane = number<int>(object, "lane", 0, kMostLanes),
           .count = number<std::uint64_t>(object, "count", 0, kMostCount),
           .bytes = number<std::uint64_t>(object, "bytes", 0, kMostCount),

@@ -31,13 +31,16 @@ constexpr std::uint64_t kLongestHeader = 100'000'000;  // as the reference imple
 constexpr std::size_t kAlignment = 64;                 // of the data within the file
 constexpr std::size_t kLengthBytes = 8;
 
-constexpr std::array<std::pair<const char*, DType>, 7> kDTypes{{{"F16", DType::kF16},
-                                                                {"BF16", DType::kBF16},
-                                                                {"F32", DType::kF32},
-                                                                {"F64", DType::kF64},
-                                                                {"I32", DType::kI32},
-                                                                {"I64", DType::kI64},
-                                                                {"U8", DType::kU8}}};
+constexpr std::array<std::pair<const char*, DType>, 10> kDTypes{{{"F16", DType::kF16},
+                                                                 {"BF16", DType::kBF16},
+                                                                 {"F32", DType::kF32},
+                                                                 {"F64", DType::kF64},
+                                                                 {"I32", DType::kI32},
+                                                                 {"I64", DType::kI64},
+                                                                 {"U8", DType::kU8},
+                                                                 {"I8", DType::kI8},
+                                                                 {"U32", DType::kU32},
+                                                                 {"U64", DType::kU64}}};
 
 const char* dtype_name(DType dtype) {
   for (const auto& [name, value] : kDTypes)

@@ -17,11 +17,16 @@ enum class DType : std::uint8_t {
   kF64 = 3,
   kI32 = 4,
   kI64 = 5,
-  kU8 = 6
+  kU8 = 6,
+  kI8 = 7,
+  kU32 = 8,
+  kU64 = 9
 };
 
+/// In the order of their numbers.
 inline constexpr DType kAllDTypes[] = {DType::kF16, DType::kBF16, DType::kF32, DType::kF64,
-                                       DType::kI32, DType::kI64,  DType::kU8};
+                                       DType::kI32, DType::kI64,  DType::kU8,  DType::kI8,
+                                       DType::kU32, DType::kU64};
 
 constexpr std::size_t size_of(DType dtype) {
   switch (dtype) {
@@ -30,11 +35,14 @@ constexpr std::size_t size_of(DType dtype) {
       return 2;
     case DType::kF32:
     case DType::kI32:
+    case DType::kU32:
       return 4;
     case DType::kF64:
     case DType::kI64:
+    case DType::kU64:
       return 8;
     case DType::kU8:
+    case DType::kI8:
       return 1;
   }
   return 0;  // not a DType: only possible for a byte that came from outside and was not checked
@@ -57,6 +65,12 @@ constexpr std::string_view to_string(DType dtype) {
       return "i64";
     case DType::kU8:
       return "u8";
+    case DType::kI8:
+      return "i8";
+    case DType::kU32:
+      return "u32";
+    case DType::kU64:
+      return "u64";
   }
   return "?";
 }
@@ -98,8 +112,24 @@ struct DTypeOf<std::uint8_t> {
   static constexpr DType value = DType::kU8;
 };
 template <>
+struct DTypeOf<std::int8_t> {
+  static constexpr DType value = DType::kI8;
+};
+template <>
+struct DTypeOf<std::uint32_t> {
+  static constexpr DType value = DType::kU32;
+};
+template <>
+struct DTypeOf<std::uint64_t> {
+  static constexpr DType value = DType::kU64;
+};
+template <>
 struct DTypeOf<long long> {  // where std::int64_t is long
   static constexpr DType value = DType::kI64;
+};
+template <>
+struct DTypeOf<unsigned long long> {
+  static constexpr DType value = DType::kU64;
 };
 template <>
 struct DTypeOf<std::byte> {  // as std::as_bytes() gives them, of whatever objects
@@ -125,6 +155,12 @@ decltype(auto) visit_dtype(DType dtype, Function&& function) {
       return function.template operator()<std::int32_t>();
     case DType::kI64:
       return function.template operator()<std::int64_t>();
+    case DType::kI8:
+      return function.template operator()<std::int8_t>();
+    case DType::kU32:
+      return function.template operator()<std::uint32_t>();
+    case DType::kU64:
+      return function.template operator()<std::uint64_t>();
     case DType::kU8:
       break;
   }

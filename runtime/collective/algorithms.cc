@@ -15,6 +15,7 @@
 #include "runtime/collective/long_vectors.h"
 #include "runtime/collective/pairwise.h"
 #include "runtime/collective/rank_order.h"
+#include "runtime/collective/reduction.h"
 #include "runtime/collective/ring.h"
 #include "runtime/collective/tree.h"
 
@@ -178,8 +179,7 @@ DType type_of_plan(CollectiveKind kind, Algorithm algorithm, ReduceOrder order, 
   const bool adds = op == ReduceOp::kSum || op == ReduceOp::kAvg || op == ReduceOp::kProd;
   if (!adds || !carries_partial_results(kind, algorithm, order)) return dtype;
   if (dtype == DType::kF16 || dtype == DType::kBF16) return DType::kF32;
-  const bool integer = dtype == DType::kI32 || dtype == DType::kU8;
-  return integer && op == ReduceOp::kAvg ? DType::kI64 : dtype;
+  return op == ReduceOp::kAvg ? averaged_in(dtype) : dtype;
 }
 
 Plan make_plan(const PlanRequest& request) {

@@ -19,8 +19,9 @@ bool has_algorithm(CollectiveKind kind, Algorithm algorithm);
 
 /// The type that a plan is to be carried out in for a reduction of `dtype`. Where messages carry
 /// what some of the ranks' inputs add up to (or multiply to), or operands are combined two at a
-/// time, f16 and bf16 are to be widened to f32 around the plan, and averages of i32 and u8 to i64.
-/// Everywhere else every input travels as it is, and a result is rounded once, where it is made.
+/// time, f16 and bf16 are to be widened to f32 around the plan, and averages of short integers to
+/// i64. Everywhere else every input travels as it is, and a result is rounded once, where it is
+/// made.
 DType type_of_plan(CollectiveKind kind, Algorithm algorithm, ReduceOrder order, ReduceOp op,
                    DType dtype);
 

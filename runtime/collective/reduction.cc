@@ -116,11 +116,31 @@ struct Maximum {
   }
 };
 
+struct BitAnd {
+  template <typename T>
+  DLAUNCH_INLINE static T apply(T a, T b) {
+    return static_cast<T>(a & b);
+  }
+};
+struct BitOr {
+  template <typename T>
+  DLAUNCH_INLINE static T apply(T a, T b) {
+    return static_cast<T>(a | b);
+  }
+};
+struct BitXor {
+  template <typename T>
+  DLAUNCH_INLINE static T apply(T a, T b) {
+    return static_cast<T>(a ^ b);
+  }
+};
+
 // The type in which T is computed.
 template <typename Op, typename T>
 using WideOf = std::conditional_t<
     kIsHalf<T>, float,
-    std::conditional_t<std::is_same_v<Op, Average> && std::is_integral_v<T>, std::int64_t, T>>;
+    std::conditional_t<std::is_same_v<Op, Average> && averaged_in(dtype_of<T>) == DType::kI64,
+                       std::int64_t, T>>;
 
 // --- loops. `into` may be one of the operands: every element is read before it is written.
 
@@ -206,23 +226,36 @@ using ReduceFunction = void (*)(void*, const void* const*, std::size_t, std::siz
     reduce<Op>(static_cast<T*>(into), reinterpret_cast<const T* const*>(operands), number, count, \
                divisor);                                                                          \
   }
-#define DLAUNCH_REDUCE_ALL_TYPES(Op, prefix)                                                 \
-  DLAUNCH_REDUCE(Op, Float16, prefix##_f16)                                                  \
-  DLAUNCH_REDUCE(Op, BFloat16, prefix##_bf16)                                                \
-  DLAUNCH_REDUCE(Op, float, prefix##_f32)                                                    \
-  DLAUNCH_REDUCE(Op, double, prefix##_f64)                                                   \
-  DLAUNCH_REDUCE(Op, std::int32_t, prefix##_i32)                                             \
-  DLAUNCH_REDUCE(Op, std::int64_t, prefix##_i64)                                             \
-  DLAUNCH_REDUCE(Op, std::uint8_t, prefix##_u8)                                              \
-  constexpr ReduceFunction prefix##_of_dtype[] = {prefix##_f16, prefix##_bf16, prefix##_f32, \
-                                                  prefix##_f64, prefix##_i32,  prefix##_i64, \
-                                                  prefix##_u8};
+#define DLAUNCH_REDUCE_INTEGERS(Op, prefix)       \
+  DLAUNCH_REDUCE(Op, std::int32_t, prefix##_i32)  \
+  DLAUNCH_REDUCE(Op, std::int64_t, prefix##_i64)  \
+  DLAUNCH_REDUCE(Op, std::uint8_t, prefix##_u8)   \
+  DLAUNCH_REDUCE(Op, std::int8_t, prefix##_i8)    \
+  DLAUNCH_REDUCE(Op, std::uint32_t, prefix##_u32) \
+  DLAUNCH_REDUCE(Op, std::uint64_t, prefix##_u64)
+#define DLAUNCH_REDUCE_ALL_TYPES(Op, prefix)                                 \
+  DLAUNCH_REDUCE(Op, Float16, prefix##_f16)                                  \
+  DLAUNCH_REDUCE(Op, BFloat16, prefix##_bf16)                                \
+  DLAUNCH_REDUCE(Op, float, prefix##_f32)                                    \
+  DLAUNCH_REDUCE(Op, double, prefix##_f64)                                   \
+  DLAUNCH_REDUCE_INTEGERS(Op, prefix)                                        \
+  constexpr ReduceFunction prefix##_of_dtype[] = {                           \
+      prefix##_f16, prefix##_bf16, prefix##_f32, prefix##_f64, prefix##_i32, \
+      prefix##_i64, prefix##_u8,   prefix##_i8,  prefix##_u32, prefix##_u64};
+#define DLAUNCH_REDUCE_BITS(Op, prefix)                                   \
+  DLAUNCH_REDUCE_INTEGERS(Op, prefix)                                     \
+  constexpr ReduceFunction prefix##_of_dtype[] = {                        \
+      nullptr,      nullptr,     nullptr,     nullptr,      prefix##_i32, \
+      prefix##_i64, prefix##_u8, prefix##_i8, prefix##_u32, prefix##_u64};
 
 DLAUNCH_REDUCE_ALL_TYPES(Add, sum)
 DLAUNCH_REDUCE_ALL_TYPES(Average, average)
 DLAUNCH_REDUCE_ALL_TYPES(Multiply, product)
 DLAUNCH_REDUCE_ALL_TYPES(Minimum, minimum)
 DLAUNCH_REDUCE_ALL_TYPES(Maximum, maximum)
+DLAUNCH_REDUCE_BITS(BitAnd, bit_and)
+DLAUNCH_REDUCE_BITS(BitOr, bit_or)
+DLAUNCH_REDUCE_BITS(BitXor, bit_xor)
 
 // Halves to and from float.
 #define DLAUNCH_CONVERT(T, name)                                                           \
@@ -248,9 +281,15 @@ ReduceFunction function_of(ReduceOp op, DType dtype) {
     case ReduceOp::kMin:
       return minimum_of_dtype[type];
     case ReduceOp::kMax:
+      return maximum_of_dtype[type];
+    case ReduceOp::kBand:
+      return bit_and_of_dtype[type];
+    case ReduceOp::kBor:
+      return bit_or_of_dtype[type];
+    case ReduceOp::kBxor:
       break;
   }
-  return maximum_of_dtype[type];
+  return bit_xor_of_dtype[type];
 }
 
 }  // namespace
@@ -275,19 +314,21 @@ void divide(DType dtype, void* values, std::size_t count, int divisor) {
 }
 
 void widen(DType dtype, const void* from, std::int64_t* into, std::size_t count) {
-  const auto convert = [&]<typename T>(const T* values) {
-    for (std::size_t i = 0; i < count; ++i) into[i] = values[i];
-  };
-  if (dtype == DType::kI32) return convert(static_cast<const std::int32_t*>(from));
-  convert(static_cast<const std::uint8_t*>(from));
+  visit_dtype(dtype, [&]<typename T>() {
+    if constexpr (std::is_integral_v<T>) {
+      const auto* const values = static_cast<const T*>(from);
+      for (std::size_t i = 0; i < count; ++i) into[i] = static_cast<std::int64_t>(values[i]);
+    }
+  });
 }
 
 void narrow(DType dtype, const std::int64_t* from, void* into, std::size_t count) {
-  const auto convert = [&]<typename T>(T* values) {
-    for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<T>(from[i]);
-  };
-  if (dtype == DType::kI32) return convert(static_cast<std::int32_t*>(into));
-  convert(static_cast<std::uint8_t*>(into));
+  visit_dtype(dtype, [&]<typename T>() {
+    if constexpr (std::is_integral_v<T>) {
+      auto* const values = static_cast<T*>(into);
+      for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<T>(from[i]);
+    }
+  });
 }
 
 void widen(DType dtype, const void* from, float* into, std::size_t count) {

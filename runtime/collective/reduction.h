@@ -20,8 +20,9 @@
 namespace dlaunch {
 
 /// into[i] = (operands[0][i] (op) operands[1][i]) (op) ..., then for kAvg divided by `divisor`; one
-/// pass, one rounding. `into` may be one of the operands and overlaps no other memory. With kAvg
-/// and a divisor of 1 the result is the sum: a partial one on its way to others.
+/// pass, one rounding. One of reductions_of(dtype). `into` may be one of the operands and overlaps
+/// no other memory. With kAvg and a divisor of 1 the result is the sum: a partial one on its way to
+/// others.
 void reduce_operands(ReduceOp op, DType dtype, void* into, std::span<const void* const> operands,
                      std::size_t count, int divisor = 1);
 
@@ -36,7 +37,12 @@ void accumulate(ReduceOp op, DType dtype, void* accumulator, const void* operand
 /// values[i] /= divisor: floating types round, integers truncate toward zero.
 void divide(DType dtype, void* values, std::size_t count, int divisor);
 
-/// into[i] = from[i], i32 or u8 to 64 bits, in which averages of integers are computed.
+/// The type in which averages of `dtype` are summed: shorter integers in i64.
+constexpr DType averaged_in(DType dtype) {
+  return !is_floating(dtype) && size_of(dtype) < 8 ? DType::kI64 : dtype;
+}
+
+/// into[i] = from[i], integers of any type.
 void widen(DType dtype, const void* from, std::int64_t* into, std::size_t count);
 
 /// The inverse; the values fit, being averages of values of that type.

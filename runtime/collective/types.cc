@@ -38,6 +38,12 @@ std::string_view to_string(ReduceOp op) {
       return "max";
     case ReduceOp::kProd:
       return "prod";
+    case ReduceOp::kBand:
+      return "band";
+    case ReduceOp::kBor:
+      return "bor";
+    case ReduceOp::kBxor:
+      return "bxor";
   }
   return "?";
 }

@@ -1,17 +1,39 @@
 // The vocabulary of collectives: which operation, which reduction, which algorithm.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
+#include <span>
 #include <string_view>
+
+#include "runtime/base/dtype.h"
 
 namespace dlaunch {
 
 /// The numbers are part of the wire format.
-enum class ReduceOp : std::uint8_t { kSum = 0, kAvg = 1, kMin = 2, kMax = 3, kProd = 4 };
+enum class ReduceOp : std::uint8_t {
+  kSum = 0,
+  kAvg = 1,
+  kMin = 2,
+  kMax = 3,
+  kProd = 4,
+  kBand = 5,  // bitwise and, or, exclusive or: of integers
+  kBor = 6,
+  kBxor = 7
+};
 
-inline constexpr ReduceOp kAllReduceOps[] = {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMin,
-                                             ReduceOp::kMax, ReduceOp::kProd};
+inline constexpr ReduceOp kAllReduceOps[] = {ReduceOp::kSum, ReduceOp::kAvg,  ReduceOp::kMin,
+                                             ReduceOp::kMax, ReduceOp::kProd, ReduceOp::kBand,
+                                             ReduceOp::kBor, ReduceOp::kBxor};
+
+/// Those that there are of elements of a type.
+constexpr std::span<const ReduceOp> reductions_of(DType dtype) {
+  constexpr std::size_t kBitwise = 3;  // the last ones
+  return std::span(kAllReduceOps)
+      .first(std::size(kAllReduceOps) - (is_floating(dtype) ? kBitwise : 0));
+}
 
 /// How a collective is done. The numbers are part of the wire format.
 enum class Algorithm : std::uint8_t {

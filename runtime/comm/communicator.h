@@ -153,7 +153,7 @@ class Communicator {
   }
   /// Elementwise reduction in place, the same result on every rank. The average of integers is
   /// computed in 64 bits and truncated toward zero; sums and products of integers wrap. Sums of f16
-  /// and bf16 are computed in f32.
+  /// and bf16 are computed in f32. kBand, kBor and kBxor are of integers.
   Status all_reduce(Buffer data, ReduceOp op = ReduceOp::kSum,
                     Algorithm algorithm = Algorithm::kAuto) {
     return run(all_reduce_call(data, op, algorithm));

@@ -12,6 +12,7 @@
 
 #include "runtime/collective/algorithms.h"
 #include "runtime/collective/signature.h"
+#include "runtime/collective/types.h"
 #include "runtime/comm/call_signature.h"
 #include "transport/endpoint.h"
 
@@ -243,9 +244,20 @@ Status check_record_parts(const CollectiveCall& call, int rank, int size) {
   return check_parts(in_bytes, rank, size);
 }
 
+Status check_reduction(const CollectiveCall& call) {
+  if (to_string(call.op) == "?") return invalid("there is no such reduction");
+  const DType dtype = dtype_of_call(call);
+  if (!reduces(call.kind) || call.record != nullptr ||
+      std::ranges::find(reductions_of(dtype), call.op) != reductions_of(dtype).end()) {
+    return Status();
+  }
+  return invalid(std::string(to_string(call.op)) + " is of integers, not of " +
+                 std::string(to_string(dtype)));
+}
+
 Status check_names(const CollectiveCall& call) {
   if (to_string(call.kind) == "?") return invalid("there is no such collective");
-  if (to_string(call.op) == "?") return invalid("there is no such reduction");
+  DLAUNCH_RETURN_IF_ERROR(check_reduction(call));
   if (to_string(call.algorithm) == "?") return invalid("there is no such algorithm");
   if (call.order != ReduceOrder::kAny && call.order != ReduceOrder::kRanks) {
     return invalid("there is no such order of operands");

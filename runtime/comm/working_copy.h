@@ -1,6 +1,6 @@
 // WorkingCopy: what a collective works on where it cannot work on the caller's buffers themselves:
 // many buffers packed into one, or elements in a wider type in which sums are computed (averages of
-// i32 and u8 in i64, sums of f16 and bf16 in f32).
+// short integers in i64, sums of f16 and bf16 in f32).
 //
 // Keeps its memory for the next call. One thread at a time.
 #pragma once

@@ -27,6 +27,12 @@ ncclDataType_t nccl_type(DType dtype) {
       return ncclInt32;
     case DType::kI64:
       return ncclInt64;
+    case DType::kI8:
+      return ncclInt8;
+    case DType::kU32:
+      return ncclUint32;
+    case DType::kU64:
+      return ncclUint64;
     case DType::kU8:
       break;
   }

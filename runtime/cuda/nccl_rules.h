@@ -14,10 +14,10 @@ namespace dlaunch {
 /// Whether NCCL's reduction is what Communicator promises.
 inline bool nccl_reduces(ReduceOp op, DType dtype, ReduceOrder order) {
   if (order == ReduceOrder::kRanks) return false;
-  if (dtype == DType::kF32 || dtype == DType::kF64) {
-    return op == ReduceOp::kSum || op == ReduceOp::kAvg || op == ReduceOp::kProd;
-  }
-  return !is_floating(dtype) && op != ReduceOp::kAvg;
+  const bool extreme = op == ReduceOp::kMin || op == ReduceOp::kMax;
+  const bool adds = op == ReduceOp::kSum || op == ReduceOp::kProd;
+  if (dtype == DType::kF32 || dtype == DType::kF64) return adds || op == ReduceOp::kAvg;
+  return !is_floating(dtype) && (adds || extreme);
 }
 
 /// Whether all ranks' parts are of the same size.

@@ -102,6 +102,19 @@ cudaError_t launch(T* into, const Operands& operands, std::size_t packs, std::si
   return cudaLaunchKernelEx(&config, reduce_kernel<kOp, T>, into, operands, packs, count, divisor);
 }
 
+template <typename T>
+cudaError_t launch_bitwise(ReduceOp op, T* into, const Operands& operands, std::size_t packs,
+                           std::size_t count, cudaStream_t stream) {
+  if constexpr (std::is_integral_v<T>) {
+    if (op == ReduceOp::kBand)
+      return launch<ReduceOp::kBand>(into, operands, packs, count, 1, stream);
+    if (op == ReduceOp::kBor)
+      return launch<ReduceOp::kBor>(into, operands, packs, count, 1, stream);
+    return launch<ReduceOp::kBxor>(into, operands, packs, count, 1, stream);
+  }
+  return cudaErrorInvalidValue;
+}
+
 bool aligned(const void* memory) {
   return reinterpret_cast<std::uintptr_t>(memory) % kPackBytes == 0;
 }
@@ -135,9 +148,13 @@ Status queue_reduction(ReduceOp op, DType dtype, void* into, std::span<const voi
       case ReduceOp::kMin:
         return launch<ReduceOp::kMin>(to, all, packs, count, divisor, stream);
       case ReduceOp::kMax:
+        return launch<ReduceOp::kMax>(to, all, packs, count, divisor, stream);
+      case ReduceOp::kBand:
+      case ReduceOp::kBor:
+      case ReduceOp::kBxor:
         break;
     }
-    return launch<ReduceOp::kMax>(to, all, packs, count, divisor, stream);
+    return launch_bitwise(op, to, all, packs, count, stream);
   });
   return cuda_status(launched, "reduction kernel");
 }

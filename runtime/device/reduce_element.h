@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "runtime/base/half.h"
+#include "runtime/collective/reduction.h"
 #include "runtime/collective/types.h"
 
 namespace dlaunch {
@@ -15,7 +16,8 @@ namespace dlaunch {
 template <ReduceOp kOp, typename T>
 using ReducedIn = std::conditional_t<
     std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>, float,
-    std::conditional_t<kOp == ReduceOp::kAvg && std::is_integral_v<T>, std::int64_t, T>>;
+    std::conditional_t<kOp == ReduceOp::kAvg && averaged_in(dtype_of<T>) == DType::kI64,
+                       std::int64_t, T>>;
 
 template <typename Wide>
 constexpr bool is_nan_element(Wide value) {
@@ -31,6 +33,12 @@ constexpr Wide combine_elements(Wide a, Wide b) {
     return b < a || is_nan_element(b) ? b : a;
   } else if constexpr (kOp == ReduceOp::kMax) {
     return b > a || is_nan_element(b) ? b : a;
+  } else if constexpr (kOp == ReduceOp::kBand) {
+    return static_cast<Wide>(a & b);
+  } else if constexpr (kOp == ReduceOp::kBor) {
+    return static_cast<Wide>(a | b);
+  } else if constexpr (kOp == ReduceOp::kBxor) {
+    return static_cast<Wide>(a ^ b);
   } else if constexpr (std::is_integral_v<Wide>) {
     using Wrapping = std::make_unsigned_t<std::common_type_t<Wide, std::int32_t>>;
     const auto x = static_cast<Wrapping>(a);

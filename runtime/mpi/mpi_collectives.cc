@@ -25,11 +25,10 @@ bool overlap(const ConstBuffer& a, const ConstBuffer& b) {
 }
 
 // MPI knows no halves and no averages: sums of halves are computed in f32, averages as sums, which
-// are divided afterwards; those of small integers in 64 bits.
+// are divided afterwards; those of short integers in 64 bits.
 DType working_type(const CollectiveCall& call, DType dtype) {
   if (is_half(dtype)) return DType::kF32;
-  const bool small = dtype == DType::kI32 || dtype == DType::kU8;
-  return call.op == ReduceOp::kAvg && small ? DType::kI64 : dtype;
+  return call.op == ReduceOp::kAvg ? averaged_in(dtype) : dtype;
 }
 
 // Equal parts are the same operation whether they were written out or not.

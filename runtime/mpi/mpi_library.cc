@@ -11,12 +11,13 @@ namespace dlaunch {
 namespace {
 
 // In place of MPI's own reductions where those differ: minima and maxima need not hand on a NaN,
-// and Open MPI 4.1 saturates sums of u8 on CPUs with AVX.
+// and Open MPI 4.1 saturates sums of bytes on CPUs with AVX.
 template <ReduceOp kOp>
 void reduce_here(void* operand, void* accumulator, int* count, MPI_Datatype* type) {
-  const DType dtype = *type == MPI_DOUBLE  ? DType::kF64
-                      : *type == MPI_FLOAT ? DType::kF32
-                                           : DType::kU8;
+  const DType dtype = *type == MPI_DOUBLE   ? DType::kF64
+                      : *type == MPI_FLOAT  ? DType::kF32
+                      : *type == MPI_INT8_T ? DType::kI8
+                                            : DType::kU8;
   accumulate(kOp, dtype, accumulator, operand, static_cast<std::size_t>(*count));
 }
 
@@ -83,6 +84,12 @@ MPI_Datatype mpi_type(DType dtype) {
       return MPI_INT32_T;
     case DType::kI64:
       return MPI_INT64_T;
+    case DType::kI8:
+      return MPI_INT8_T;
+    case DType::kU32:
+      return MPI_UINT32_T;
+    case DType::kU64:
+      return MPI_UINT64_T;
     case DType::kU8:
       break;
   }
@@ -145,7 +152,7 @@ MpiLibrary::~MpiLibrary() {
 }
 
 MPI_Op MpiLibrary::op(ReduceOp op, DType dtype) const {
-  const bool bytes = dtype == DType::kU8;
+  const bool bytes = size_of(dtype) == 1;
   switch (op) {
     case ReduceOp::kProd:
       return bytes ? product_of_bytes_ : MPI_PROD;
@@ -153,6 +160,12 @@ MPI_Op MpiLibrary::op(ReduceOp op, DType dtype) const {
       return bytes || is_floating(dtype) ? minimum_ : MPI_MIN;
     case ReduceOp::kMax:
       return bytes || is_floating(dtype) ? maximum_ : MPI_MAX;
+    case ReduceOp::kBand:
+      return MPI_BAND;
+    case ReduceOp::kBor:
+      return MPI_BOR;
+    case ReduceOp::kBxor:
+      return MPI_BXOR;
     case ReduceOp::kSum:
     case ReduceOp::kAvg:
       break;

@@ -35,7 +35,7 @@ class MpiLibrary {
   MpiLibrary(const MpiLibrary&) = delete;
   MpiLibrary& operator=(const MpiLibrary&) = delete;
 
-  /// For f32, f64, i32, i64 and u8; an average is a sum.
+  /// For all types but f16 and bf16; an average is a sum.
   MPI_Op op(ReduceOp op, DType dtype) const;
   MPI_Op record_op() const { return records_; }
 

@@ -33,6 +33,12 @@ double expected(ReduceOp op, double a, double b) {
       return std::fmin(a, b);
     case ReduceOp::kMax:
       return std::fmax(a, b);
+    case ReduceOp::kBand:
+      return static_cast<double>(static_cast<int>(a) & static_cast<int>(b));
+    case ReduceOp::kBor:
+      return static_cast<double>(static_cast<int>(a) | static_cast<int>(b));
+    case ReduceOp::kBxor:
+      return static_cast<double>(static_cast<int>(a) ^ static_cast<int>(b));
   }
   return 0;
 }
@@ -44,7 +50,7 @@ TEST(Reduction, CombinesEveryTypeElementByElement) {
   std::uniform_int_distribution<int> small(0, 11);  // 11 * 11 and 11 + 11 fit every type exactly
   std::uniform_real_distribution<double> real(-2, 2);
   for (const DType dtype : kAllDTypes) {
-    for (const ReduceOp op : kElementwise) {
+    for (const ReduceOp op : reductions_of(dtype)) {
       for (const std::size_t count : {0U, 1U, 3U, 67U}) {
         visit_dtype(dtype, [&]<typename T>() {
           std::vector<T> left(count);
@@ -82,6 +88,36 @@ TEST(Reduction, SumsAndProductsOfIntegersWrapAround) {
   const std::uint8_t hundred = 100;
   accumulate(ReduceOp::kSum, DType::kU8, &u8, &hundred, 1);
   EXPECT_EQ(u8, 44);
+
+  std::int8_t i8 = 100;
+  accumulate(ReduceOp::kSum, DType::kI8, &i8, &hundred, 1);
+  EXPECT_EQ(i8, -56);
+
+  std::uint32_t u32 = 1U << 31;
+  const std::uint32_t two = 2;
+  accumulate(ReduceOp::kProd, DType::kU32, &u32, &two, 1);
+  EXPECT_EQ(u32, 0U);
+}
+
+// Though they are negative as numbers with a sign.
+TEST(Reduction, LargeUnsignedNumbersAreLarge) {
+  const std::uint64_t large = 3ULL << 62;
+  const std::uint64_t small = 1ULL << 62;
+  const void* const operands[] = {&large, &small};
+  std::uint64_t result = 0;
+  reduce_operands(ReduceOp::kMax, DType::kU64, &result, operands, 1);
+  EXPECT_EQ(result, large);
+  reduce_operands(ReduceOp::kMin, DType::kU64, &result, operands, 1);
+  EXPECT_EQ(result, small);
+  const void* const alone[] = {&large};
+  reduce_operands(ReduceOp::kAvg, DType::kU64, &result, alone, 1, 3);
+  EXPECT_EQ(result, small);
+
+  const std::uint32_t shorter[] = {3U << 30, 2U << 30};
+  const void* const both[] = {&shorter[0], &shorter[1]};
+  std::uint32_t average = 0;
+  reduce_operands(ReduceOp::kAvg, DType::kU32, &average, both, 1, 2);  // the sum has 33 bits
+  EXPECT_EQ(average, 5U << 29);
 }
 
 TEST(Reduction, MinimumAndMaximumHandOnNanFromEitherSide) {
@@ -115,7 +151,7 @@ TEST(Reduction, NanOfAnyOperandIsHandedOn) {
           << owner << ", element " << i;
     }
   };
-  for (const ReduceOp op : kAllReduceOps) {
+  for (const ReduceOp op : reductions_of(DType::kF32)) {
     for (const std::size_t number : {1U, 2U, 3U, 4U, 5U, 9U}) {
       for (std::size_t owner = 0; owner < number; ++owner) {
         check.operator()<Float16>(op, number, owner);

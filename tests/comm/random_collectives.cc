@@ -361,7 +361,7 @@ RandomCollective random_collective(std::uint64_t seed, std::uint64_t step, int w
   RandomCollective what;
   what.kind = pick(kAllCollectiveKinds);
   what.dtype = pick(kAllDTypes);
-  what.op = pick(kAllReduceOps);
+  what.op = pick(reductions_of(what.dtype));
   what.root = static_cast<int>(random() % static_cast<std::uint64_t>(world));
   what.asynchronous = random() % 2 == 0;
   what.unequal = random() % 2 == 0;

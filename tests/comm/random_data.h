@@ -18,8 +18,8 @@ template <typename T>
 inline constexpr bool kIsFloating = is_floating(dtype_of<T>);
 
 /// `count` elements of `rank`'s input: floating ones of either sign with magnitudes in [0.5, 1.5],
-/// so that products neither vanish nor overflow; integers over the whole range of u8, and up to
-/// 2^30.
+/// so that products neither vanish nor overflow; integers over the whole range of u8 and i8,
+/// others up to 2^30, or 2^31 if they have no sign.
 template <typename T>
 std::vector<T> random_values(std::uint64_t seed, int rank, std::size_t count) {
   std::uint64_t state = seed ^ (static_cast<std::uint64_t>(rank) << 40);
@@ -33,8 +33,10 @@ std::vector<T> random_values(std::uint64_t seed, int rank, std::size_t count) {
     if constexpr (kIsFloating<T>) {
       const double magnitude = 0.5 + static_cast<double>(bits >> 1) * 0x1p-31;
       value = static_cast<T>(static_cast<float>((bits & 1U) != 0 ? -magnitude : magnitude));
-    } else if constexpr (std::is_same_v<T, std::uint8_t>) {
+    } else if constexpr (sizeof(T) == 1) {
       value = static_cast<T>(bits);
+    } else if constexpr (std::is_unsigned_v<T>) {
+      value = bits / 2;
     } else {
       value = static_cast<T>(static_cast<std::int32_t>(bits) / 2);
     }
@@ -78,7 +80,7 @@ Expected expected_float(ReduceOp op, const std::vector<const T*>& inputs, std::s
       return {product, (p - 1) * u * std::abs(product) + last * std::abs(product)};
     case ReduceOp::kMin:
       return {least, 0};
-    case ReduceOp::kMax:
+    default:
       break;
   }
   return {most, 0};
@@ -92,6 +94,9 @@ T expected_integer(ReduceOp op, const std::vector<const T*>& inputs, std::size_t
   std::uint64_t product = 1;
   T least = inputs[0][index];
   T most = least;
+  auto bits_of_all = static_cast<T>(~T{0});
+  T bits_of_any = 0;
+  T odd_bits = 0;
   for (const T* const input : inputs) {
     const T value = input[index];
     sum += static_cast<std::uint64_t>(value);
@@ -99,6 +104,9 @@ T expected_integer(ReduceOp op, const std::vector<const T*>& inputs, std::size_t
     product *= static_cast<std::uint64_t>(value);
     least = std::min(least, value);
     most = std::max(most, value);
+    bits_of_all = static_cast<T>(bits_of_all & value);
+    bits_of_any = static_cast<T>(bits_of_any | value);
+    odd_bits = static_cast<T>(odd_bits ^ value);
   }
   switch (op) {
     case ReduceOp::kSum:
@@ -110,9 +118,15 @@ T expected_integer(ReduceOp op, const std::vector<const T*>& inputs, std::size_t
     case ReduceOp::kMin:
       return least;
     case ReduceOp::kMax:
+      return most;
+    case ReduceOp::kBand:
+      return bits_of_all;
+    case ReduceOp::kBor:
+      return bits_of_any;
+    case ReduceOp::kBxor:
       break;
   }
-  return most;
+  return odd_bits;
 }
 
 /// Describes the first wrong element of a reduction, or is empty. `inputs[rank][i]`.

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <span>
 #include <string>
@@ -202,6 +203,16 @@ TEST_F(Validation, TakesEqualCountsForNone) {
   });
 }
 
+TEST_F(Validation, RefusesBitwiseReductionsOfFloatingTypes) {
+  std::vector<BFloat16> data(3);
+  for (const ReduceOp op : {ReduceOp::kBand, ReduceOp::kBor, ReduceOp::kBxor}) {
+    const std::string words = std::string(to_string(op)) + " is of integers, not of bf16";
+    expect_refused([&](Communicator& c) { return c.all_reduce(data, op); }, "all_reduce: " + words);
+    const std::vector<Buffer> pieces{std::span(data).first(1), std::span(data).last(1)};
+    expect_refused([&](Communicator& c) { return c.all_reduce(pieces, op); }, words);
+  }
+}
+
 TEST_F(Validation, RefusesNumbersThatAreNoOperation) {
   std::vector<float> data(3);
   expect_refused([&](Communicator& c) { return c.all_reduce(data, static_cast<ReduceOp>(9)); },
@@ -214,7 +225,9 @@ TEST_F(Validation, RefusesNumbersThatAreNoOperation) {
   expect_refused([](Communicator& c) { return c.run({.kind = static_cast<CollectiveKind>(77)}); },
                  "no such collective");
   expect_refused(
-      [&](Communicator& c) { return c.all_reduce(Buffer(data.data(), 3, static_cast<DType>(9))); },
+      [&](Communicator& c) {
+        return c.all_reduce(Buffer(data.data(), 3, static_cast<DType>(std::size(kAllDTypes))));
+      },
       "unknown element type");
 }
 

@@ -46,8 +46,14 @@ struct Operation {
   std::size_t bytes() const { return count * size_of(dtype()); }
   DType dtype() const {
     switch (type) {
+      case ncclInt8:
+        return DType::kI8;
       case ncclUint8:
         return DType::kU8;
+      case ncclUint32:
+        return DType::kU32;
+      case ncclUint64:
+        return DType::kU64;
       case ncclInt32:
         return DType::kI32;
       case ncclInt64:

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <type_traits>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -69,6 +70,11 @@ TEST(ReduceElement, HasTheBitsOfTheReductionOnTheHost) {
         expect_the_same_bits<ReduceOp::kMin, T>(random, ranks);
         expect_the_same_bits<ReduceOp::kMax, T>(random, ranks);
         expect_the_same_bits<ReduceOp::kProd, T>(random, ranks);
+        if constexpr (std::is_integral_v<T>) {
+          expect_the_same_bits<ReduceOp::kBand, T>(random, ranks);
+          expect_the_same_bits<ReduceOp::kBor, T>(random, ranks);
+          expect_the_same_bits<ReduceOp::kBxor, T>(random, ranks);
+        }
       });
     }
   }

@@ -84,13 +84,13 @@ void add_sizes(CLI::App& app, Options& options, const char* counts_help) {
 
 void add_dtype(CLI::App& app, Options& options) {
   add_choice(app, "--dtype", options.dtype, std::span<const DType>(kAllDTypes),
-             "Element type: f16, bf16, f32 (default), f64, i32, i64, u8")
+             "Element type: f16, bf16, f32 (default), f64, i8, i32, i64, u8, u32, u64")
       ->type_name("TYPE");
 }
 
 void add_reduction(CLI::App& app, Options& options) {
   add_choice(app, "--op", options.op, std::span<const ReduceOp>(kAllReduceOps),
-             "Reduction: sum (default), avg, min, max, prod")
+             "Reduction: sum (default), avg, min, max, prod, band, bor, bxor")
       ->type_name("OPERATION");
   app.add_flag_callback(
       "--rank-order", [&options] { options.order = ReduceOrder::kRanks; },

@@ -40,6 +40,9 @@ double combined(double a, double b, ReduceOp op) {
 std::int64_t combined(std::int64_t a, std::int64_t b, ReduceOp op) {
   if (op == ReduceOp::kMin) return std::min(a, b);
   if (op == ReduceOp::kMax) return std::max(a, b);
+  if (op == ReduceOp::kBand) return a & b;
+  if (op == ReduceOp::kBor) return a | b;
+  if (op == ReduceOp::kBxor) return a ^ b;
   const auto x = static_cast<std::uint64_t>(a);
   const auto y = static_cast<std::uint64_t>(b);
   return static_cast<std::int64_t>(op == ReduceOp::kProd ? x * y : x + y);

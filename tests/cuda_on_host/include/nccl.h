@@ -20,9 +20,12 @@ enum ncclResult_t {
   ncclInProgress = 7
 };
 enum ncclDataType_t {
+  ncclInt8 = 0,
   ncclUint8 = 1,
   ncclInt32 = 2,
+  ncclUint32 = 3,
   ncclInt64 = 4,
+  ncclUint64 = 5,
   ncclFloat16 = 6,
   ncclFloat32 = 7,
   ncclFloat64 = 8,
