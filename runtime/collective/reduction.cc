@@ -316,8 +316,7 @@ void divide(DType dtype, void* values, std::size_t count, int divisor) {
 void widen(DType dtype, const void* from, std::int64_t* into, std::size_t count) {
   visit_dtype(dtype, [&]<typename T>() {
     if constexpr (std::is_integral_v<T>) {
-      const auto* const values = static_cast<const T*>(from);
-      for (std::size_t i = 0; i < count; ++i) into[i] = static_cast<std::int64_t>(values[i]);
+      std::copy_n(static_cast<const T*>(from), count, into);
     }
   });
 }

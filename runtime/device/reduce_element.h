@@ -41,9 +41,9 @@ constexpr Wide combine_elements(Wide a, Wide b) {
     return static_cast<Wide>(a ^ b);
   } else if constexpr (std::is_integral_v<Wide>) {
     using Wrapping = std::make_unsigned_t<std::common_type_t<Wide, std::int32_t>>;
-    const auto x = static_cast<Wrapping>(a);
-    const auto y = static_cast<Wrapping>(b);
-    return static_cast<Wide>(kOp == ReduceOp::kProd ? x * y : x + y);
+    return static_cast<Wide>(kOp == ReduceOp::kProd
+                                 ? static_cast<Wrapping>(a) * static_cast<Wrapping>(b)
+                                 : static_cast<Wrapping>(a) + static_cast<Wrapping>(b));
   } else {
     return kOp == ReduceOp::kProd ? a * b : a + b;
   }
