@@ -178,8 +178,7 @@ DType type_of_plan(CollectiveKind kind, Algorithm algorithm, ReduceOrder order, 
                    DType dtype) {
   const bool adds = op == ReduceOp::kSum || op == ReduceOp::kAvg || op == ReduceOp::kProd;
   if (!adds || !carries_partial_results(kind, algorithm, order)) return dtype;
-  if (dtype == DType::kF16 || dtype == DType::kBF16) return DType::kF32;
-  return op == ReduceOp::kAvg ? averaged_in(dtype) : dtype;
+  return reduced_in(op, dtype);
 }
 
 Plan make_plan(const PlanRequest& request) {

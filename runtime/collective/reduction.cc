@@ -14,9 +14,6 @@
 namespace dlaunch {
 namespace {
 
-template <typename T>
-inline constexpr bool kIsHalf = std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>;
-
 // --- conversions without branches, which the compiler can vectorise
 
 template <typename Wide, typename T>
@@ -137,10 +134,7 @@ struct BitXor {
 
 // The type in which T is computed.
 template <typename Op, typename T>
-using WideOf = std::conditional_t<
-    kIsHalf<T>, float,
-    std::conditional_t<std::is_same_v<Op, Average> && averaged_in(dtype_of<T>) == DType::kI64,
-                       std::int64_t, T>>;
+using WideOf = ReducedIn<std::is_same_v<Op, Average> ? ReduceOp::kAvg : ReduceOp::kSum, T>;
 
 // --- loops. `into` may be one of the operands: every element is read before it is written.
 
@@ -233,20 +227,20 @@ using ReduceFunction = void (*)(void*, const void* const*, std::size_t, std::siz
   DLAUNCH_REDUCE(Op, std::int8_t, prefix##_i8)    \
   DLAUNCH_REDUCE(Op, std::uint32_t, prefix##_u32) \
   DLAUNCH_REDUCE(Op, std::uint64_t, prefix##_u64)
-#define DLAUNCH_REDUCE_ALL_TYPES(Op, prefix)                                 \
-  DLAUNCH_REDUCE(Op, Float16, prefix##_f16)                                  \
-  DLAUNCH_REDUCE(Op, BFloat16, prefix##_bf16)                                \
-  DLAUNCH_REDUCE(Op, float, prefix##_f32)                                    \
-  DLAUNCH_REDUCE(Op, double, prefix##_f64)                                   \
-  DLAUNCH_REDUCE_INTEGERS(Op, prefix)                                        \
-  constexpr ReduceFunction prefix##_of_dtype[] = {                           \
-      prefix##_f16, prefix##_bf16, prefix##_f32, prefix##_f64, prefix##_i32, \
-      prefix##_i64, prefix##_u8,   prefix##_i8,  prefix##_u32, prefix##_u64};
-#define DLAUNCH_REDUCE_BITS(Op, prefix)                                   \
-  DLAUNCH_REDUCE_INTEGERS(Op, prefix)                                     \
-  constexpr ReduceFunction prefix##_of_dtype[] = {                        \
-      nullptr,      nullptr,     nullptr,     nullptr,      prefix##_i32, \
-      prefix##_i64, prefix##_u8, prefix##_i8, prefix##_u32, prefix##_u64};
+#define DLAUNCH_INTEGERS(prefix) \
+  prefix##_i32, prefix##_i64, prefix##_u8, prefix##_i8, prefix##_u32, prefix##_u64
+#define DLAUNCH_REDUCE_ALL_TYPES(Op, prefix)                                                 \
+  DLAUNCH_REDUCE(Op, Float16, prefix##_f16)                                                  \
+  DLAUNCH_REDUCE(Op, BFloat16, prefix##_bf16)                                                \
+  DLAUNCH_REDUCE(Op, float, prefix##_f32)                                                    \
+  DLAUNCH_REDUCE(Op, double, prefix##_f64)                                                   \
+  DLAUNCH_REDUCE_INTEGERS(Op, prefix)                                                        \
+  constexpr ReduceFunction prefix##_of_dtype[] = {prefix##_f16, prefix##_bf16, prefix##_f32, \
+                                                  prefix##_f64, DLAUNCH_INTEGERS(prefix)};
+#define DLAUNCH_REDUCE_BITS(Op, prefix)                                               \
+  DLAUNCH_REDUCE_INTEGERS(Op, prefix)                                                 \
+  constexpr ReduceFunction prefix##_of_dtype[] = {nullptr, nullptr, nullptr, nullptr, \
+                                                  DLAUNCH_INTEGERS(prefix)};
 
 DLAUNCH_REDUCE_ALL_TYPES(Add, sum)
 DLAUNCH_REDUCE_ALL_TYPES(Average, average)

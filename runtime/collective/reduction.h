@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 
 #include "runtime/base/dtype.h"
 #include "runtime/collective/types.h"
@@ -37,10 +38,18 @@ void accumulate(ReduceOp op, DType dtype, void* accumulator, const void* operand
 /// values[i] /= divisor: floating types round, integers truncate toward zero.
 void divide(DType dtype, void* values, std::size_t count, int divisor);
 
-/// The type in which averages of `dtype` are summed: shorter integers in i64.
-constexpr DType averaged_in(DType dtype) {
-  return !is_floating(dtype) && size_of(dtype) < 8 ? DType::kI64 : dtype;
+/// The type in which elements of `dtype` are combined: f16 and bf16 in f32, averages of integers in
+/// 64 bits.
+constexpr DType reduced_in(ReduceOp op, DType dtype) {
+  if (is_floating(dtype)) return size_of(dtype) < 4 ? DType::kF32 : dtype;
+  return op == ReduceOp::kAvg && size_of(dtype) < 8 ? DType::kI64 : dtype;
 }
+
+/// The same as C++'s types.
+template <ReduceOp kOp, typename T>
+using ReducedIn =
+    std::conditional_t<reduced_in(kOp, dtype_of<T>) == dtype_of<T>, T,
+                       std::conditional_t<is_floating(dtype_of<T>), float, std::int64_t>>;
 
 /// into[i] = from[i], integers of any type.
 void widen(DType dtype, const void* from, std::int64_t* into, std::size_t count);

@@ -6,18 +6,10 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "runtime/base/half.h"
 #include "runtime/collective/reduction.h"
 #include "runtime/collective/types.h"
 
 namespace dlaunch {
-
-/// The type in which elements of T are combined: halves in float, averages of integers in 64 bits.
-template <ReduceOp kOp, typename T>
-using ReducedIn = std::conditional_t<
-    std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>, float,
-    std::conditional_t<kOp == ReduceOp::kAvg && averaged_in(dtype_of<T>) == DType::kI64,
-                       std::int64_t, T>>;
 
 template <typename Wide>
 constexpr bool is_nan_element(Wide value) {

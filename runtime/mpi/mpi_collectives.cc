@@ -14,21 +14,10 @@
 namespace dlaunch {
 namespace {
 
-bool is_half(DType dtype) {
-  return dtype == DType::kF16 || dtype == DType::kBF16;
-}
-
 bool overlap(const ConstBuffer& a, const ConstBuffer& b) {
   const auto* const a_begin = static_cast<const std::byte*>(a.data);
   const auto* const b_begin = static_cast<const std::byte*>(b.data);
   return a_begin < b_begin + b.bytes() && b_begin < a_begin + a.bytes();
-}
-
-// MPI knows no halves and no averages: sums of halves are computed in f32, averages as sums, which
-// are divided afterwards; those of short integers in 64 bits.
-DType working_type(const CollectiveCall& call, DType dtype) {
-  if (is_half(dtype)) return DType::kF32;
-  return call.op == ReduceOp::kAvg ? averaged_in(dtype) : dtype;
 }
 
 // Equal parts are the same operation whether they were written out or not.
@@ -85,7 +74,8 @@ class Starter {
     output_ = receives_ ? static_cast<std::byte*>(call_.output.data) : nullptr;
     const bool in_rank_order = call_.order == ReduceOrder::kRanks && call_.record == nullptr;
     const bool computes = reduces(call_.kind) && call_.record == nullptr && !in_rank_order;
-    const DType working = computes ? working_type(call_, dtype_) : dtype_;
+    // MPI knows no halves and no averages, which are sums, divided afterwards.
+    const DType working = computes ? reduced_in(call_.op, dtype_) : dtype_;
     const bool aliased = call_.kind == CollectiveKind::kReduceScatter && !in_rank_order &&
                          overlap(call_.input, call_.output);
     if (!call_.pieces.empty()) {

@@ -35,7 +35,7 @@ class MpiLibrary {
   MpiLibrary(const MpiLibrary&) = delete;
   MpiLibrary& operator=(const MpiLibrary&) = delete;
 
-  /// For all types but f16 and bf16; an average is a sum.
+  /// For what reduced_in() gives; an average is a sum.
   MPI_Op op(ReduceOp op, DType dtype) const;
   MPI_Op record_op() const { return records_; }
 

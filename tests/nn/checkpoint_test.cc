@@ -94,6 +94,22 @@ TEST_F(CheckpointFiles, ReadWhatTheFormatsDescriptionShows) {
   EXPECT_EQ(std::memcmp(bytes.data(), values.data(), sizeof values), 0);
 }
 
+TEST_F(CheckpointFiles, HaveTheFormatsNamesOfAllTypes) {
+  const std::array<std::byte, 16> data{};
+  std::vector<TensorBytes> tensors;
+  for (const DType dtype : kAllDTypes)
+    tensors.push_back({.name = std::string(to_string(dtype)),
+                       .dtype = dtype,
+                       .shape = {2},
+                       .bytes = std::span(data).first(2 * size_of(dtype))});
+  write_safetensors(path(), tensors, {});
+  const SafetensorsFile file(path());
+  for (const DType dtype : kAllDTypes)
+    EXPECT_EQ(file.entry(std::string(to_string(dtype))).dtype, dtype) << to_string(dtype);
+  for (const char* name : {"F16", "BF16", "F32", "F64", "I8", "I32", "I64", "U8", "U32", "U64"})
+    EXPECT_THAT(read_file(), HasSubstr("\"dtype\":\"" + std::string(name) + "\"")) << name;
+}
+
 TEST_F(CheckpointFiles, RefuseHeadersThatLieAndNameTheTensor) {
   struct Lie {
     std::string header, why;

@@ -275,8 +275,10 @@ TEST_P(Collectives, ReduceScatterLeavesEveryRankItsPart) {
       for (const auto& counts : parts()) {
         for (const ReduceOp op : reductions_of(DType::kF16))
           check.template operator()<Float16>(op, counts, true, place);
-        for (const ReduceOp op : kAllReduceOps)
+        for (const ReduceOp op : kAllReduceOps) {
+          check.template operator()<std::int64_t>(op, counts, true, place);
           check.template operator()<std::uint64_t>(op, counts, true, place);
+        }
       }
     }
   });
