@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kKeptBytes = std::size_t{2} << 20;
 constexpr std::size_t kMessageBytes = std::size_t{256} << 10;
-constexpr std::size_t kMessages = 200;
+constexpr std::size_t kMessages = 100;
 // What lies in the sockets of a connection, or in a ring, at most.
 constexpr std::size_t kOnTheWay = 64;
 // Who makes no step for so long makes none.
@@ -88,7 +88,9 @@ class BackPressure : public ::testing::TestWithParam<Case> {
   void receive_message(std::size_t message, int from) {
     std::vector<std::byte> in(kMessageBytes);
     EXPECT_OK(recv(fabric_[kReceiver], from, tag_of(message), in));
-    EXPECT_EQ(in, std::vector<std::byte>(kMessageBytes, static_cast<std::byte>(message)));
+    const std::vector<std::byte> expected(kMessageBytes, static_cast<std::byte>(message));
+    EXPECT_EQ(std::memcmp(in.data(), expected.data(), kMessageBytes),
+              0);  // fast in sanitizers, too
   }
   Status receive_from_third() {
     std::vector<std::byte> nothing;
