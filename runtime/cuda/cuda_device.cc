@@ -16,6 +16,7 @@
 #include "runtime/cuda/driver.h"
 #include "runtime/cuda/nccl_path.h"
 #include "runtime/cuda/pointer_place.h"
+#include "runtime/cuda/reduce_kernels.h"
 #include "runtime/device/abandon.h"
 
 namespace dlaunch {
@@ -138,6 +139,7 @@ Result<std::shared_ptr<CudaDevice>> CudaDevice::make(int number, cudaStream_t co
   DLAUNCH_RETURN_IF_ERROR(
       cuda_status(cudaGetDeviceProperties(&properties, number), "cudaGetDeviceProperties"));
   const CurrentDevice current(number);
+  DLAUNCH_RETURN_IF_ERROR(load_reduction_kernels());
   auto* const batch_mem_op = reinterpret_cast<BatchMemOp>(find_in_driver("cuStreamBatchMemOp"));
   return std::shared_ptr<CudaDevice>(new CudaDevice(number, properties, compute, batch_mem_op));
 }

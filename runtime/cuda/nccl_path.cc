@@ -26,9 +26,11 @@ class NcclPath final : public DevicePath {
     NcclComm::close(comms_);
   }
 
+  // In half of the time: a rank that cannot connect waits for those that still try, in a collective
+  // of the host, and then all take another path.
   Status connect(const ncclUniqueId& id) {
     const CurrentDevice current(device_);
-    const Deadline deadline = Deadline::after(timeout_);
+    const Deadline deadline = Deadline::after(timeout_ / 2);
     DLAUNCH_RETURN_IF_ERROR(comms_[0].init(id, rank_, size_, deadline));
     for (std::size_t lane = 1; lane < kDeviceLanes; ++lane) {
       DLAUNCH_RETURN_IF_ERROR(comms_[lane].init_as(comms_[0], rank_, deadline));

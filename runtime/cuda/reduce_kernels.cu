@@ -89,9 +89,39 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <ReduceOp kOp, typename T>
-cudaError_t launch(T* into, const Operands& operands, std::size_t packs, std::size_t count,
-                   int divisor, cudaStream_t stream) {
+template <typename T>
+using Kernel = void (*)(T*, Operands, std::size_t, std::size_t, int);
+
+/// Null for a reduction that T does not have.
+template <typename T>
+Kernel<T> kernel_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return reduce_kernel<ReduceOp::kSum, T>;
+    case ReduceOp::kAvg:  // of floating types a sum, divided at the end
+      return reduce_kernel < std::is_integral_v<T> ? ReduceOp::kAvg : ReduceOp::kSum, T > ;
+    case ReduceOp::kProd:
+      return reduce_kernel<ReduceOp::kProd, T>;
+    case ReduceOp::kMin:
+      return reduce_kernel<ReduceOp::kMin, T>;
+    case ReduceOp::kMax:
+      return reduce_kernel<ReduceOp::kMax, T>;
+    case ReduceOp::kBand:
+      if constexpr (std::is_integral_v<T>) return reduce_kernel<ReduceOp::kBand, T>;
+      break;
+    case ReduceOp::kBor:
+      if constexpr (std::is_integral_v<T>) return reduce_kernel<ReduceOp::kBor, T>;
+      break;
+    case ReduceOp::kBxor:
+      if constexpr (std::is_integral_v<T>) return reduce_kernel<ReduceOp::kBxor, T>;
+      break;
+  }
+  return nullptr;
+}
+
+template <typename T>
+cudaError_t launch(Kernel<T> kernel, T* into, const Operands& operands, std::size_t packs,
+                   std::size_t count, int divisor, cudaStream_t stream) {
   const std::size_t items = std::max(packs, count - packs * (kPackBytes / sizeof(T)));
   const std::size_t blocks =
       std::clamp<std::size_t>((items + kThreads - 1) / kThreads, 1, kMostBlocks);
@@ -99,20 +129,7 @@ cudaError_t launch(T* into, const Operands& operands, std::size_t packs, std::si
   config.gridDim = dim3(static_cast<unsigned>(blocks));
   config.blockDim = dim3(kThreads);
   config.stream = stream;
-  return cudaLaunchKernelEx(&config, reduce_kernel<kOp, T>, into, operands, packs, count, divisor);
-}
-
-template <typename T>
-cudaError_t launch_bitwise(ReduceOp op, T* into, const Operands& operands, std::size_t packs,
-                           std::size_t count, cudaStream_t stream) {
-  if constexpr (std::is_integral_v<T>) {
-    if (op == ReduceOp::kBand)
-      return launch<ReduceOp::kBand>(into, operands, packs, count, 1, stream);
-    if (op == ReduceOp::kBor)
-      return launch<ReduceOp::kBor>(into, operands, packs, count, 1, stream);
-    return launch<ReduceOp::kBxor>(into, operands, packs, count, 1, stream);
-  }
-  return cudaErrorInvalidValue;
+  return cudaLaunchKernelEx(&config, kernel, into, operands, packs, count, divisor);
 }
 
 bool aligned(const void* memory) {
@@ -134,29 +151,24 @@ Status queue_reduction(ReduceOp op, DType dtype, void* into, std::span<const voi
   const std::size_t packs = wide ? count * size_of(dtype) / kPackBytes : 0;
   if (op != ReduceOp::kAvg) divisor = 1;
   const cudaError_t launched = visit_dtype(dtype, [&]<typename T>() {
-    auto* const to = static_cast<T*>(into);
-    switch (op) {
-      case ReduceOp::kSum:
-        return launch<ReduceOp::kSum>(to, all, packs, count, divisor, stream);
-      case ReduceOp::kAvg: {
-        // Floating averages are sums, divided at the end.
-        constexpr ReduceOp kAdding = std::is_integral_v<T> ? ReduceOp::kAvg : ReduceOp::kSum;
-        return launch<kAdding>(to, all, packs, count, divisor, stream);
-      }
-      case ReduceOp::kProd:
-        return launch<ReduceOp::kProd>(to, all, packs, count, divisor, stream);
-      case ReduceOp::kMin:
-        return launch<ReduceOp::kMin>(to, all, packs, count, divisor, stream);
-      case ReduceOp::kMax:
-        return launch<ReduceOp::kMax>(to, all, packs, count, divisor, stream);
-      case ReduceOp::kBand:
-      case ReduceOp::kBor:
-      case ReduceOp::kBxor:
-        break;
-    }
-    return launch_bitwise(op, to, all, packs, count, stream);
+    const Kernel<T> kernel = kernel_of<T>(op);
+    if (kernel == nullptr) return cudaErrorInvalidValue;
+    return launch(kernel, static_cast<T*>(into), all, packs, count, divisor, stream);
   });
   return cuda_status(launched, "reduction kernel");
+}
+
+Status load_reduction_kernels() {
+  for (const DType dtype : kAllDTypes) {
+    for (const ReduceOp op : reductions_of(dtype)) {
+      const cudaError_t loaded = visit_dtype(dtype, [&]<typename T>() {
+        cudaFuncAttributes attributes{};
+        return cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel_of<T>(op)));
+      });
+      DLAUNCH_RETURN_IF_ERROR(cuda_status(loaded, "loading the reduction kernels"));
+    }
+  }
+  return Status();
 }
 
 }  // namespace dlaunch

@@ -18,4 +18,9 @@ namespace dlaunch {
 Status queue_reduction(ReduceOp op, DType dtype, void* into, std::span<const void* const> operands,
                        std::size_t count, int divisor, cudaStream_t stream);
 
+/// Loads all kernels of queue_reduction() on the current device. CUDA would load each with its
+/// first launch, and might wait for the device with that: while what is queued there waits for
+/// another rank.
+Status load_reduction_kernels();
+
 }  // namespace dlaunch

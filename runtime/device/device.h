@@ -64,8 +64,8 @@ class DeviceStream {
 
   /// Between device memory, of this process or opened, and pinned host memory.
   virtual Status copy(void* to, const void* from, std::size_t bytes) = 0;
-  /// As reduce_operands() (collective/reduction.h), to the bit, on device memory. At most
-  /// kMostOperands operands.
+  /// As reduce_operands() (collective/reduction.h), to the bit but for a NaN's, on device memory.
+  /// At most kMostOperands operands.
   virtual Status reduce(ReduceOp op, DType dtype, void* into, std::span<const void* const> operands,
                         std::size_t count, int divisor) = 0;
   /// Does the actions in their order. A write is seen by whoever sees it together with everything

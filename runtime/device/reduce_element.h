@@ -1,6 +1,6 @@
 // One element of a reduction, as device kernels compute it: with the bits of reduce_operands()
-// (collective/reduction.h), which is what the tests compare it with. Constexpr functions, for host
-// and device code.
+// (collective/reduction.h), which is what the tests compare it with, except that GPUs give a NaN
+// bits of their own. Constexpr functions, for host and device code.
 #pragma once
 
 #include <cstdint>

@@ -15,6 +15,11 @@ constexpr std::chrono::nanoseconds kFailureLook = std::chrono::milliseconds(20);
 
 }  // namespace
 
+Status not_while_capturing() {
+  return Status(StatusCode::kUnavailable,
+                "this call goes through host memory and cannot be part of a CUDA graph");
+}
+
 Result<std::shared_ptr<StagedWork>> StagedWork::of_call(const std::shared_ptr<DeviceCore>& core,
                                                         const CollectiveCall& call, int rank) {
   auto work = std::make_shared<StagedWork>(core, PinnedPool::Block(), Segments());
@@ -121,6 +126,7 @@ std::chrono::steady_clock::time_point StagedWork::ended() const {
 }
 
 Status StagedWork::wait(std::chrono::nanoseconds timeout) {
+  if (core_->device->compute().capturing()) return not_while_capturing();
   const Deadline deadline = Deadline::after(std::min(timeout, core_->timeout.load()));
   DLAUNCH_RETURN_IF_ERROR(wait_for_begin(deadline));
   Work host_work = *host_work_;  // stays what it is

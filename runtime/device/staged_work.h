@@ -21,6 +21,9 @@
 
 namespace dlaunch {
 
+/// What calls that go through host memory say in a step that is being recorded.
+Status not_while_capturing();
+
 class StagedWork final : public Work::State {
  public:
   /// A collective that rank `rank` takes part in. Takes the pinned memory; kIo if there is none.

@@ -9,11 +9,6 @@
 namespace dlaunch {
 namespace {
 
-Status not_while_capturing() {
-  return Status(StatusCode::kUnavailable,
-                "this call goes through host memory and cannot be part of a CUDA graph");
-}
-
 Segments one(void* memory, std::size_t bytes) {
   Segments segments;
   segments.add(memory, bytes);

@@ -7,9 +7,11 @@
 namespace dlaunch::cuda_on_host {
 
 void* HostPages::allocate(std::size_t bytes) {
+  if (bytes > available()) return nullptr;
   void* const memory = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return nullptr;
   sizes_.emplace(memory, bytes);
+  used_ += bytes;
   return memory;
 }
 
@@ -17,6 +19,7 @@ void HostPages::release(void* memory) {
   const auto found = sizes_.find(memory);
   if (found == sizes_.end()) return;
   munmap(memory, found->second);
+  used_ -= found->second;
   sizes_.erase(found);
 }
 

@@ -72,6 +72,10 @@ TEST(ReduceKernels, GoThroughVectorsThatAreLargerThanAGrid) {
   expect_the_same_bits<double>(random, ReduceOp::kMax, 2, 3 * kCount, 0);
 }
 
+TEST(ReduceKernels, AreThereForEveryReductionAndType) {
+  EXPECT_EQ(load_reduction_kernels().to_string(), Status().to_string());
+}
+
 TEST(ReduceKernels, RefuseMoreOperandsThanAKernelTakes) {
   float value = 0;
   const std::vector<const void*> operands(kMostOperands + 1, &value);

@@ -114,8 +114,8 @@ cudaError_t cudaFree(void* memory) {
 }
 
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
-  *free = 0;
   *total = std::size_t{1} << 30;
+  *free = std::min(*total, device_pages().available());
   return cudaSuccess;
 }
 
@@ -144,6 +144,11 @@ cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStre
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) {
   *stream = new CUstream_st;
   return cudaSuccess;
+}
+
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {
+  *attributes = {};
+  return kernel == nullptr ? cudaErrorInvalidValue : cudaSuccess;
 }
 
 cudaError_t cudaDeviceSynchronize() {
