@@ -11,7 +11,7 @@
 namespace dlaunch::nn {
 
 CachingAllocator::~CachingAllocator() {
-  for (const auto& [segment, size] : segments_) source_->give_back(segment, size);
+  for (const auto& [segment, size] : segments_) (void)source_->give_back(segment, size);
 }
 
 void* CachingAllocator::allocate(std::size_t bytes) {
@@ -68,6 +68,11 @@ bool CachingAllocator::owns(const void* memory) const {
 void CachingAllocator::give_back_unused() noexcept {
   const std::lock_guard lock(mutex_);
   release_unused();
+}
+
+void CachingAllocator::make_room_for(std::size_t bytes) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (source_->available() < bytes) release_unused();
 }
 
 MemoryStats CachingAllocator::stats() const {
@@ -143,13 +148,13 @@ void CachingAllocator::release_unused() noexcept {
   for (auto at = segments_.begin(); at != segments_.end();) {
     const auto [segment, size] = *at;
     const auto block = blocks_.find(segment);
-    if (!block->second.free || block->second.size != size) {
+    const bool unused = block->second.free && block->second.size == size;
+    if (!unused || !source_->give_back(segment, size)) {
       ++at;
       continue;
     }
     erase_free(block);
     blocks_.erase(block);
-    source_->give_back(segment, size);
     stats_.reserved -= size;
     at = segments_.erase(at);
   }

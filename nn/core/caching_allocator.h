@@ -43,6 +43,8 @@ class CachingAllocator {
   /// Gives segments without a used block back to the source, also if it keeps them all: when nobody
   /// uses any more what was deallocated.
   void give_back_unused() noexcept;
+  /// The same, if the source has less than so much.
+  void make_room_for(std::size_t bytes) noexcept;
   MemoryStats stats() const;
   void reset_peak();
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <string>
 
 namespace dlaunch::nn {
@@ -25,8 +26,11 @@ class MemorySource {
   virtual void* obtain(std::size_t bytes) = 0;
   /// A segment of another source of the same memory, which from now on is this one's.
   virtual void take_over(void* /*segment*/, std::size_t /*bytes*/) {}
-  /// Nobody uses it any more, but kernels that were started may still be at work in it.
-  virtual void give_back(void* segment, std::size_t bytes) noexcept = 0;
+  /// Nobody uses it any more, but kernels that were started may still be at work in it. False if it
+  /// cannot be given back now.
+  virtual bool give_back(void* segment, std::size_t bytes) noexcept = 0;
+  /// Bytes that can be obtained now; that many and more where this is not known.
+  virtual std::size_t available() const { return std::numeric_limits<std::size_t>::max(); }
 
   /// "out of memory", and what is known about it.
   virtual std::string exhausted() const = 0;

@@ -34,7 +34,14 @@ class RecordingPools {
     (recorded_.owns(memory) ? recorded_ : ordinary_).deallocate(memory, bytes);
   }
 
-  void begin_recording() { recording_ = true; }
+  /// A recorded step takes about as much as those before it. If the device has less, the ordinary
+  /// pool gives its unused segments back first, for while a step is recorded that would wait for
+  /// the device, which might break the recording off.
+  void begin_recording() {
+    const MemoryStats before = ordinary_.stats();
+    ordinary_.make_room_for(before.peak - before.in_use);
+    recording_ = true;
+  }
   void end_recording() { recording_ = false; }
   bool recording() const { return recording_; }
   /// There is one recording more.

@@ -38,11 +38,12 @@ class SystemMemory final : public MemorySource {
     return segment;
   }
 
-  void give_back(void* segment, std::size_t bytes) noexcept override {
+  bool give_back(void* segment, std::size_t bytes) noexcept override {
     const auto mapping = mappings_.find(segment);
     ASAN_UNPOISON_MEMORY_REGION(segment, bytes);
     munmap(mapping->second, bytes + kHugePage);
     mappings_.erase(mapping);
+    return true;
   }
 
   std::string exhausted() const override { return "out of memory"; }

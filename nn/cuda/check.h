@@ -19,6 +19,11 @@ class CudnnError : public Error {
   bool not_supported() const {
     return CUDNN_STATUS_CATEGORY(status_) == CUDNN_STATUS_NOT_SUPPORTED;
   }
+  /// Whether it might go well another time.
+  bool out_of_memory() const {
+    return status_ == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
+           status_ == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
+  }
 
  private:
   cudnnStatus_t status_;

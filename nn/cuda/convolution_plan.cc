@@ -39,9 +39,20 @@ CudnnDescriptor make_call(const ConvolutionArrays& arrays, void* workspace) {
   return call;
 }
 
+/// Whether the device has memory for its workspace, which the allocator then keeps.
+bool has_room(Device& device, const EnginePlan& engine) {
+  try {
+    const ScratchMemory workspace(device.memory(), static_cast<std::size_t>(engine.workspace));
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 /// The least of a few runs, in seconds; infinite if it cannot run after all.
 double measure(cudnnHandle_t handle, Device& device, const EnginePlan& engine,
                const ConvolutionArrays& arrays) {
+  if (!has_room(device, engine)) return std::numeric_limits<double>::infinity();
   const ScratchMemory workspace(device.memory(), static_cast<std::size_t>(engine.workspace));
   std::array<std::unique_ptr<DeviceTimer>, kRuns> timers;
   for (auto& timer : timers) timer = make_device_timer(device.stream());
@@ -76,6 +87,12 @@ struct Fastest {
   double seconds;
 };
 
+std::size_t least_workspace(const std::vector<EnginePlan>& engines) {
+  return static_cast<std::size_t>(std::ranges::min_element(engines, {}, &EnginePlan::workspace) -
+                                  engines.begin());
+}
+
+/// If none can be measured, that with the least workspace, in infinite time.
 Fastest find_fastest(cudnnHandle_t handle, Device& device, const Convolution& convolution,
                      const std::vector<EnginePlan>& engines, ConvolutionArrays arrays) {
   std::optional<ScratchMemory> sums;  // not those that the result has yet to be added to
@@ -83,7 +100,7 @@ Fastest find_fastest(cudnnHandle_t handle, Device& device, const Convolution& co
     sums.emplace(device.memory(), weight_bytes(convolution));
     arrays.result = sums->get();
   }
-  Fastest best{0, std::numeric_limits<double>::infinity()};
+  Fastest best{least_workspace(engines), std::numeric_limits<double>::infinity()};
   for (std::size_t i = 0; i < engines.size(); ++i) {
     const double seconds = measure(handle, device, engines[i], arrays);
     if (seconds < best.seconds) best = {i, seconds};
@@ -114,11 +131,19 @@ ConvolutionPlan ConvolutionPlan::choose(cudnnHandle_t handle, Device& device,
                                         const ConvolutionArrays& arrays) {
   const bool measured = autotune && !device.pools().recording();
   const CudnnDescriptor graph = make_operation_graph(handle, convolution);
-  std::vector<EnginePlan> engines = find_engines(
-      handle, graph, tensor_cores_for(convolution, tf32, measured), measured ? kMostMeasured : 1);
+  const auto find = [&](bool several) {
+    return find_engines(handle, graph, tensor_cores_for(convolution, tf32, several),
+                        several ? kMostMeasured : 1);
+  };
+  std::vector<EnginePlan> engines = find(measured);
   if (!measured) {
-    std::string text = describe(engines.front());
-    return ConvolutionPlan(std::move(engines.front()), std::move(text));
+    std::size_t chosen = 0;
+    if (!has_room(device, engines.front())) {
+      engines = find(true);
+      chosen = least_workspace(engines);
+    }
+    std::string text = describe(engines[chosen]);
+    return ConvolutionPlan(std::move(engines[chosen]), std::move(text));
   }
   const Fastest best = find_fastest(handle, device, convolution, engines, arrays);
   std::string text = fmt::format("{}, {:.4f} ms; the fastest of {}", describe(engines[best.number]),

@@ -24,8 +24,9 @@ class ConvolutionPlan {
   /// Of the engines that find_engines() has for it, the first, on tensor cores (for f32: if `tf32`)
   /// where these suit; if `autotune`, the fastest of the first few, measured on these arrays, whose
   /// result is overwritten if the pass does not add to it; while kernels are recorded, when nothing
-  /// can be measured, the first too. Throws CudnnError, which is not_supported() if there is no
-  /// engine; Error if there is no memory to measure in.
+  /// can be measured, the first too. If the device has no memory for the workspace, another one: of
+  /// those that can be measured, else that with the least workspace. Throws CudnnError, which is
+  /// not_supported() if there is no engine; Error if there is no memory for what is measured.
   static ConvolutionPlan choose(cudnnHandle_t handle, Device& device,
                                 const Convolution& convolution, bool tf32, bool autotune,
                                 const ConvolutionArrays& arrays);

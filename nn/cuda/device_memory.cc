@@ -22,10 +22,9 @@ class DeviceMemory final : public MemorySource {
   DeviceMemory(int device, std::function<void()> before_giving_back)
       : device_(device), before_giving_back_(std::move(before_giving_back)) {
     check(cudaSetDevice(device_), "device memory");
-    std::size_t free = 0;
-    std::size_t total = 0;
-    check(cudaMemGetInfo(&free, &total), "device memory");
-    smallest_segment_ = segment_for(total);
+    MemoryInfo info;
+    check(cudaMemGetInfo(&info.free, &info.total), "device memory");
+    smallest_segment_ = segment_for(info.total);
   }
 
   std::size_t alignment() const override { return 256; }  // as cudaMalloc
@@ -45,22 +44,35 @@ class DeviceMemory final : public MemorySource {
   }
 
   // Waits for the device, so kernels still at work are done.
-  void give_back(void* segment, std::size_t /*bytes*/) noexcept override {
+  bool give_back(void* segment, std::size_t /*bytes*/) noexcept override {
     ignore(cudaSetDevice(device_));
     before_giving_back_();
-    ignore(cudaFree(segment));
+    if (cudaFree(segment) == cudaSuccess) return true;
+    ignore(cudaGetLastError());
+    return false;
   }
 
+  std::size_t available() const override { return memory_info().free; }
+
   std::string exhausted() const override {
-    std::size_t free = 0;
-    std::size_t total = 0;
-    ignore(cudaMemGetInfo(&free, &total));
+    const auto [free, total] = memory_info();
     return "out of device memory (device " + std::to_string(device_) + ": " +
            std::to_string(free >> 20) + " of " + std::to_string(total >> 20) +
            " MiB free; take smaller batches and more train.accumulation_steps)";
   }
 
  private:
+  struct MemoryInfo {
+    std::size_t free = 0;
+    std::size_t total = 0;
+  };
+  MemoryInfo memory_info() const {
+    MemoryInfo info;
+    ignore(cudaSetDevice(device_));
+    ignore(cudaMemGetInfo(&info.free, &info.total));
+    return info;
+  }
+
   int device_;
   std::size_t smallest_segment_ = 0;
   std::function<void()> before_giving_back_;

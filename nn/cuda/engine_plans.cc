@@ -66,7 +66,8 @@ bool is_compiled_first(const CudnnDescriptor& engine) {
                   CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION);
 }
 
-// A mode or an engine that fails, for whatever reason, is passed over: another may do.
+// A mode or an engine that fails, for whatever reason, is passed over: another may do. If none
+// does, a lack of memory is what to tell: there may be one that does when there is some.
 class Search {
  public:
   Search(cudnnHandle_t handle, const CudnnDescriptor& graph, TensorCores tensor_cores)
@@ -84,15 +85,24 @@ class Search {
     return {};
   }
 
-  /// What the last failure was; empty if there was none.
-  const std::string& failure() const { return failure_; }
+  /// Throws CudnnError, about what has failed.
+  [[noreturn]] void fail() const {
+    if (failure_ && failure_->out_of_memory()) throw *failure_;
+    std::string text = "cuDNN has no engine that gives the same bits every time";
+    if (failure_) text += std::string("; the last failure: ") + failure_->what();
+    throw CudnnError(CUDNN_STATUS_NOT_SUPPORTED, text);
+  }
 
  private:
+  void note(const CudnnError& failure) {
+    if (!failure_ || !failure_->out_of_memory()) failure_.emplace(failure);
+  }
+
   std::vector<CudnnDescriptor> ask(cudnnBackendHeurMode_t mode, std::int64_t most) {
     try {
       return ask_heuristics(graph_, mode, most);
     } catch (const CudnnError& error) {
-      failure_ = error.what();
+      note(error);
       return {};
     }
   }
@@ -112,7 +122,7 @@ class Search {
     try {
       return make_plan(config, costly, found);
     } catch (const CudnnError& error) {
-      failure_ = error.what();
+      note(error);
       return {};
     }
   }
@@ -138,7 +148,7 @@ class Search {
   cudnnHandle_t handle_;
   const CudnnDescriptor& graph_;
   const TensorCores tensor_cores_;
-  std::string failure_;
+  std::optional<CudnnError> failure_;
 };
 
 }  // namespace
@@ -153,10 +163,8 @@ std::vector<EnginePlan> find_engines(cudnnHandle_t handle, const CudnnDescriptor
   Search search(handle, graph, tensor_cores);
   std::vector<EnginePlan> found = search.find(false, most);
   if (found.empty()) found = search.find(true, 1);
-  if (!found.empty()) return found;
-  std::string text = "cuDNN has no engine that gives the same bits every time";
-  if (!search.failure().empty()) text += "; the last failure: " + search.failure();
-  throw CudnnError(CUDNN_STATUS_NOT_SUPPORTED, text);
+  if (found.empty()) search.fail();
+  return found;
 }
 
 }  // namespace dlaunch::nn::cuda

@@ -1,6 +1,7 @@
 // Which of cuDNN's engines convolutions take.
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <random>
 #include <sstream>
@@ -19,6 +20,7 @@
 #include "nn/core/random.h"
 #include "nn/cuda/cuda_backend.h"
 #include "tests/cuda_on_host/cudnn_engines.h"
+#include "tests/cuda_on_host/host_pages.h"
 
 namespace dlaunch::nn {
 namespace {
@@ -173,6 +175,29 @@ TEST_F(ConvolutionEngines, AreMeasuredOnceIfThatIsWanted) {
     EXPECT_EQ(executed.back(), fast);
     EXPECT_EQ(std::count(executed.begin(), executed.end(), slow), kMeasured / 2);
   }
+}
+
+TEST_F(ConvolutionEngines, AreOthersWhereTheFirstOnesWorkspaceFindsNoRoom) {
+  const Passes expected = run({});
+  for (const bool autotune : {false, true}) {
+    SCOPED_TRACE(autotune);
+    engine_control() = {};
+    engine_control().greedy = EngineNumber::kPlain;
+    cuda_on_host::device_pages().set_limit(cuda_on_host::kGreedy / 2);
+    EXPECT_EQ(run({.autotune = autotune}), expected);
+    cuda_on_host::device_pages().set_limit(std::numeric_limits<std::size_t>::max());
+    EXPECT_THAT(engine_control().planned, Contains(EngineNumber::kPlain));
+    EXPECT_THAT(engine_control().executed, AllOf(SizeIs(Gt(0)), Each(EngineNumber::kOtherPlain)));
+  }
+}
+
+TEST_F(ConvolutionEngines, ThatFoundNoMemoryAreNotTakenForMissing) {
+  engine_control().without_memory = EngineNumber::kRefuses;
+  EXPECT_THAT(
+      [&] { run({}, DType::kF16, cuda_on_host::kHeightOfNone); },
+      ThrowsMessage<Error>(AllOf(HasSubstr("f16: cudnnBackendFinalize: cuDNN: out of memory "
+                                           "(4096 bytes were wanted)"),
+                                 Not(HasSubstr("no engine")))));
 }
 
 TEST_F(ConvolutionEngines, AreNotMeasuredWhileKernelsAreRecorded) {

@@ -86,6 +86,8 @@ const CudnnObject& engine_config_of(const CudnnObject& plan) {
 
 void plan(const HostEngine& engine) {
   engine_control().planned.push_back(engine.number);
+  require(engine.number != engine_control().without_memory, "4096 bytes were wanted",
+          CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED);
   require(engine.number != kRefuses, "this engine does not do it after all",
           CUDNN_STATUS_NOT_SUPPORTED);
 }
@@ -173,8 +175,8 @@ std::int64_t get(const CudnnObject& object, cudnnBackendAttributeName_t name,
     case CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE:
       require_type(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, CUDNN_TYPE_INT64);
       return hand_out(
-          std::vector{static_cast<std::int64_t>(engine_config_of(object).engine->workspace)}, most,
-          elements);
+          std::vector{static_cast<std::int64_t>(engine_config_of(object).engine->workspace_now())},
+          most, elements);
     default:
       throw Refusal(CUDNN_STATUS_BAD_PARAM,
                     "attribute " + std::to_string(name) + " cannot be read");
@@ -209,11 +211,12 @@ void execute(cudnnHandle_t handle, const CudnnObject& plan, const CudnnObject& p
   const HostConvolution convolution = convolution_in(*engine_config_of(plan).graph);
   const auto tensors = tensors_of(convolution, pack);
   auto* const workspace = pack.one<void*>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE);
-  require(workspace != nullptr || engine.workspace == 0, "no workspace");
+  const std::size_t bytes = engine.workspace_now();
+  require(workspace != nullptr || bytes == 0, "no workspace");
   engine_control().executed.push_back(engine.number);
   const bool slow = engine_control().slow == engine.number;
   const bool in_tf32 = engine.number == kTensorCores && convolution.dtype == DType::kF32;
-  queue().add(handle->stream, [=, bytes = engine.workspace, cpu = handle->cpu] {
+  queue().add(handle->stream, [=, cpu = handle->cpu] {
     if (bytes > 0) std::memset(workspace, 0xff, std::min(bytes, kMostFilled));
     convolution.run(*cpu, tensors, in_tf32);
     if (slow) queue().pass_time(kSlow);
@@ -228,6 +231,7 @@ using namespace dlaunch::cuda_on_host;  // NOLINT(google-build-using-namespace)
 const char* cudnnGetErrorString(cudnnStatus_t status) {
   if (CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_BAD_PARAM) return "a bad parameter";
   if (CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED) return "not supported";
+  if (status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED) return "out of memory";
   return status == CUDNN_STATUS_SUCCESS ? "success" : "execution failed";
 }
 

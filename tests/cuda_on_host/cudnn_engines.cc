@@ -46,6 +46,10 @@ bool does(const HostEngine& engine, const nn::Conv2dGeometry& geometry) {
 
 }  // namespace
 
+std::size_t HostEngine::workspace_now() const {
+  return engine_control().greedy == number ? kGreedy : workspace;
+}
+
 std::vector<const HostEngine*> engines_for(const HostConvolution& convolution,
                                            cudnnBackendHeurMode_t mode) {
   const bool falls_back = convolution.geometry.stride_h == kStrideOfFallback;

@@ -43,11 +43,14 @@ struct HostEngine {
   std::size_t workspace;
 
   bool may_be_taken() const { return number >= kCompiled; }
+  std::size_t workspace_now() const;
 };
 
 /// In the order of the heuristics. Throws Refusal if there is none in this mode.
 std::vector<const HostEngine*> engines_for(const HostConvolution& convolution,
                                            cudnnBackendHeurMode_t mode);
+
+constexpr std::size_t kGreedy = std::size_t{512} << 20;
 
 /// What tests see and say.
 struct EngineControl {
@@ -55,6 +58,8 @@ struct EngineControl {
   std::vector<EngineNumber> executed;  // in order
   std::vector<std::int64_t> asked;     // how many configurations, at most, in order
   std::int64_t slow = -1;              // the engine that takes a second of the device's time
+  std::int64_t greedy = -1;            // that has a workspace of kGreedy
+  std::int64_t without_memory = -1;    // whose plan finds none
 };
 EngineControl& engine_control();
 

@@ -36,10 +36,11 @@ class MarkedMemory final : public MemorySource {
   void take_over(void* /*segment*/, std::size_t /*bytes*/) override {
     is_for_recordings_ = queue().capturing();
   }
-  void give_back(void* segment, std::size_t bytes) noexcept override {
+  std::size_t available() const override { return plain_->available(); }
+  bool give_back(void* segment, std::size_t bytes) noexcept override {
     (void)queue().drain();
     ASAN_UNPOISON_MEMORY_REGION(segment, bytes);
-    plain_->give_back(segment, bytes);
+    return plain_->give_back(segment, bytes);
   }
   void mark_used(void* memory, std::size_t bytes) override {
     add([=] {

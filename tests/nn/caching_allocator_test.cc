@@ -31,6 +31,7 @@ class FakeDevice final : public MemorySource {
   struct State {
     std::size_t capacity = 0;
     std::size_t used = 0;
+    bool refuses = false;  // to take anything back
     std::map<std::uintptr_t, std::size_t> segments;
   };
   explicit FakeDevice(State& state, std::uintptr_t first = std::uintptr_t{1} << 40)
@@ -47,12 +48,15 @@ class FakeDevice final : public MemorySource {
     state_.segments.emplace(address, bytes);
     return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
   }
-  void give_back(void* segment, std::size_t bytes) noexcept override {
+  bool give_back(void* segment, std::size_t bytes) noexcept override {
+    if (state_.refuses) return false;
     const auto found = state_.segments.find(reinterpret_cast<std::uintptr_t>(segment));
     EXPECT_TRUE(found != state_.segments.end() && found->second == bytes);
     state_.segments.erase(found);
     state_.used -= bytes;
+    return true;
   }
+  std::size_t available() const override { return state_.capacity - state_.used; }
   std::string exhausted() const override { return "the fake is full"; }
 
  private:
@@ -262,6 +266,7 @@ TEST_F(PoolsOnADevice, MakeRoomForARecordingOfWhatNobodyUsesOutsideIt) {
 }
 
 TEST_F(PoolsOnADevice, HandSegmentsThatNobodyUsesOverToARecording) {
+  device_.capacity = 80 * kMiB;
   void* kept = pools_.allocate(6 * kMiB);
   void* large = pools_.allocate(20 * kMiB);
   void* small = pools_.allocate(10 * kMiB);
@@ -286,6 +291,40 @@ TEST_F(PoolsOnADevice, HandSegmentsThatNobodyUsesOverToARecording) {
   EXPECT_NE(other, large);
   pools_.deallocate(other, kMiB);
   pools_.deallocate(kept, 6 * kMiB);
+}
+
+TEST_F(PoolsOnADevice, MakeRoomBeforeARecordingWhereThereMayBeTooLittle) {
+  void* kept = pools_.allocate(8 * kMiB);
+  void* unused = pools_.allocate(20 * kMiB);
+  pools_.deallocate(unused, 20 * kMiB);
+  ASSERT_EQ(device_.used, 28 * kMiB);
+  pools_.begin_recording();
+  EXPECT_EQ(device_.used, 8 * kMiB) << "12 MiB were left, where steps have taken 20";
+  pools_.end_recording();
+  pools_.deallocate(kept, 8 * kMiB);
+}
+
+TEST_F(PoolsOnADevice, MakeNoRoomBeforeARecordingWhereThereIsEnough) {
+  void* unused = pools_.allocate(20 * kMiB);
+  pools_.deallocate(unused, 20 * kMiB);
+  pools_.begin_recording();
+  EXPECT_EQ(device_.used, 20 * kMiB);
+  pools_.end_recording();
+}
+
+TEST_F(PoolsOnADevice, KeepWhatCannotBeGivenBack) {
+  void* unused = pools_.allocate(24 * kMiB);
+  pools_.deallocate(unused, 24 * kMiB);
+  device_.refuses = true;
+  EXPECT_THROW(pools_.allocate(32 * kMiB), Error);
+  EXPECT_EQ(pools_.stats().reserved, 24 * kMiB);
+  void* again = pools_.allocate(24 * kMiB);
+  EXPECT_EQ(again, unused);
+  pools_.deallocate(again, 24 * kMiB);
+  device_.refuses = false;
+  void* larger = pools_.allocate(32 * kMiB);
+  EXPECT_EQ(device_.used, 32 * kMiB);
+  pools_.deallocate(larger, 32 * kMiB);
 }
 
 TEST_F(PoolsOnADevice, GiveBackWhatAFailedRecordingHadTakenOver) {

@@ -32,8 +32,8 @@ class GuardedMemory final : public MemorySource {
   std::size_t smallest_segment() const override { return plain_->smallest_segment(); }
   std::string exhausted() const override { return plain_->exhausted(); }
   void* obtain(std::size_t bytes) override { return plain_->obtain(bytes); }
-  void give_back(void* segment, std::size_t bytes) noexcept override {
-    plain_->give_back(segment, bytes);
+  bool give_back(void* segment, std::size_t bytes) noexcept override {
+    return plain_->give_back(segment, bytes);
   }
 
   void mark_used(void* memory, std::size_t bytes) override {

@@ -42,11 +42,12 @@ class FakeMemory final : public MemorySource {
     segments_->held[segment] = *std::move(memory);
     return segment;
   }
-  void give_back(void* segment, std::size_t /*bytes*/) noexcept override {
+  bool give_back(void* segment, std::size_t /*bytes*/) noexcept override {
     std::shared_ptr<void> goes;  // when others may obtain some: it may wait
     const std::lock_guard lock(segments_->mutex);
     std::swap(goes, segments_->held[segment]);
     segments_->held.erase(segment);
+    return true;
   }
   std::string exhausted() const override { return "out of fake memory"; }
 
