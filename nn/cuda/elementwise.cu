@@ -7,63 +7,53 @@
 namespace dlaunch::nn::cuda {
 namespace {
 
-// y = operation(a)
-template <int kWidth, typename A, typename Y, typename Operation>
-__global__ void map_one(std::int64_t packs, Operation operation, const A* a, Y* y) {
-  for (std::int64_t i = global_thread(); i < packs; i += all_threads()) {
-    float values[kWidth];
-    load_pack(a + i * kWidth, values);
-#pragma unroll
-    for (int k = 0; k < kWidth; ++k) values[k] = operation(values[k]);
-    store_pack(y + i * kWidth, values);
-  }
-}
-
-// y = operation(a, b)
-template <int kWidth, typename A, typename B, typename Y, typename Operation>
-__global__ void map_two(std::int64_t packs, Operation operation, const A* a, const B* b, Y* y) {
-  for (std::int64_t i = global_thread(); i < packs; i += all_threads()) {
-    float left[kWidth];
-    float right[kWidth];
-    load_pack(a + i * kWidth, left);
-    load_pack(b + i * kWidth, right);
-#pragma unroll
-    for (int k = 0; k < kWidth; ++k) left[k] = operation(left[k], right[k]);
-    store_pack(y + i * kWidth, left);
-  }
-}
-
 // Elements that every array may be read by at once.
 template <typename... T>
 constexpr int kWidthOf = kPackBytes / static_cast<int>(std::max({sizeof(T)...}));
 
-// What is left over by packs, or everything if they cannot be read, goes element by element.
+// y = operation(a)
+template <typename A, typename Y, typename Operation>
+__global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
+    map_one(std::int64_t count, Operation operation, const A* a, Y* y) {
+  for_packs<kWidthOf<A, Y>>(count, aligned(a, y), [&]<int kWidth>(std::int64_t i) {
+    float values[kWidth];
+    load_pack(a + i, values);
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) values[k] = operation(values[k]);
+    store_pack(y + i, values);
+  });
+}
+
+// y = operation(a, b)
+template <typename A, typename B, typename Y, typename Operation>
+__global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
+    map_two(std::int64_t count, Operation operation, const A* a, const B* b, Y* y) {
+  for_packs<kWidthOf<A, B, Y>>(count, aligned(a, b, y), [&]<int kWidth>(std::int64_t i) {
+    float left[kWidth];
+    float right[kWidth];
+    load_pack(a + i, left);
+    load_pack(b + i, right);
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) left[k] = operation(left[k], right[k]);
+    store_pack(y + i, left);
+  });
+}
+
 template <typename A, typename Y, typename Operation>
 void start_one(Device& device, const char* name, std::int64_t count, Operation operation,
                const A* a, Y* y) {
-  constexpr int kWidth = kWidthOf<A, Y>;
-  const std::int64_t packs = aligned(a, y) ? count / kWidth : 0;
-  if (packs > 0)
-    launch(device, name, map_one<kWidth, A, Y, Operation>, blocks_for(device, packs), kThreads,
-           packs, operation, a, y);
-  const std::int64_t begin = packs * kWidth;
-  if (begin == count) return;
-  launch(device, name, map_one<1, A, Y, Operation>, blocks_for(device, count - begin), kThreads,
-         count - begin, operation, a + begin, y + begin);
+  if (count == 0) return;
+  launch(device, name, map_one<A, Y, Operation>,
+         blocks_for(device, divide_up(count, kWidthOf<A, Y>)), kThreads, count, operation, a, y);
 }
 
 template <typename A, typename B, typename Y, typename Operation>
 void start_two(Device& device, const char* name, std::int64_t count, Operation operation,
                const A* a, const B* b, Y* y) {
-  constexpr int kWidth = kWidthOf<A, B, Y>;
-  const std::int64_t packs = aligned(a, b, y) ? count / kWidth : 0;
-  if (packs > 0)
-    launch(device, name, map_two<kWidth, A, B, Y, Operation>, blocks_for(device, packs), kThreads,
-           packs, operation, a, b, y);
-  const std::int64_t begin = packs * kWidth;
-  if (begin == count) return;
-  launch(device, name, map_two<1, A, B, Y, Operation>, blocks_for(device, count - begin), kThreads,
-         count - begin, operation, a + begin, b + begin, y + begin);
+  if (count == 0) return;
+  launch(device, name, map_two<A, B, Y, Operation>,
+         blocks_for(device, divide_up(count, kWidthOf<A, B, Y>)), kThreads, count, operation, a, b,
+         y);
 }
 
 __global__ void fill_all(std::int64_t count, float value, float* y) {

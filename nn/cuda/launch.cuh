@@ -20,6 +20,8 @@
 namespace dlaunch::nn::cuda {
 
 constexpr int kThreads = 256;  // of a block
+// Blocks of these that a multiprocessor has room for, if no thread has more than 32 registers.
+constexpr int kBlocksAtOnce = 8;
 constexpr int kPackBytes = 16;
 
 /// Starts a kernel on the device's stream. Throws Error, about `name`, if that cannot be.
@@ -137,7 +139,7 @@ constexpr std::int64_t divide_up(std::int64_t count, std::int64_t by) {
 /// Blocks for `items` in loops that go through the whole grid: enough to fill the device, few
 /// enough that each has something to do. At least one.
 inline unsigned blocks_for(const Device& device, std::int64_t items) {
-  const std::int64_t most = std::int64_t{8} * device.multiprocessors();
+  const std::int64_t most = std::int64_t{kBlocksAtOnce} * device.multiprocessors();
   return static_cast<unsigned>(std::clamp<std::int64_t>(divide_up(items, kThreads), 1, most));
 }
 
@@ -146,6 +148,18 @@ __device__ inline std::int64_t global_thread() {
 }
 __device__ inline std::int64_t all_threads() {
   return std::int64_t{gridDim.x} * blockDim.x;
+}
+
+/// Calls function.operator()<elements at once>(first element) for what this thread of the grid does
+/// of `count` elements: in packs of kWidth if that can be read, and for what is left over one by
+/// one.
+template <int kWidth, typename Function>
+__device__ inline void for_packs(std::int64_t count, bool is_aligned, const Function& function) {
+  const std::int64_t packs = is_aligned ? count / kWidth : 0;
+  for (std::int64_t i = global_thread(); i < packs; i += all_threads())
+    function.template operator()<kWidth>(i * kWidth);
+  for (std::int64_t i = packs * kWidth + global_thread(); i < count; i += all_threads())
+    function.template operator()<1>(i);
 }
 
 }  // namespace dlaunch::nn::cuda

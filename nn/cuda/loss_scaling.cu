@@ -6,6 +6,8 @@
 namespace dlaunch::nn::cuda {
 namespace {
 
+constexpr int kGradients = kPackBytes / static_cast<int>(sizeof(float));
+
 __global__ void begin_one(const LossScaleState* state, const LossScaleStep* step, float* gradient,
                           float* not_finite) {
   *gradient = scaled_loss_gradient(*state, *step);
@@ -13,29 +15,26 @@ __global__ void begin_one(const LossScaleState* state, const LossScaleStep* step
 }
 
 // All threads that write to *not_finite write the same.
-template <int kWidth>
-__global__ void unscale_all(std::int64_t packs, const LossScaleState* state,
+__global__ void unscale_all(std::int64_t count, const LossScaleState* state,
                             const LossScaleStep* step, float* gradients, float* not_finite) {
   const float factor = unscaling_factor(*state, *step);
   bool finite = true;
-  for (std::int64_t i = global_thread(); i < packs; i += all_threads()) {
+  for_packs<kGradients>(count, aligned(gradients), [&]<int kWidth>(std::int64_t i) {
     float g[kWidth];
-    load_pack(gradients + i * kWidth, g);
+    load_pack(gradients + i, g);
 #pragma unroll
     for (int k = 0; k < kWidth; ++k) {
       g[k] *= factor;
       finite = finite && is_finite(g[k]);
     }
-    store_pack(gradients + i * kWidth, g);
-  }
+    store_pack(gradients + i, g);
+  });
   if (!finite) *not_finite = 1;
 }
 
 __global__ void move_one(LossScaleRule rule, const float* not_finite, LossScaleState* state) {
   *state = next_loss_scale(rule, *not_finite == 0, *state);
 }
-
-constexpr int kGradients = kPackBytes / static_cast<int>(sizeof(float));
 
 }  // namespace
 
@@ -46,14 +45,9 @@ void begin_scaled_step(Device& device, const LossScaleState* state, const LossSc
 
 void unscale(Device& device, std::int64_t count, const LossScaleState* state,
              const LossScaleStep* step, float* gradients, float* not_finite) {
-  const std::int64_t packs = aligned(gradients) ? count / kGradients : 0;
-  if (packs > 0)
-    launch(device, "unscale", unscale_all<kGradients>, blocks_for(device, packs), kThreads, packs,
-           state, step, gradients, not_finite);
-  const std::int64_t begin = packs * kGradients;
-  if (begin < count)
-    launch(device, "unscale", unscale_all<1>, blocks_for(device, count - begin), kThreads,
-           count - begin, state, step, gradients + begin, not_finite);
+  if (count == 0) return;
+  launch(device, "unscale", unscale_all, blocks_for(device, divide_up(count, kGradients)), kThreads,
+         count, state, step, gradients, not_finite);
 }
 
 void move_loss_scale(Device& device, const LossScaleRule& rule, const float* not_finite,

@@ -204,7 +204,7 @@ template <int kWidth, typename T>
 void start_normalise(Device& device, NormExtent extent, const T* x, const NormFunction& function,
                      const T* residual, T* y) {
   const RowTiles tiles = row_tiles(device, extent.rows, divide_up(extent.channels, kWidth),
-                                   extent.parts, kNormaliseBlocks);
+                                   kNormaliseBlocks, extent.parts);
   const Affine affine(function, extent.channels);
   const auto start = [&](auto* kernel, const auto& activation) {
     launch(device, "normalise", kernel, tiles.grid, tiles.block, extent, x, affine, activation,
@@ -225,7 +225,7 @@ template <int kWidth, typename T>
 void start_backward(Device& device, NormExtent extent, const T* dy, const T* x,
                     const NormFunction& function, const double* sums, T* dx) {
   const RowTiles tiles = row_tiles(device, extent.rows, divide_up(extent.channels, kWidth),
-                                   extent.parts, kBackwardBlocks);
+                                   kBackwardBlocks, extent.parts);
   const Affine affine(function, extent.channels);
   visit_norm_activation(function, [&]<typename Activation>(const Activation& activation) {
     launch(device, "batch norm backward", backward_rows<kWidth, Activation, T>, tiles.grid,
@@ -239,7 +239,7 @@ void start_pooled_backward(Device& device, const PoolGeometry& pool, std::int64_
                            const NormFunction& function, const double* sums, T* dinput) {
   const NormExtent extent = extent_behind(pool, parts);
   const RowTiles tiles = row_tiles(device, extent.rows, divide_up(extent.channels, kWidth),
-                                   extent.parts, kPooledBackwardBlocks);
+                                   kPooledBackwardBlocks, extent.parts);
   const Affine affine(function, pool.channels);
   visit_norm_activation(function, [&]<typename Activation>(const Activation& activation) {
     launch(device, "batch norm and max_pool2d backward",

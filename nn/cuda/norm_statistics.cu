@@ -117,17 +117,24 @@ struct MomentTerms {
   }
 };
 
-// Packed statistics of a channel become finished ones.
-__device__ void finish_channel(const StatisticsFinish& finish, std::int64_t channel, double count,
-                               double& first, double& second) {
-  const Moments moments = unpack(count, {.sum = first, .square_sum = second});
-  first = moments.mean;
-  second = 1 / sqrt(biased_variance(count, moments.m2) + finish.eps);
+struct FinishedChannel {
+  double count, mean, inv_std, unbiased_variance;
+};
+
+__device__ FinishedChannel finished_channel(const StatisticsFinish& finish, double count,
+                                            double sum, double square_sum) {
+  const Moments moments = unpack(count, {.sum = sum, .square_sum = square_sum});
+  return {count, moments.mean, 1 / sqrt(biased_variance(count, moments.m2) + finish.eps),
+          unbiased_variance(count, moments.m2)};
+}
+
+__device__ void move_running(const StatisticsFinish& finish, std::int64_t channel,
+                             const FinishedChannel& of) {
   const RunningStatistics& running = finish.running;
-  if (running.mean == nullptr || count == 0) return;
-  running.mean[channel] = moved_towards(running.mean[channel], moments.mean, finish.momentum);
-  running.variance[channel] = moved_towards(running.variance[channel],
-                                            unbiased_variance(count, moments.m2), finish.momentum);
+  if (running.mean == nullptr || of.count == 0) return;
+  running.mean[channel] = moved_towards(running.mean[channel], of.mean, finish.momentum);
+  running.variance[channel] =
+      moved_towards(running.variance[channel], of.unbiased_variance, finish.momentum);
 }
 
 // Statistics from the moments' sums, finished where a part is all there is.
@@ -145,7 +152,12 @@ struct StoreStatistics {
     double first = sums[0];
     double second = sums[1];
     if (finished && count == 1) *fault = kSingleRow;
-    if (finished && count != 1) finish_channel(finish, channel, count, first, second);
+    if (finished && count != 1) {
+      const FinishedChannel of = finished_channel(finish, count, first, second);
+      first = of.mean;
+      second = of.inv_std;
+      move_running(finish, channel, of);
+    }
     if (channel == 0) own[0] = count;
     own[1 + channel] = first;
     own[1 + extent.channels + channel] = second;
@@ -160,10 +172,24 @@ __global__ void finish_all(std::int64_t parts, std::int64_t channels, Statistics
     *fault = kSingleRow;
     return;
   }
+  // Several parts' loads and divisions at once: those of one wait for each other.
+  constexpr int kAtOnce = 4;
   for (std::int64_t c = global_thread(); c < channels; c += all_threads()) {
-    for (std::int64_t part = 0; part < parts; ++part) {
-      double* const own = statistics + part * size;
-      finish_channel(finish, c, own[0], own[1 + c], own[1 + channels + c]);
+    for (std::int64_t first = 0; first < parts; first += kAtOnce) {
+      FinishedChannel of[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const double* const own = statistics + std::min(first + i, parts - 1) * size;
+        of[i] = finished_channel(finish, own[0], own[1 + c], own[1 + channels + c]);
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (first + i >= parts) break;
+        double* const own = statistics + (first + i) * size;
+        own[1 + c] = of[i].mean;
+        own[1 + channels + c] = of[i].inv_std;
+        move_running(finish, c, of[i]);
+      }
     }
   }
 }

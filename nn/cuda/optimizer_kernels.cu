@@ -110,7 +110,13 @@ __global__ void clip_all(std::int64_t count, const double* squares, double max_n
                          float* values) {
   const float factor = clip_factor(sqrt(*squares), max_norm);
   if (factor == 1.0F) return;
-  for (std::int64_t i = global_thread(); i < count; i += all_threads()) values[i] *= factor;
+  for_packs<kWidth>(count, aligned(values), [&]<int kSize>(std::int64_t i) {
+    float own[kSize];
+    load_pack(values + i, own);
+#pragma unroll
+    for (int k = 0; k < kSize; ++k) own[k] *= factor;
+    store_pack(values + i, own);
+  });
 }
 
 struct AddTotal {
@@ -177,8 +183,9 @@ class CudaOptimizerKernels final : public OptimizerKernels {
   }
   void clip_norm(std::int64_t count, const double* squares, double max_norm,
                  float* values) override {
-    launch(device_, "clip", clip_all, blocks_for(device_, count), kThreads, count, squares,
-           max_norm, values);
+    if (count == 0) return;
+    launch(device_, "clip", clip_all, blocks_for(device_, divide_up(count, kWidth)), kThreads,
+           count, squares, max_norm, values);
   }
 
   double sum_of_squares(std::int64_t count, const float* values) override {

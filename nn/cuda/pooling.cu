@@ -7,10 +7,12 @@ namespace dlaunch::nn::cuda {
 namespace {
 
 constexpr std::int64_t kSummedInTurn = 1024;  // pixels
+constexpr int kPoolBlocks = 4;  // that a multiprocessor runs at once, as registers allow
 
 template <int kWidth, typename T>
-__global__ void max_pool(PoolGeometry g, std::int64_t out_height, std::int64_t out_width,
-                         const T* x, T* y, std::uint8_t* argmax) {
+__global__ void __launch_bounds__(kThreads, kPoolBlocks)
+    max_pool(PoolGeometry g, std::int64_t out_height, std::int64_t out_width, const T* x, T* y,
+             std::uint8_t* argmax) {
   const std::int64_t channel = first_channel<kWidth>();
   if (channel >= g.channels) return;
   const std::int64_t pixels = g.n * out_height * out_width;
@@ -29,7 +31,8 @@ template <int kWidth, typename T>
 void start_max_pool(Device& device, const PoolGeometry& g, const T* x, T* y, std::uint8_t* argmax) {
   const std::int64_t height = g.out_height();
   const std::int64_t width = g.out_width();
-  const auto [grid, block] = row_tiles(device, g.n * height * width, divide_up(g.channels, kWidth));
+  const auto [grid, block] =
+      row_tiles(device, g.n * height * width, divide_up(g.channels, kWidth), kPoolBlocks);
   launch(device, "max_pool2d", max_pool<kWidth, T>, grid, block, g, height, width, x, y, argmax);
 }
 
@@ -38,27 +41,43 @@ __device__ std::int64_t first_window(const PoolGeometry& g, std::int64_t positio
   return position < g.kernel ? 0 : (position - g.kernel) / g.stride + 1;
 }
 
-template <typename T>
-__global__ void max_pool_backward(PoolGeometry g, std::int64_t out_height, std::int64_t out_width,
-                                  const T* dy, const std::uint8_t* argmax, T* dx) {
-  const std::int64_t channel = first_channel<1>();
+template <int kWidth, typename T>
+__global__ void __launch_bounds__(kThreads, kPoolBlocks)
+    max_pool_backward(PoolGeometry g, std::int64_t out_height, std::int64_t out_width, const T* dy,
+                      const std::uint8_t* argmax, T* dx) {
+  const std::int64_t channel = first_channel<kWidth>();
   if (channel >= g.channels) return;
   const std::int64_t pixels = g.n * g.height * g.width;
   for (std::int64_t index = first_row(); index < pixels; index += row_step()) {
     const Pixel at = pixel_at(index, g.height, g.width);
     const std::int64_t row = at.row + g.pad;
     const std::int64_t column = at.column + g.pad;
-    float sum = 0;
+    const std::int64_t first_column = first_window(g, column);
+    float sums[kWidth] = {};
     for (std::int64_t r = first_window(g, row); r < out_height && r * g.stride <= row; ++r) {
-      for (std::int64_t c = first_window(g, column); c < out_width && c * g.stride <= column; ++c) {
+      for (std::int64_t c = first_column; c < out_width && c * g.stride <= column; ++c) {
         const std::int64_t offset =
             ((at.image * out_height + r) * out_width + c) * g.channels + channel;
-        const std::int64_t own = (row - r * g.stride) * g.kernel + column - c * g.stride;
-        if (argmax[offset] == own) sum += load(dy[offset]);
+        const auto own = static_cast<int>((row - r * g.stride) * g.kernel + column - c * g.stride);
+        const auto winners = elements_of<std::uint8_t>(read_pack<kWidth>(argmax + offset));
+        float gradients[kWidth];
+        load_pack(dy + offset, gradients);
+#pragma unroll
+        for (int k = 0; k < kWidth; ++k)
+          if (winners.values[k] == own) sums[k] += gradients[k];
       }
     }
-    store(dx[index * g.channels + channel], sum);
+    store_pack(dx + index * g.channels + channel, sums);
   }
+}
+
+template <int kWidth, typename T>
+void start_max_pool_backward(Device& device, const PoolGeometry& g, const T* dy,
+                             const std::uint8_t* argmax, T* dx) {
+  const auto [grid, block] =
+      row_tiles(device, g.n * g.height * g.width, divide_up(g.channels, kWidth), kPoolBlocks);
+  launch(device, "max_pool2d backward", max_pool_backward<kWidth, T>, grid, block, g,
+         g.out_height(), g.out_width(), dy, argmax, dx);
 }
 
 // Rows are images.
@@ -80,18 +99,32 @@ __global__ void mean_of_images(std::int64_t n, std::int64_t pixels, std::int64_t
   }
 }
 
-template <typename T>
+template <int kWidth, typename T>
 __global__ void mean_of_images_backward(std::int64_t n, std::int64_t pixels, std::int64_t channels,
                                         const float* dy, T* dx) {
-  const std::int64_t channel = first_channel<1>();
+  const std::int64_t channel = first_channel<kWidth>();
   if (channel >= channels) return;
   const float scale = 1.0F / static_cast<float>(pixels);
-  for (std::int64_t row = first_row(); row < n * pixels; row += row_step())
-    store(dx[row * channels + channel], dy[row / pixels * channels + channel] * scale);
+  for (std::int64_t row = first_row(); row < n * pixels; row += row_step()) {
+    const float* const from = dy + row / pixels * channels + channel;
+    float gradients[kWidth];
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) gradients[k] = from[k] * scale;
+    store_pack(dx + row * channels + channel, gradients);
+  }
 }
 
 template <int kWidth, typename T>
-__global__ void window_of_images(WindowGeometry g, const T* x, T* y) {
+void start_mean_of_images_backward(Device& device, std::int64_t n, std::int64_t pixels,
+                                   std::int64_t channels, const float* dy, T* dx) {
+  const auto [grid, block] = row_tiles(device, n * pixels, divide_up(channels, kWidth));
+  launch(device, "global_avg_pool backward", mean_of_images_backward<kWidth, T>, grid, block, n,
+         pixels, channels, dy, dx);
+}
+
+template <int kWidth, typename T>
+__global__ void __launch_bounds__(kThreads, kPoolBlocks)
+    window_of_images(WindowGeometry g, const T* x, T* y) {
   const std::int64_t channel = first_channel<kWidth>();
   if (channel >= g.channels) return;
   using Channels = Pack<T, kWidth>;
@@ -114,8 +147,8 @@ __global__ void window_of_images(WindowGeometry g, const T* x, T* y) {
 
 template <int kWidth, typename T>
 void start_window(Device& device, const WindowGeometry& g, const T* x, T* y) {
-  const auto [grid, block] =
-      row_tiles(device, g.n * g.out_height * g.out_width, divide_up(g.channels, kWidth));
+  const auto [grid, block] = row_tiles(device, g.n * g.out_height * g.out_width,
+                                       divide_up(g.channels, kWidth), kPoolBlocks);
   launch(device, "pad2d", window_of_images<kWidth, T>, grid, block, g, x, y);
 }
 
@@ -150,12 +183,15 @@ void max_pool2d(Device& device, const PoolGeometry& geometry, ConstArrayRef x, A
 
 void max_pool2d_backward(Device& device, const PoolGeometry& geometry, ConstArrayRef dy,
                          const std::uint8_t* argmax, ArrayRef dx) {
-  const std::int64_t pixels = geometry.n * geometry.height * geometry.width;
-  if (pixels * geometry.channels == 0) return;
-  const auto [grid, block] = row_tiles(device, pixels, geometry.channels);
-  visit_activation(dx.dtype, [&, grid = grid, block = block]<typename T>() {
-    launch(device, "max_pool2d backward", max_pool_backward<T>, grid, block, geometry,
-           geometry.out_height(), geometry.out_width(), as<T>(dy), argmax, as<T>(dx));
+  if (geometry.n * geometry.height * geometry.width * geometry.channels == 0) return;
+  visit_activation(dx.dtype, [&]<typename T>() {
+    const T* gradients = as<T>(dy);
+    T* to = as<T>(dx);
+    if (packs_fit<T>(geometry.channels, gradients, to, argmax)) {
+      start_max_pool_backward<kPackOf<T>>(device, geometry, gradients, argmax, to);
+    } else {
+      start_max_pool_backward<1>(device, geometry, gradients, argmax, to);
+    }
   });
 }
 
@@ -172,10 +208,13 @@ void global_avg_pool(Device& device, std::int64_t n, std::int64_t pixels, std::i
 void global_avg_pool_backward(Device& device, std::int64_t n, std::int64_t pixels,
                               std::int64_t channels, const float* dy, ArrayRef dx) {
   if (n * pixels * channels == 0) return;
-  const auto [grid, block] = row_tiles(device, n * pixels, channels);
-  visit_activation(dx.dtype, [&, grid = grid, block = block]<typename T>() {
-    launch(device, "global_avg_pool backward", mean_of_images_backward<T>, grid, block, n, pixels,
-           channels, dy, as<T>(dx));
+  visit_activation(dx.dtype, [&]<typename T>() {
+    T* const to = as<T>(dx);
+    if (packs_fit<T>(channels, to)) {
+      start_mean_of_images_backward<kPackOf<T>>(device, n, pixels, channels, dy, to);
+    } else {
+      start_mean_of_images_backward<1>(device, n, pixels, channels, dy, to);
+    }
   });
 }
 

@@ -25,9 +25,8 @@ constexpr unsigned lanes_for(std::int64_t packs) {
 /// no more blocks than that, unless channels and parts alone make more. A few more would have the
 /// device to themselves in the end; and as blocks take turns row by row, they would go through the
 /// whole array a second time, not from one end to the other, so that L2 would be of no use.
-/// Eight is all there is room for, at kThreads threads each.
 inline RowTiles row_tiles(const Device& device, std::int64_t rows, std::int64_t packs,
-                          const RowParts& parts = {}, int at_once = 8) {
+                          int at_once = kBlocksAtOnce, const RowParts& parts = {}) {
   const unsigned lanes = lanes_for(packs);
   const unsigned down = kThreads / lanes;
   const std::int64_t across = divide_up(packs, lanes);

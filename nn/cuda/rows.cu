@@ -5,6 +5,8 @@
 namespace dlaunch::nn::cuda {
 namespace {
 
+constexpr int kAddBlocks = 4;  // that a multiprocessor runs at once, as registers allow
+
 __global__ void broadcast_row(std::int64_t rows, std::int64_t columns, const float* row, float* y) {
   const std::int64_t column = first_channel<1>();
   if (column >= columns) return;
@@ -13,7 +15,8 @@ __global__ void broadcast_row(std::int64_t rows, std::int64_t columns, const flo
 }
 
 template <int kWidth, typename T>
-__global__ void add_row(std::int64_t rows, std::int64_t columns, const float* row, T* y) {
+__global__ void __launch_bounds__(kThreads, kAddBlocks)
+    add_row(std::int64_t rows, std::int64_t columns, const float* row, T* y) {
   const std::int64_t column = first_channel<kWidth>();
   if (column >= columns) return;
   float added[kWidth];
@@ -35,7 +38,7 @@ __global__ void add_row(std::int64_t rows, std::int64_t columns, const float* ro
 template <int kWidth, typename T>
 void start_add_row(Device& device, std::int64_t rows, std::int64_t columns, const float* row,
                    T* y) {
-  const auto [grid, block] = row_tiles(device, rows, divide_up(columns, kWidth));
+  const auto [grid, block] = row_tiles(device, rows, divide_up(columns, kWidth), kAddBlocks);
   launch(device, "add_to_rows", add_row<kWidth, T>, grid, block, rows, columns, row, y);
 }
 
