@@ -92,6 +92,17 @@ __global__ void __launch_bounds__(kThreads)
 template <typename T>
 using Kernel = void (*)(T*, Operands, std::size_t, std::size_t, int);
 
+/// Null for other reductions, and for floating types.
+template <typename T>
+Kernel<T> bitwise_kernel_of(ReduceOp op) {
+  if constexpr (std::is_integral_v<T>) {
+    if (op == ReduceOp::kBand) return reduce_kernel<ReduceOp::kBand, T>;
+    if (op == ReduceOp::kBor) return reduce_kernel<ReduceOp::kBor, T>;
+    if (op == ReduceOp::kBxor) return reduce_kernel<ReduceOp::kBxor, T>;
+  }
+  return nullptr;
+}
+
 /// Null for a reduction that T does not have.
 template <typename T>
 Kernel<T> kernel_of(ReduceOp op) {
@@ -107,16 +118,11 @@ Kernel<T> kernel_of(ReduceOp op) {
     case ReduceOp::kMax:
       return reduce_kernel<ReduceOp::kMax, T>;
     case ReduceOp::kBand:
-      if constexpr (std::is_integral_v<T>) return reduce_kernel<ReduceOp::kBand, T>;
-      break;
     case ReduceOp::kBor:
-      if constexpr (std::is_integral_v<T>) return reduce_kernel<ReduceOp::kBor, T>;
-      break;
     case ReduceOp::kBxor:
-      if constexpr (std::is_integral_v<T>) return reduce_kernel<ReduceOp::kBxor, T>;
       break;
   }
-  return nullptr;
+  return bitwise_kernel_of<T>(op);
 }
 
 template <typename T>
