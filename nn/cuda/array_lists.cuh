@@ -46,15 +46,10 @@ __device__ inline Chunk chunk_of(const ArrayList<Item>& list) {
           list.first_blocks[item + 1]};
 }
 
-/// Calls function.operator()<elements at once>(first element) for what this thread does of a chunk:
-/// in packs of kWidth if that can be read, and for what is left over one by one.
+/// for_packs() for what this thread of a block does of its chunk.
 template <int kWidth, typename Function>
 __device__ inline void for_packs(const Chunk& chunk, bool is_aligned, const Function& function) {
-  const std::int64_t packs = is_aligned ? (chunk.end - chunk.begin) / kWidth : 0;
-  for (std::int64_t i = threadIdx.x; i < packs; i += kThreads)
-    function.template operator()<kWidth>(chunk.begin + i * kWidth);
-  for (std::int64_t i = chunk.begin + packs * kWidth + threadIdx.x; i < chunk.end; i += kThreads)
-    function.template operator()<1>(i);
+  for_packs<kWidth>(chunk.begin, chunk.end, threadIdx.x, kThreads, is_aligned, function);
 }
 
 /// Calls function(list, blocks) for lists of all these items; as a rule there is one.

@@ -8,13 +8,13 @@ namespace dlaunch::nn::cuda {
 namespace {
 
 // One block of random words serves four elements.
-template <int kWidth, typename T>
+template <typename T>
 __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
     dropout_all(std::int64_t count, DropoutMask mask, const std::uint64_t* shift_or_null,
                 const T* x, T* y) {
   const std::uint64_t first_block =
       mask.first_block + (shift_or_null == nullptr ? 0 : *shift_or_null);
-  for_packs<kWidth>(count, aligned(x, y), [&]<int kSize>(std::int64_t i) {
+  for_packs<pack_of<T>()>(count, aligned(x, y), [&]<int kSize>(std::int64_t i) {
     float values[kSize];
     load_pack(x + i, values);
     std::array<std::uint32_t, 4> words{};
@@ -37,8 +37,7 @@ void dropout(Device& device, std::int64_t count, double probability, const Rando
   if (count == 0) return;
   const DropoutMask mask = dropout_mask(probability, random);
   visit_activation(y.dtype, [&]<typename T>() {
-    constexpr int kWidth = kPackBytes / static_cast<int>(sizeof(T));
-    launch(device, "dropout", dropout_all<kWidth, T>, blocks_for(device, divide_up(count, kWidth)),
+    launch(device, "dropout", dropout_all<T>, blocks_for(device, divide_up(count, pack_of<T>())),
            kThreads, count, mask, device.random_shift(), as<T>(x), as<T>(y));
   });
 }

@@ -7,15 +7,11 @@
 namespace dlaunch::nn::cuda {
 namespace {
 
-// Elements that every array may be read by at once.
-template <typename... T>
-constexpr int kWidthOf = kPackBytes / static_cast<int>(std::max({sizeof(T)...}));
-
 // y = operation(a)
 template <typename A, typename Y, typename Operation>
 __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
     map_one(std::int64_t count, Operation operation, const A* a, Y* y) {
-  for_packs<kWidthOf<A, Y>>(count, aligned(a, y), [&]<int kWidth>(std::int64_t i) {
+  for_packs<pack_of<A, Y>()>(count, aligned(a, y), [&]<int kWidth>(std::int64_t i) {
     float values[kWidth];
     load_pack(a + i, values);
 #pragma unroll
@@ -28,7 +24,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
 template <typename A, typename B, typename Y, typename Operation>
 __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
     map_two(std::int64_t count, Operation operation, const A* a, const B* b, Y* y) {
-  for_packs<kWidthOf<A, B, Y>>(count, aligned(a, b, y), [&]<int kWidth>(std::int64_t i) {
+  for_packs<pack_of<A, B, Y>()>(count, aligned(a, b, y), [&]<int kWidth>(std::int64_t i) {
     float left[kWidth];
     float right[kWidth];
     load_pack(a + i, left);
@@ -44,7 +40,7 @@ void start_one(Device& device, const char* name, std::int64_t count, Operation o
                const A* a, Y* y) {
   if (count == 0) return;
   launch(device, name, map_one<A, Y, Operation>,
-         blocks_for(device, divide_up(count, kWidthOf<A, Y>)), kThreads, count, operation, a, y);
+         blocks_for(device, divide_up(count, pack_of<A, Y>())), kThreads, count, operation, a, y);
 }
 
 template <typename A, typename B, typename Y, typename Operation>
@@ -52,7 +48,7 @@ void start_two(Device& device, const char* name, std::int64_t count, Operation o
                const A* a, const B* b, Y* y) {
   if (count == 0) return;
   launch(device, name, map_two<A, B, Y, Operation>,
-         blocks_for(device, divide_up(count, kWidthOf<A, B, Y>)), kThreads, count, operation, a, b,
+         blocks_for(device, divide_up(count, pack_of<A, B, Y>())), kThreads, count, operation, a, b,
          y);
 }
 

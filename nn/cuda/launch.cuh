@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -23,6 +24,14 @@ constexpr int kThreads = 256;  // of a block
 // Blocks of these that a multiprocessor has room for, if no thread has more than 32 registers.
 constexpr int kBlocksAtOnce = 8;
 constexpr int kPackBytes = 16;
+
+/// Elements that are loaded at once of arrays of these types, if all are aligned for it.
+template <typename... T>
+constexpr int pack_of() {
+  std::size_t largest = 1;
+  ((largest = sizeof(T) > largest ? sizeof(T) : largest), ...);
+  return kPackBytes / static_cast<int>(largest);
+}
 
 /// Starts a kernel on the device's stream. Throws Error, about `name`, if that cannot be.
 template <typename... Parameters, typename... Arguments>
@@ -150,16 +159,22 @@ __device__ inline std::int64_t all_threads() {
   return std::int64_t{gridDim.x} * blockDim.x;
 }
 
-/// Calls function.operator()<elements at once>(first element) for what this thread of the grid does
-/// of `count` elements: in packs of kWidth if that can be read, and for what is left over one by
-/// one.
+/// Calls function.operator()<elements at once>(first element) for what thread number `thread` of
+/// `threads` does of the elements [begin, end): in packs of kWidth if that can be read, and for
+/// what is left over one by one.
+template <int kWidth, typename Function>
+__device__ inline void for_packs(std::int64_t begin, std::int64_t end, std::int64_t thread,
+                                 std::int64_t threads, bool is_aligned, const Function& function) {
+  const std::int64_t packs = is_aligned ? (end - begin) / kWidth : 0;
+  for (std::int64_t i = thread; i < packs; i += threads)
+    function.template operator()<kWidth>(begin + i * kWidth);
+  for (std::int64_t i = begin + packs * kWidth + thread; i < end; i += threads)
+    function.template operator()<1>(i);
+}
+/// The same for what this thread of the grid does of `count` elements.
 template <int kWidth, typename Function>
 __device__ inline void for_packs(std::int64_t count, bool is_aligned, const Function& function) {
-  const std::int64_t packs = is_aligned ? count / kWidth : 0;
-  for (std::int64_t i = global_thread(); i < packs; i += all_threads())
-    function.template operator()<kWidth>(i * kWidth);
-  for (std::int64_t i = packs * kWidth + global_thread(); i < count; i += all_threads())
-    function.template operator()<1>(i);
+  for_packs<kWidth>(0, count, global_thread(), all_threads(), is_aligned, function);
 }
 
 }  // namespace dlaunch::nn::cuda

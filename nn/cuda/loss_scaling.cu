@@ -6,8 +6,6 @@
 namespace dlaunch::nn::cuda {
 namespace {
 
-constexpr int kGradients = kPackBytes / static_cast<int>(sizeof(float));
-
 __global__ void begin_one(const LossScaleState* state, const LossScaleStep* step, float* gradient,
                           float* not_finite) {
   *gradient = scaled_loss_gradient(*state, *step);
@@ -19,7 +17,7 @@ __global__ void unscale_all(std::int64_t count, const LossScaleState* state,
                             const LossScaleStep* step, float* gradients, float* not_finite) {
   const float factor = unscaling_factor(*state, *step);
   bool finite = true;
-  for_packs<kGradients>(count, aligned(gradients), [&]<int kWidth>(std::int64_t i) {
+  for_packs<pack_of<float>()>(count, aligned(gradients), [&]<int kWidth>(std::int64_t i) {
     float g[kWidth];
     load_pack(gradients + i, g);
 #pragma unroll
@@ -46,8 +44,8 @@ void begin_scaled_step(Device& device, const LossScaleState* state, const LossSc
 void unscale(Device& device, std::int64_t count, const LossScaleState* state,
              const LossScaleStep* step, float* gradients, float* not_finite) {
   if (count == 0) return;
-  launch(device, "unscale", unscale_all, blocks_for(device, divide_up(count, kGradients)), kThreads,
-         count, state, step, gradients, not_finite);
+  launch(device, "unscale", unscale_all, blocks_for(device, divide_up(count, pack_of<float>())),
+         kThreads, count, state, step, gradients, not_finite);
 }
 
 void move_loss_scale(Device& device, const LossScaleRule& rule, const float* not_finite,

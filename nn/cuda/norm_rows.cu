@@ -258,11 +258,9 @@ void normalise(Device& device, NormExtent extent, ConstArrayRef x, const NormFun
     const T* from = as<T>(x);
     const T* added = as<T>(residual);
     T* to = as<T>(y);
-    if (packs_fit<T>(extent.channels, from, added, to)) {
-      start_normalise<kPackOf<T>>(device, extent, from, function, added, to);
-    } else {
-      start_normalise<1>(device, extent, from, function, added, to);
-    }
+    visit_width<T>(
+        [&]<int kWidth>() { start_normalise<kWidth>(device, extent, from, function, added, to); },
+        extent.channels, from, added, to);
   });
 }
 
@@ -273,11 +271,11 @@ void normalise_backward(Device& device, NormExtent extent, ConstArrayRef dy, Con
     const T* gradients = as<T>(dy);
     const T* from = as<T>(x);
     T* to = as<T>(dx);
-    if (packs_fit<T>(extent.channels, gradients, from, to)) {
-      start_backward<kPackOf<T>>(device, extent, gradients, from, function, sums, to);
-    } else {
-      start_backward<1>(device, extent, gradients, from, function, sums, to);
-    }
+    visit_width<T>(
+        [&]<int kWidth>() {
+          start_backward<kWidth>(device, extent, gradients, from, function, sums, to);
+        },
+        extent.channels, gradients, from, to);
   });
 }
 
@@ -287,13 +285,12 @@ void pooled_normalise_backward(Device& device, const PoolGeometry& pool, std::in
   if (pool.output().size() == 0) return;
   visit_activation(x.dtype, [&]<typename T>() {
     const auto start = [&]<int kKernel>() {
-      if (packs_fit<T>(pool.channels, as<T>(dy), as<T>(x), argmax, as<T>(dinput))) {
-        start_pooled_backward<kKernel, kPackOf<T>>(device, pool, parts, as<T>(dy), as<T>(x), argmax,
+      visit_width<T>(
+          [&]<int kWidth>() {
+            start_pooled_backward<kKernel, kWidth>(device, pool, parts, as<T>(dy), as<T>(x), argmax,
                                                    function, sums, as<T>(dinput));
-      } else {
-        start_pooled_backward<kKernel, 1>(device, pool, parts, as<T>(dy), as<T>(x), argmax,
-                                          function, sums, as<T>(dinput));
-      }
+          },
+          pool.channels, as<T>(dy), as<T>(x), argmax, as<T>(dinput));
     };
     if (pool.kernel == 2) {
       start.template operator()<2>();

@@ -10,8 +10,6 @@
 namespace dlaunch::nn::cuda {
 namespace {
 
-constexpr int kWidth = kPackBytes / static_cast<int>(sizeof(float));
-
 enum class Momentum { kNone, kPlain, kNesterov };
 
 template <Momentum kMomentum>
@@ -41,7 +39,8 @@ __global__ void sgd_all(const __grid_constant__ ArrayList<SgdRange> list,
     if constexpr (kMomentum != Momentum::kNone) store_pack(range.velocities + i, v);
     store_pack(range.parameters + i, p);
   };
-  for_packs<kWidth>(chunk, aligned(range.gradients, range.velocities, range.parameters), step);
+  for_packs<pack_of<float>()>(chunk, aligned(range.gradients, range.velocities, range.parameters),
+                              step);
 }
 
 __global__ void adam_all(const __grid_constant__ ArrayList<AdamRange> list,
@@ -69,8 +68,8 @@ __global__ void adam_all(const __grid_constant__ ArrayList<AdamRange> list,
     store_pack(range.squares + i, s);
     store_pack(range.parameters + i, p);
   };
-  for_packs<kWidth>(chunk, aligned(range.gradients, range.means, range.squares, range.parameters),
-                    step);
+  for_packs<pack_of<float>()>(
+      chunk, aligned(range.gradients, range.means, range.squares, range.parameters), step);
 }
 
 __global__ void move_all(const __grid_constant__ ArrayList<AveragedValues> list, float weight) {
@@ -85,7 +84,7 @@ __global__ void move_all(const __grid_constant__ ArrayList<AveragedValues> list,
     for (int k = 0; k < kSize; ++k) a[k] = moved_average(weight, a[k], x[k]);
     store_pack(one.average + i, a);
   };
-  for_packs<kWidth>(chunk, aligned(one.values, one.average), move);
+  for_packs<pack_of<float>()>(chunk, aligned(one.values, one.average), move);
 }
 
 __global__ void sum_squares(std::int64_t count, const float* values, double* sums) {
@@ -110,7 +109,7 @@ __global__ void clip_all(std::int64_t count, const double* squares, double max_n
                          float* values) {
   const float factor = clip_factor(sqrt(*squares), max_norm);
   if (factor == 1.0F) return;
-  for_packs<kWidth>(count, aligned(values), [&]<int kSize>(std::int64_t i) {
+  for_packs<pack_of<float>()>(count, aligned(values), [&]<int kSize>(std::int64_t i) {
     float own[kSize];
     load_pack(values + i, own);
 #pragma unroll
@@ -184,8 +183,8 @@ class CudaOptimizerKernels final : public OptimizerKernels {
   void clip_norm(std::int64_t count, const double* squares, double max_norm,
                  float* values) override {
     if (count == 0) return;
-    launch(device_, "clip", clip_all, blocks_for(device_, divide_up(count, kWidth)), kThreads,
-           count, squares, max_norm, values);
+    launch(device_, "clip", clip_all, blocks_for(device_, divide_up(count, pack_of<float>())),
+           kThreads, count, squares, max_norm, values);
   }
 
   double sum_of_squares(std::int64_t count, const float* values) override {

@@ -159,11 +159,8 @@ void window(Device& device, const WindowGeometry& geometry, ConstArrayRef x, Arr
   visit_activation(y.dtype, [&]<typename T>() {
     const T* from = as<T>(x);
     T* to = as<T>(y);
-    if (packs_fit<T>(geometry.channels, from, to)) {
-      start_window<kPackOf<T>>(device, geometry, from, to);
-    } else {
-      start_window<1>(device, geometry, from, to);
-    }
+    visit_width<T>([&]<int kWidth>() { start_window<kWidth>(device, geometry, from, to); },
+                   geometry.channels, from, to);
   });
 }
 
@@ -173,11 +170,9 @@ void max_pool2d(Device& device, const PoolGeometry& geometry, ConstArrayRef x, A
   visit_activation(y.dtype, [&]<typename T>() {
     const T* from = as<T>(x);
     T* to = as<T>(y);
-    if (packs_fit<T>(geometry.channels, from, to, argmax)) {
-      start_max_pool<kPackOf<T>>(device, geometry, from, to, argmax);
-    } else {
-      start_max_pool<1>(device, geometry, from, to, argmax);
-    }
+    visit_width<T>(
+        [&]<int kWidth>() { start_max_pool<kWidth>(device, geometry, from, to, argmax); },
+        geometry.channels, from, to, argmax);
   });
 }
 
@@ -187,11 +182,11 @@ void max_pool2d_backward(Device& device, const PoolGeometry& geometry, ConstArra
   visit_activation(dx.dtype, [&]<typename T>() {
     const T* gradients = as<T>(dy);
     T* to = as<T>(dx);
-    if (packs_fit<T>(geometry.channels, gradients, to, argmax)) {
-      start_max_pool_backward<kPackOf<T>>(device, geometry, gradients, argmax, to);
-    } else {
-      start_max_pool_backward<1>(device, geometry, gradients, argmax, to);
-    }
+    visit_width<T>(
+        [&]<int kWidth>() {
+          start_max_pool_backward<kWidth>(device, geometry, gradients, argmax, to);
+        },
+        geometry.channels, gradients, to, argmax);
   });
 }
 
@@ -210,11 +205,11 @@ void global_avg_pool_backward(Device& device, std::int64_t n, std::int64_t pixel
   if (n * pixels * channels == 0) return;
   visit_activation(dx.dtype, [&]<typename T>() {
     T* const to = as<T>(dx);
-    if (packs_fit<T>(channels, to)) {
-      start_mean_of_images_backward<kPackOf<T>>(device, n, pixels, channels, dy, to);
-    } else {
-      start_mean_of_images_backward<1>(device, n, pixels, channels, dy, to);
-    }
+    visit_width<T>(
+        [&]<int kWidth>() {
+          start_mean_of_images_backward<kWidth>(device, n, pixels, channels, dy, to);
+        },
+        channels, to);
   });
 }
 

@@ -175,11 +175,11 @@ template <typename T, typename Terms, typename Write, typename... Memory>
 void start_row_sums(Device& device, const char* name, std::int64_t rows, std::int64_t channels,
                     const RowParts& parts, const Terms& terms, const Write& write,
                     const Memory*... memory) {
-  if (packs_fit<T>(channels, memory...)) {
-    start_sums_of_packs<kPackOf<T>>(device, name, rows, channels, parts, terms, write);
-  } else {
-    start_sums_of_packs<1>(device, name, rows, channels, parts, terms, write);
-  }
+  visit_width<T>(
+      [&]<int kWidth>() {
+        start_sums_of_packs<kWidth>(device, name, rows, channels, parts, terms, write);
+      },
+      channels, memory...);
 }
 
 }  // namespace dlaunch::nn::cuda

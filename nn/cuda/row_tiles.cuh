@@ -39,13 +39,15 @@ inline RowTiles row_tiles(const Device& device, std::int64_t rows, std::int64_t 
       dim3(lanes, down)};
 }
 
-/// Elements of a type that are loaded at once, if the rows and all arrays are aligned for it.
-template <typename T>
-constexpr int kPackOf = kPackBytes / static_cast<int>(sizeof(T));
-
-template <typename T, typename... Memory>
-bool packs_fit(std::int64_t channels, const Memory*... memory) {
-  return channels % kPackOf<T> == 0 && aligned(memory...);
+/// Calls start.operator()<elements at once>(): packs of T, if the rows and all arrays in `memory`
+/// are aligned for them.
+template <typename T, typename Start, typename... Memory>
+void visit_width(const Start& start, std::int64_t channels, const Memory*... memory) {
+  if (channels % pack_of<T>() == 0 && aligned(memory...)) {
+    start.template operator()<pack_of<T>()>();
+  } else {
+    start.template operator()<1>();
+  }
 }
 
 __device__ inline std::int64_t first_row() {

@@ -98,11 +98,8 @@ void add_to_rows(Device& device, std::int64_t rows, std::int64_t columns, const 
   if (rows == 0 || columns == 0) return;
   visit_activation(y.dtype, [&]<typename T>() {
     T* const to = as<T>(y);
-    if (packs_fit<T>(columns, to)) {
-      start_add_row<kPackOf<T>>(device, rows, columns, row, to);
-    } else {
-      start_add_row<1>(device, rows, columns, row, to);
-    }
+    visit_width<T>([&]<int kWidth>() { start_add_row<kWidth>(device, rows, columns, row, to); },
+                   columns, to);
   });
 }
 

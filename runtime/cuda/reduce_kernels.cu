@@ -106,11 +106,13 @@ Kernel<T> bitwise_kernel_of(ReduceOp op) {
 /// Null for a reduction that T does not have.
 template <typename T>
 Kernel<T> kernel_of(ReduceOp op) {
+  // Floating averages are sums, divided at the end.
+  constexpr ReduceOp kAdding = std::is_integral_v<T> ? ReduceOp::kAvg : ReduceOp::kSum;
   switch (op) {
     case ReduceOp::kSum:
       return reduce_kernel<ReduceOp::kSum, T>;
-    case ReduceOp::kAvg:  // of floating types a sum, divided at the end
-      return reduce_kernel < std::is_integral_v<T> ? ReduceOp::kAvg : ReduceOp::kSum, T > ;
+    case ReduceOp::kAvg:
+      return reduce_kernel<kAdding, T>;
     case ReduceOp::kProd:
       return reduce_kernel<ReduceOp::kProd, T>;
     case ReduceOp::kMin:

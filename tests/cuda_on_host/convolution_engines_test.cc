@@ -48,6 +48,9 @@ struct Passes {
 class ConvolutionEngines : public ::testing::Test {
  protected:
   ConvolutionEngines() { engine_control() = {}; }
+  ~ConvolutionEngines() override {
+    cuda_on_host::device_pages().set_limit(std::numeric_limits<std::size_t>::max());
+  }
 
   std::vector<float> random_values(const Shape& shape) {
     std::vector<float> values(static_cast<std::size_t>(shape.size()));
@@ -179,13 +182,12 @@ TEST_F(ConvolutionEngines, AreMeasuredOnceIfThatIsWanted) {
 
 TEST_F(ConvolutionEngines, AreOthersWhereTheFirstOnesWorkspaceFindsNoRoom) {
   const Passes expected = run({});
+  cuda_on_host::device_pages().set_limit(cuda_on_host::kGreedy / 2);
   for (const bool autotune : {false, true}) {
     SCOPED_TRACE(autotune);
     engine_control() = {};
     engine_control().greedy = EngineNumber::kPlain;
-    cuda_on_host::device_pages().set_limit(cuda_on_host::kGreedy / 2);
     EXPECT_EQ(run({.autotune = autotune}), expected);
-    cuda_on_host::device_pages().set_limit(std::numeric_limits<std::size_t>::max());
     EXPECT_THAT(engine_control().planned, Contains(EngineNumber::kPlain));
     EXPECT_THAT(engine_control().executed, AllOf(SizeIs(Gt(0)), Each(EngineNumber::kOtherPlain)));
   }
