@@ -43,10 +43,15 @@ TEST_F(Checkpoints, AreWrittenWhenDueAndTheNewestAreKept) {
     EXPECT_TRUE(entry.path().filename().string().starts_with("step-")) << entry.path();
 }
 
-TEST_F(Checkpoints, ARunInTwoPartsEqualsOneWithoutABreak) {
-  const std::vector<std::string> how{"--set", "checkpoint.every_epochs=1",
-                                     "--set", "data.crop_padding=2",
-                                     "--set", "data.flip=true"};
+class ARunInTwoParts : public Checkpoints, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(ARunInTwoParts, EqualsOneWithoutABreak) {
+  const std::vector<std::string> how{
+      "--set", "checkpoint.every_epochs=1",
+      "--set", "data.crop_padding=2",
+      "--set", "data.flip=true",
+      "--set", "data.synthetic.train_size=140",  // at least two images in each part
+      "--set", GetParam()};
   const auto with = [&](std::vector<std::string> more) {
     more.insert(more.begin(), how.begin(), how.end());
     const CompletedProcess process = dtrain(2, more);
@@ -61,8 +66,12 @@ TEST_F(Checkpoints, ARunInTwoPartsEqualsOneWithoutABreak) {
   with({"--resume", "auto"});
   EXPECT_EQ(tensors_in(newest()), expected);
   EXPECT_EQ(metrics().back()["train_loss"], loss);
-  EXPECT_EQ(metrics().back()["images"], 260);
+  EXPECT_EQ(metrics().back()["images"], 280);
 }
+
+INSTANTIATE_TEST_SUITE_P(BatchNorm, ARunInTwoParts,
+                         ::testing::Values("train.sync_batch_norm=true",
+                                           "train.sync_batch_norm=false"));
 
 /// Changes what a checkpoint says of its run, as a program that knows nothing of digests would.
 void edit(const std::string& path, const std::function<void(nlohmann::json& training)>& change) {

@@ -41,6 +41,7 @@
 #include "trainers/training/loss_scaler.h"
 #include "trainers/training/machine.h"
 #include "trainers/training/rank_optimizer.h"
+#include "trainers/training/running_statistics.h"
 #include "trainers/validation/validation.h"
 
 namespace dlaunch {
@@ -149,6 +150,7 @@ class Trainer {
   const nn::RangeIndex range_of_;
   RankOptimizer optimizer_;
   CompressionMemory compression_memory_;
+  RankStatistics rank_statistics_;
   ExchangeMemory kept_memory_;  // of a run on several ranks that this one, on one, has gone on from
   std::optional<nn::Ema> ema_;  // of rank 0, which keeps it for all
   nn::Schedule learning_rate_;

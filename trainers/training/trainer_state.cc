@@ -15,7 +15,6 @@
 #include "runtime/comm/objects.h"
 #include "runtime/parallel/long_work.h"
 #include "runtime/parallel/state_broadcast.h"
-#include "trainers/training/running_statistics.h"
 #include "trainers/training/stop_signals.h"
 #include "trainers/training/trainer.h"
 #include "trainers/training/trainer_parts.h"
@@ -65,6 +64,8 @@ RunPosition Trainer::restore() {
       reporter_.note(
           fmt::format("resuming in {}; the checkpoint was written by a run in {}", here, there));
   }
+  rank_statistics_.scatter();
+  rank_statistics_.forget();
   ExchangeMemory memory = compression_memory_.scatter();
   compression_memory_.forget();
   const bool compressing = !memory.empty();
@@ -126,6 +127,7 @@ void Trainer::save(const RunPosition& position) {
   check_network("no checkpoint was written");
   optimizer_.gather(*reducer_);
   compression_memory_.gather(world_.size() == 1 ? kept_memory_ : reducer_->memory());
+  rank_statistics_.gather();
   checkpointing_.save(position, {{"progress", reporter_.state()},
                                  {"gradient_order", reducer_->order()},
                                  {"power_sgd_rank", config_.parallel.power_sgd_rank},
@@ -134,14 +136,19 @@ void Trainer::save(const RunPosition& position) {
                                  {"best_failure", best_failure_}});
   optimizer_.forget_whole();
   compression_memory_.forget();
+  rank_statistics_.forget();
+  rank_statistics_.restore();
 }
 
 /// What only rank 0 has of the run's state, to be filled from `source` or, if null, to be written.
 std::vector<nn::NamedTensor> Trainer::leader_state(const nn::SafetensorsFile* source) {
-  if (source != nullptr)
+  if (source != nullptr) {
     compression_memory_.prepare(*source, config_.parallel.gradients == GradientExchange::kPowerSgd);
+    rank_statistics_.prepare(*source);
+  }
   std::vector<nn::NamedTensor> state = optimizer_.whole_state();
   std::ranges::move(compression_memory_.tensors(), std::back_inserter(state));
+  std::ranges::move(rank_statistics_.tensors(), std::back_inserter(state));
   if (ema_)
     for (nn::NamedTensor item : ema_->averages()) {
       item.name = "ema." + item.name;
@@ -151,10 +158,10 @@ std::vector<nn::NamedTensor> Trainer::leader_state(const nn::SafetensorsFile* so
 }
 
 /// Where batch norm is not synchronised each rank has running statistics of its own, which are put
-/// together here; where it is, rank 0's hold.
+/// together here, until they are restored; where it is, rank 0's hold.
 void Trainer::share_network() {
   share_parameters();
-  if (!config_.sync_batch_norm) merge_running_statistics(world_, *model_);
+  rank_statistics_.merge();
   std::vector<Buffer> statistics;
   for (const nn::NamedBuffer& buffer : model_->buffers())
     statistics.emplace_back(memory_of(buffer.tensor));
@@ -202,6 +209,7 @@ ValidationSums Trainer::validate_model(bool may_be_best) {
   if (may_be_best && config_.checkpoint.keep_best)
     save_best(sums);  // while it is the one that was validated
   exchange_average();
+  rank_statistics_.restore();
   return sums;
 }
 
@@ -250,6 +258,7 @@ void Trainer::end_interrupted(int signal) {
 /// Collective: as it is now.
 void Trainer::save_final_network() {
   if (!config_.checkpoint.final_network) return;
+  rank_statistics_.merge();
   if (ema_) ema_->swap();
   save_network(kModelFile, world_.rank() == 0, about_network_);
   if (ema_) ema_->swap();
