@@ -380,24 +380,45 @@ TEST_F(Dtrain, RefusesRanksWithDifferentConfigurations) {
   EXPECT_FALSE(std::filesystem::exists(directory_ + "/of-1"));
 }
 
-TEST_F(Dtrain, RefusesRanksWithDifferentNumbersOfImages) {
-  std::mt19937 random(7);
-  for (const std::string rank : {"0", "1"})
-    for (const char* file :
-         {"train/a/1", "train/a/2", "train/b/1", "train/b/2", "test/a/1", "test/b/1"})
-      write("images-" + rank + "/" + file + ".png", testing::noise_png(32, random));
-  for (const char* file : {"a/3", "b/3"})
-    write(std::string("images-1/train/") + file + ".png", testing::noise_png(32, random));
-  const CompletedProcess process = testing::run_command(
-      {.arguments = {built_program("dlaunch"), "--nproc", "2", "--", "/bin/sh", "-c",
-                     "exec " + built_program("dtrain") + " " + directory_ +
-                         "/run.json --set data.set=folder --set data.directory=" + directory_ +
-                         "/images-$RANK --set output.directory=" + directory_ + "/out"},
-       .environment = environment_},
-      Deadline::after(std::chrono::seconds(100)));
+class RanksWithImagesOfTheirOwn : public Dtrain {
+ protected:
+  void write_images(const std::string& rank, const std::vector<std::string>& names) {
+    for (const std::string& name : names)
+      write("images-" + rank + "/" + name + ".png", testing::noise_png(32, random_));
+  }
+  /// Two ranks, each with the images of its number.
+  CompletedProcess run() const {
+    return testing::run_command(
+        {.arguments = {built_program("dlaunch"), "--nproc", "2", "--", "/bin/sh", "-c",
+                       "exec " + built_program("dtrain") + " " + directory_ +
+                           "/run.json --set data.set=folder --set data.directory=" + directory_ +
+                           "/images-$RANK --set output.directory=" + directory_ + "/out"},
+         .environment = environment_},
+        Deadline::after(std::chrono::seconds(100)));
+  }
+
+ private:
+  std::mt19937 random_{7};
+};
+
+TEST_F(RanksWithImagesOfTheirOwn, AreRefusedIfTheirNumbersDiffer) {
+  const std::vector<std::string> all{"train/a/1", "train/a/2", "train/b/1",
+                                     "train/b/2", "test/a/1",  "test/b/1"};
+  write_images("0", all);
+  write_images("1", all);
+  write_images("1", {"train/a/3", "train/b/3"});
+  const CompletedProcess process = run();
   EXPECT_NE(process.exit_code, kExitOk);
   EXPECT_THAT(process.error, HasSubstr("ranks have between 4 and 6 training images; give all "
                                        "ranks the same data"));
+}
+
+TEST_F(RanksWithImagesOfTheirOwn, AreRefusedIfTheirClassesDiffer) {
+  write_images("0", {"train/a/1", "train/b/1", "test/a/1", "test/b/1"});
+  write_images("1", {"train/a/1", "train/c/1", "test/a/1", "test/c/1"});
+  const CompletedProcess process = run();
+  EXPECT_NE(process.exit_code, kExitOk);
+  EXPECT_THAT(process.error, HasSubstr("ranks have training images of different classes"));
 }
 
 TEST_F(Dtrain, RefusesItsCommandLine) {

@@ -4,6 +4,8 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <cstdint>
+#include <string>
 #include <utility>
 
 #include <spdlog/fmt/fmt.h>
@@ -12,6 +14,7 @@
 #include "nn/core/autograd.h"
 #include "nn/core/optimizer_kernels.h"
 #include "nn/data/streams.h"
+#include "runtime/base/hash_text.h"
 #include "runtime/base/process_stat.h"
 #include "trainers/training/datasets.h"
 #include "trainers/training/trainer_parts.h"
@@ -47,6 +50,7 @@ Trainer::Trainer(const TrainConfig& config, const TrainingPlace& place, const Sc
       optimizer_(parameters_, config.optimizer,
                  config.parallel.gradients == GradientExchange::kShard, world_),
       compression_memory_(backend_, world_),
+      rank_statistics_(backend_, world_, *model_, config.sync_batch_norm),
       ema_(make_ema(config, *model_, world_)),
       learning_rate_(config.learning_rate()),
       stem_learning_rate_(config.stem_learning_rate()),
@@ -153,17 +157,38 @@ void Trainer::load_from(std::size_t epoch, std::size_t step) {
                                          .resident = config_.data.resident});
 }
 
-/// What a configuration that is the same does not tell: how many images ranks have found, and what
-/// "auto" has come to on their machines. They would wait for each other for ever.
+namespace {
+
+/// Of what an image's number stands for: it is the same where labels and names of classes are.
+std::int64_t digest_of_labels(const nn::Dataset& images) {
+  std::string text;
+  for (const std::string& name : images.class_names()) text += name + '\0';
+  std::uint64_t digest = hash_text(text);
+  for (std::size_t i = 0; i < images.size(); ++i)
+    digest = (digest ^ static_cast<std::uint64_t>(images.label(i))) * 0x9E3779B97F4A7C15U;
+  return static_cast<std::int64_t>(digest >> 2);  // so that -x is one too
+}
+
+}  // namespace
+
+/// What a configuration that is the same does not tell: which images ranks have found, and what
+/// "auto" has come to on their machines. They would wait for each other for ever, or train on
+/// labels of different classes.
 void Trainer::check_agreement() {
   const auto images = static_cast<std::int64_t>(train_set_->size());
   const auto type = static_cast<std::int64_t>(compute_type_of(config_, backend_));
-  std::array<std::int64_t, 4> most{images, -images, type, -type};  // the greatest -x is the least x
+  const std::int64_t labels = digest_of_labels(*train_set_);
+  std::array<std::int64_t, 6> most{images, -images, type,
+                                   -type,  labels,  -labels};  // the greatest -x is the least x
   throw_if_error(world_.all_reduce(most, ReduceOp::kMax).within("start"));
   if (most[0] != -most[1])
     throw TrainingFailure(
         fmt::format("ranks have between {} and {} training images; give all ranks the same data",
                     -most[1], most[0]));
+  if (most[4] != -most[5])
+    throw TrainingFailure(
+        "ranks have training images of different classes, or in another order; give all ranks the "
+        "same data");
   if (most[2] != -most[3])
     throw TrainingFailure(
         fmt::format("train.compute_type: \"auto\" is {} on rank {} and another type on others; "
