@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "launcher/nodes/addresses.h"
+#include "runtime/base/hash_text.h"
 
 namespace dlaunch {
 namespace {
@@ -28,12 +29,20 @@ std::optional<std::uint64_t> number(const std::optional<Derived>& derived) {
   return value;
 }
 
-// Jobs that run at the same time on a host need ports of their own: one out of a number that all
-// nodes of the job know.
+// Jobs that run at the same time on a host need ports of their own: one out of a number or a name
+// that all nodes of the job know.
 std::optional<Derived> port_of(const std::optional<Derived>& job) {
-  const auto value = number(job);
-  if (!value) return Derived{kUsualPort, "(default)"};
-  return Derived{std::to_string(kFirstPort + *value % kPorts), job->source};
+  if (!job) return Derived{kUsualPort, "(default)"};
+  const std::uint64_t value = number(job).value_or(hash_text(job->value));
+  return Derived{std::to_string(kFirstPort + value % kPorts), job->source};
+}
+
+// So do the steps of a job, which may run side by side on its nodes.
+std::optional<Derived> step_of(const Variables& variables) {
+  auto job = from(variables, "SLURM_JOB_ID");
+  const auto step = from(variables, "SLURM_STEP_ID");
+  if (!job || !step) return job;
+  return Derived{job->value + "." + step->value, job->source + " and " + step->source};
 }
 
 std::optional<ClusterEnvironment> detect_torchrun(const Variables& variables) {
@@ -85,7 +94,9 @@ Result<std::optional<ClusterEnvironment>> detect_slurm(const Variables& variable
     found.head = Derived{first_host(list->value), list->source};
     if (found.head->value.empty()) found.head.reset();
   }
-  found.port = port_of(from(variables, "SLURM_JOB_ID"));
+  found.job = step_of(variables);
+  found.port = port_of(found.job);
+  found.shared_port = port_of(from(variables, "SLURM_JOB_ID"));
   return std::optional(found);
 }
 
@@ -129,7 +140,8 @@ std::optional<ClusterEnvironment> detect_open_mpi(const Variables& variables) {
   if (!found->head && uri && !host_of_uri(uri->value).empty()) {
     found->head = Derived{host_of_uri(uri->value), uri->source + " (mpirun's host)"};
   }
-  found->port = port_of(from(variables, "PMIX_NAMESPACE"));
+  found->job = from(variables, "PMIX_NAMESPACE");
+  found->port = port_of(found->job);
   return found;
 }
 

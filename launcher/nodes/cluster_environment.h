@@ -1,15 +1,15 @@
 // Where in a cluster this process runs, from what its manager has put into the environment: which
 // node of how many, and where the first one is.
 //
-//   torchrun's own     PET_NNODES, PET_NODE_RANK, PET_RDZV_ENDPOINT, PET_MASTER_ADDR,
-//   PET_MASTER_PORT, (Kubeflow)         PET_NPROC_PER_NODE; and under Kubernetes MASTER_ADDR,
-//   MASTER_PORT, RANK,
-//                      WORLD_SIZE
-//   Slurm (srun)       SLURM_STEP_NUM_NODES, SLURM_STEP_NUM_TASKS, SLURM_NODEID,
-//                      SLURM_STEP_NODELIST, SLURM_JOB_ID
-//   Open MPI           OMPI_COMM_WORLD_SIZE, _RANK, _LOCAL_SIZE, OMPI_MCA_orte_hnp_uri,
-//   PMIX_NAMESPACE MPICH and others   PMI_SIZE, PMI_RANK, MPI_LOCALNRANKS Kubernetes
-//   JOB_COMPLETION_INDEX, and the pod's name
+//   torchrun's own:    PET_NNODES, PET_NODE_RANK, PET_RDZV_ENDPOINT, PET_MASTER_ADDR,
+//                      PET_MASTER_PORT, PET_NPROC_PER_NODE
+//   Kubeflow:          the same, or MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE under Kubernetes
+//   Slurm (srun):      SLURM_STEP_NUM_NODES, SLURM_STEP_NUM_TASKS, SLURM_NODEID,
+//                      SLURM_STEP_NODELIST, SLURM_JOB_ID, SLURM_STEP_ID
+//   Open MPI:          OMPI_COMM_WORLD_SIZE, _RANK, _LOCAL_SIZE, OMPI_MCA_orte_hnp_uri,
+//                      PMIX_NAMESPACE
+//   MPICH and others:  PMI_SIZE, PMI_RANK, MPI_LOCALNRANKS
+//   Kubernetes:        JOB_COMPLETION_INDEX, and the pod's name
 //
 // Of several, the first in this order counts. Within a rank of dlaunch none does: what the ranks of
 // a job start is a job of its own.
@@ -37,9 +37,11 @@ struct ClusterEnvironment {
   std::string manager;           // "Slurm"; empty: none
   std::optional<Derived> nodes;  // "4", or "2:4" from PET_NNODES
   std::optional<Derived> node_rank;
-  std::optional<Derived> head;  // the host of the first node
-  std::optional<Derived> port;
-  std::optional<Derived> ranks;  // of a node, as --nproc takes it
+  std::optional<Derived> head;         // the host of the first node
+  std::optional<Derived> port;         // on that host
+  std::optional<Derived> shared_port;  // on a host that the user names, for all steps of a job
+  std::optional<Derived> job;          // what the manager calls what it has started
+  std::optional<Derived> ranks;        // of a node, as --nproc takes it
 };
 
 /// An environment variable's value, or nothing.

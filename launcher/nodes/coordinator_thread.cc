@@ -72,7 +72,9 @@ void CoordinatorThread::coordinate() {
       revision = seen->revision;
       for (const auto& change : seen->changes) take(change, now);
     } else if (seen.status().code() != StatusCode::kTimeout) {
-      return;  // the server is this process's own, so this is its end
+      // The server is this process's own: without a reason to end, it has failed.
+      if (!leaving_) on_failure_(seen.status().to_string());
+      return;
     } else if (now - asked > kTurn + kLate) {
       // Not even that nothing has changed: this host's address may have gone. All that is asked or
       // told now would wait in vain too.

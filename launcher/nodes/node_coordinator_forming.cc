@@ -29,8 +29,9 @@ std::string NodeCoordinator::objection(const MemberRecord& member) const {
            options_.nodes + " nodes";
   }
   if (member.run_id != options_.run_id) {
-    return "different jobs: " + member.name() + " was started with --rdzv-id '" + member.run_id +
-           "', the node with the store with '" + options_.run_id + "'";
+    return "different jobs: " + member.name() + " belongs to '" + member.run_id +
+           "', the node with the store to '" + options_.run_id +
+           "' (--rdzv-id, or what the manager calls it)";
   }
   return "";
 }

@@ -70,6 +70,7 @@ Status parse_endpoint(const NodeOptions& options, const ClusterEnvironment& clus
   std::optional<Derived> head = cluster.head;
   std::optional<Derived> port = cluster.port;
   if (!options.endpoint.empty()) {
+    if (cluster.shared_port) port = cluster.shared_port;
     const std::size_t colon = before_port(options.endpoint);
     head = Derived{options.endpoint.substr(0, colon), kCommandLine};
     if (colon != std::string::npos) {
@@ -94,6 +95,9 @@ Status parse_endpoint(const NodeOptions& options, const ClusterEnvironment& clus
   }
   auto number = parse("port (" + port->source + ")", port->value, 1, UINT16_MAX);
   if (!number.ok()) return number.status();
+  // What has the manager's endpoint is the manager's job: another may use the same by mistake.
+  const bool is_managers = options.endpoint.empty() && options.master_address.empty();
+  if (is_managers && cluster.job && settings.run_id.empty()) settings.run_id = cluster.job->value;
   settings.host = head->value;
   settings.port = static_cast<std::uint16_t>(*number);
   settings.explanation.push_back("endpoint: " + settings.endpoint() + ", host " +
@@ -121,6 +125,10 @@ Status refuse_what_would_not_count(const NodeOptions& options, const NodeSetting
   }
   if (!settings.several() && !options.standalone && options.silence) {
     return invalid("--node-silence: the job has one node; how many are there? (--nnodes N)");
+  }
+  if (options.standalone && !options.nodes.empty() && options.nodes != "1" &&
+      options.nodes != "1:1") {
+    return invalid("--standalone is for one node, --nnodes says " + options.nodes);
   }
   const bool numbered = !options.node_rank.empty() && options.node_rank != "0";
   if (!settings.several() && !options.standalone && numbered) {
@@ -178,6 +186,7 @@ Result<NodeSettings> resolve_nodes(const NodeOptions& options, const ClusterEnvi
   NodeSettings settings;
   settings.join_timeout = options.join_timeout.value_or(kDefaultJoinTimeout);
   settings.last_call = options.last_call.value_or(settings.last_call);
+  settings.run_id = options.run_id;
   const auto nodes = options.standalone
                          ? Derived{"1", "--standalone"}
                          : given(options.nodes, cluster.nodes).value_or(Derived{"1", kDefault});

@@ -19,7 +19,8 @@ struct NodeSettings {
   int least = 1;  // nodes that the job needs, and
   int most = 1;   // takes
   std::optional<int> node_rank;
-  std::string host;  // where the store is, and
+  std::string run_id;  // the same on all nodes; empty: whatever
+  std::string host;    // where the store is, and
   std::uint16_t port = 0;
   std::string local_address;  // which the others are told; numeric; empty: by the way to the store
   std::string token;          // raw bytes

@@ -15,8 +15,11 @@
 namespace dlaunch {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::Ge;
 using ::testing::HasSubstr;
+using ::testing::Lt;
 
 using Environment = std::map<std::string, std::string>;
 
@@ -57,6 +60,22 @@ TEST(ClusterEnvironment, OfSlurm) {
   EXPECT_EQ(value(found.head), "c017");
   EXPECT_EQ(found.head->source, "SLURM_STEP_NODELIST");
   EXPECT_EQ(value(found.port), "24567");
+  EXPECT_EQ(value(found.job), "1234567");
+}
+
+TEST(ClusterEnvironment, StepsOfASlurmJobMeetAtPortsOfTheirOwn) {
+  Environment step = kSlurm;
+  step["SLURM_STEP_ID"] = "0";
+  const auto first = detect(step);
+  step["SLURM_STEP_ID"] = "1";
+  const auto second = detect(step);
+  EXPECT_EQ(value(first.job), "1234567.0");
+  EXPECT_EQ(value(second.job), "1234567.1");
+  EXPECT_EQ(first.port->source, "SLURM_JOB_ID and SLURM_STEP_ID");
+  EXPECT_NE(value(first.port), value(second.port));
+  EXPECT_THAT(std::stoi(value(second.port)), AllOf(Ge(20000), Lt(30000)));
+  EXPECT_EQ(value(first.shared_port), "24567");
+  EXPECT_EQ(value(second.shared_port), "24567");
 }
 
 TEST(ClusterEnvironment, OfSlurmWithSeveralTasksOnANodeIsRefused) {
@@ -97,6 +116,11 @@ TEST(ClusterEnvironment, OfOpenMpi) {
   variables["OMPI_COMM_WORLD_LOCAL_SIZE"] = "1";
   variables.erase("OMPI_MCA_orte_hnp_uri");
   EXPECT_EQ(value(detect(variables).head), "(none)");
+  variables["PMIX_NAMESPACE"] = "prterun-host-71@1";
+  found = detect(variables);
+  EXPECT_EQ(value(found.job), "prterun-host-71@1");
+  variables["PMIX_NAMESPACE"] = "prterun-host-72@1";
+  EXPECT_NE(value(detect(variables).port), value(found.port));
 }
 
 TEST(ClusterEnvironment, OfMpich) {
@@ -191,8 +215,22 @@ TEST_F(NodeSettingsTest, TakeWhatIsNotGivenFromTheClusterAndSayFromWhere) {
   EXPECT_THAT(settings->explanation, Contains("secret: from DLAUNCH_TOKEN"));
 }
 
+TEST_F(NodeSettingsTest, AnEndpointOfTheManagerIsForItsJobOnly) {
+  Environment step = kSlurm;
+  step["SLURM_STEP_ID"] = "2";
+  EXPECT_EQ(resolve({}, step)->run_id, "1234567.2");
+  EXPECT_EQ(resolve({.run_id = "mine"}, step)->run_id, "mine");
+  // Nodes that meet where they were told may be of several steps.
+  const auto told = resolve({.endpoint = "c017"}, step);
+  EXPECT_EQ(told->run_id, "");
+  EXPECT_EQ(told->endpoint(), "c017:24567");
+}
+
 TEST_F(NodeSettingsTest, StandaloneIsOneNodeWhateverTheClusterSays) {
   EXPECT_FALSE(resolve({.standalone = true}, kSlurm)->several());
+  EXPECT_FALSE(resolve({.nodes = "1", .standalone = true}, kSlurm)->several());
+  EXPECT_THAT(resolve({.nodes = "2", .standalone = true}).status().to_string(),
+              HasSubstr("--standalone is for one node, --nnodes says 2"));
   EXPECT_FALSE(resolve({.nodes = "1"}, kSlurm)->several());
 }
 

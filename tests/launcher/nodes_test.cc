@@ -250,7 +250,7 @@ TEST(Nodes, OfDifferentRunIdsAreNotOneJob) {
   nodes.start_ranks({"--nproc", "1", "--rdzv-id", "two"}, {});
   const auto refused = nodes.finish(1);
   EXPECT_EQ(refused.exit_code, 123) << refused.error;
-  EXPECT_THAT(refused.error, HasSubstr("was started with --rdzv-id 'two'"));
+  EXPECT_THAT(refused.error, HasSubstr("belongs to 'two'"));
   nodes[0].send_signal(SIGINT);
   (void)nodes.finish(0);
 }
