@@ -64,6 +64,18 @@ std::vector<std::string> frames_in(const std::string& output) {
   return frames;
 }
 
+// eu-stack would ask the servers in DEBUGINFOD_URLS for each library's symbols, while the rank
+// stands still, and wait for them where there is no network.
+std::vector<char*> debugger_environment() {
+  constexpr std::string_view kServers = "DEBUGINFOD_URLS=";
+  std::vector<char*> variables;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    if (!std::string_view(*variable).starts_with(kServers)) variables.push_back(*variable);
+  }
+  variables.push_back(nullptr);
+  return variables;
+}
+
 }  // namespace
 
 StackCollector::StackCollector(EventLoop& loop, const sigset_t& signal_mask,
@@ -120,8 +132,9 @@ bool StackCollector::start_debugger(pid_t pid) {
   posix_spawnattr_setsigmask(&attributes, &signal_mask_);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSID);
   pid_t child = -1;
-  const int error =
-      posix_spawn(&child, debugger_.c_str(), &files, &attributes, arguments.data(), environ);
+  std::vector<char*> variables = debugger_environment();
+  const int error = posix_spawn(&child, debugger_.c_str(), &files, &attributes, arguments.data(),
+                                variables.data());
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&files);
   if (error != 0) return false;

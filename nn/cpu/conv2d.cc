@@ -167,11 +167,10 @@ std::size_t Convolutions::KeyHash::operator()(const Key& key) const {
 }
 
 Convolutions::Plan& Convolutions::plan(const Conv2dGeometry& geometry, DType dtype, bool bias) {
-  if (plans_.size() >= kMostPlans) plans_.clear();
   const Key key{geometry, dtype, bias};
-  std::unique_ptr<Plan>& plan = plans_[key];
-  if (!plan) plan = std::make_unique<Plan>(key, algorithm_);
-  return *plan;
+  if (const auto known = plans_.find(key); known != plans_.end()) return *known->second;
+  if (plans_.size() >= kMostPlans) plans_.clear();
+  return *plans_.emplace(key, std::make_unique<Plan>(key, algorithm_)).first->second;
 }
 
 template <typename Function>

@@ -5,11 +5,20 @@
 namespace dlaunch::nn {
 
 WorkerPool::WorkerPool(std::size_t workers) {
-  for (std::size_t worker = 1; worker < workers; ++worker)
-    threads_.emplace_back([this, worker] { serve(worker); });
+  try {
+    for (std::size_t worker = 1; worker < workers; ++worker)
+      threads_.emplace_back([this, worker] { serve(worker); });
+  } catch (...) {
+    stop();
+    throw;
+  }
 }
 
 WorkerPool::~WorkerPool() {
+  stop();
+}
+
+void WorkerPool::stop() {
   {
     const std::lock_guard lock(mutex_);
     stopped_ = true;

@@ -18,7 +18,8 @@ namespace dlaunch::nn {
 
 class WorkerPool {
  public:
-  /// So many, the one that calls run() among them; at least 1.
+  /// So many, the one that calls run() among them; at least 1. Throws std::system_error if the
+  /// system does not give that many.
   explicit WorkerPool(std::size_t workers);
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
@@ -34,6 +35,7 @@ class WorkerPool {
   void run(std::size_t count, const Task& task);
 
  private:
+  void stop();
   void serve(std::size_t worker);
   void work(std::size_t worker);
 

@@ -1,6 +1,7 @@
 #include "runtime/base/stack_signal.h"
 
 #include <array>
+#include <cerrno>
 #include <csignal>
 
 #include <execinfo.h>
@@ -12,9 +13,11 @@ namespace {
 constexpr int kMostFrames = 64;
 
 void print_stack(int) {
+  const int error = errno;  // of whatever was interrupted
   std::array<void*, kMostFrames> frames;
   const int count = backtrace(frames.data(), kMostFrames);
   backtrace_symbols_fd(frames.data(), count, STDERR_FILENO);
+  errno = error;
 }
 
 }  // namespace

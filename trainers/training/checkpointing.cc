@@ -358,9 +358,11 @@ void Checkpointing::save(const RunPosition& position, const nlohmann::json& repo
       {"data", fingerprint_},      {"config", valid_text(config_.resolved)},
       {"begun_from", begun_from_}, {"begun_at", begun_at_},
       {"random", random},          {"report", report}};
+  // What a report says may have a file's name in it, which need not be UTF-8.
+  auto text = training.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   snapshot_.take(whole_state(nullptr));
   writing_ =
-      std::async([this, path = folder_.path_of(position.steps_done), text = training.dump()] {
+      std::async([this, path = folder_.path_of(position.steps_done), text = std::move(text)] {
         write_with_room([&] { snapshot_.write(path, {{kTraining, text}}); });
         folder_.keep_newest(config_.checkpoint.keep, begun_at_);
       });
