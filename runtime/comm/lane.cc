@@ -19,6 +19,9 @@ constexpr std::chrono::nanoseconds kStandstill = std::chrono::milliseconds(300);
 constexpr std::chrono::nanoseconds kLookAgain = std::chrono::milliseconds(20);
 constexpr std::chrono::nanoseconds kLookAgainAtMost = std::chrono::milliseconds(500);
 
+// A look that comes so late does because this process was stopped (Ctrl-Z) or had no processor.
+constexpr std::chrono::nanoseconds kLateLook = std::chrono::seconds(1);
+
 // Operations, between two looks at which of those kept are used.
 constexpr int kRecycledTogether = 256;
 
@@ -225,6 +228,18 @@ bool Lane::drive(Operation& operation, pid_t waiter) {
   return true;
 }
 
+// Time in which this process did not run is not time in which others have failed to come: when the
+// whole job was stopped they have not run either.
+void Lane::make_up_for_stop(Operation& operation, Deadline::Clock::time_point now) {
+  const auto late = now - next_check(operation).when();
+  if (late < kLateLook) return;
+  for (Deadline* deadline : {&operation.deadline, &operation.look_around}) {
+    const auto most = Deadline::Clock::time_point::max() - late;
+    *deadline = Deadline::at(std::min(deadline->when(), most) + late);
+  }
+  operation.waiting_since += late;
+}
+
 // Looks after an operation that waits.
 void Lane::watch(Operation& operation, pid_t waiter) {
   const auto now = Deadline::Clock::now();
@@ -242,6 +257,7 @@ void Lane::watch(Operation& operation, pid_t waiter) {
     operation.look_around = Deadline::at(now + standstill(operation.timeout));
     operation.look_again = kLookAgain;
   }
+  make_up_for_stop(operation, now);
   if (const auto gone = departed_one(operation)) {
     // Its messages would tell; what is waited for in shared memory does not.
     return give_up(operation, peer_left(*gone));

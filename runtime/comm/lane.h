@@ -74,6 +74,7 @@ class Lane {
   void watch(Operation& operation, pid_t waiter);
   Announcements::Wait wait_of(const Operation& operation) const;
   std::optional<int> departed_one(const Operation& operation) const;
+  static void make_up_for_stop(Operation& operation, Deadline::Clock::time_point now);
   void look_around(Operation& operation, pid_t waiter);
   void give_up(Operation& operation, const Status& why);
   Status timed_out(const Operation& operation) const;

@@ -9,6 +9,7 @@
 //   set=KEY           sets a key of the store
 //   wait=KEY,KEY      waits for keys of the store
 //   out=TEXT          writes TEXT to stdout, after the rank
+//   pid               writes its process id to stdout, after the rank and "pid"
 //   stop              stops itself with SIGSTOP
 //   fail-before=N     exits with 3 in the attempts before number N
 //   pause             waits for a signal that ends it
@@ -54,6 +55,7 @@ class Rank {
       std::printf("%d %s\n", variable("RANK"), value.c_str());
       std::fflush(stdout);
     }
+    if (action == "pid") act("out", "pid " + std::to_string(getpid()));
     if (action == "set" || action == "wait") use_store(action, value);
     if (action == "stop") raise(SIGSTOP);
     if (action == "fail-before" && variable("TORCHELASTIC_RESTART_COUNT") < number) std::_Exit(3);

@@ -82,6 +82,31 @@ TEST_F(HangReport, KnowsAStoppedProcess) {
   end(job);
 }
 
+pid_t pid_of(Subprocess& job, const std::string& rank) {
+  EXPECT_TRUE(job.wait_for_output(rank + " pid ", soon()));
+  const std::string name = rank + " pid ";
+  return std::stoi(job.output().substr(job.output().find(name) + name.size()));
+}
+
+// Rank 1 does not come; by the time it is there rank 0 has been stopped for longer than it waits.
+TEST(StoppedJob, GoesOnAfterMoreThanItsTimeout) {
+  Command command = communicating_ranks(
+      {"pid", "connect", "only=1", "stop", "only=0", "out=waits", "only=all", "barrier"}, 2,
+      kNoStall);
+  command.environment.emplace_back("DLAUNCH_TIMEOUT", "3");
+  Subprocess job(command);
+  const pid_t first = pid_of(job, "0"), second = pid_of(job, "1");
+  ASSERT_TRUE(job.wait_for_output("0 waits\n", soon()));
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // until it is in the barrier
+  kill(first, SIGSTOP);
+  std::this_thread::sleep_for(std::chrono::milliseconds(4500));
+  kill(first, SIGCONT);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  kill(second, SIGCONT);
+  const auto result = job.finish(soon());
+  EXPECT_EQ(result.exit_code, 0) << result.error;
+}
+
 TEST_F(HangReport, KnowsRanksThatNeverConnect) {
   Subprocess job(stalling_ranks({"only=1", "pause", "only=all", "connect"}, 3));
   wait_for(job, "dlaunch: rank 1: has not come to dlaunch's communicator");
