@@ -41,7 +41,7 @@ std::vector<float> values_of(const std::vector<Statistics>& layers) {
 
 void set_values_of(const std::vector<Statistics>& layers, std::span<const float> values) {
   for (const Statistics& layer : layers)
-    for (nn::Tensor tensor : {layer.mean, layer.variance}) {
+    for (const nn::Tensor& tensor : {layer.mean, layer.variance}) {
       const auto count = static_cast<std::size_t>(tensor.size());
       tensor.set_values<float>(values.first(count));
       values = values.subspan(count);
