@@ -17,8 +17,10 @@
 namespace dlaunch {
 namespace {
 
-// How long the cause of a broken connection may take to show up, see judge_failure.
+// How long the cause of a broken connection may take to show up, see judge_failure; and if it is on
+// its way out: the kernel has closed its connections, but not yet all else that it had open.
 constexpr std::chrono::milliseconds kCauseDelay{20};
+constexpr std::chrono::seconds kLongestExit{2};
 // The same for a signal that the terminal has sent to the guard as well: far longer than the guard
 // takes to pass it on.
 constexpr std::chrono::seconds kTerminalDelay{1};
@@ -144,9 +146,24 @@ void Supervisor::judge_failure(std::size_t index) {
   const auto delay = judgement_delay(*first);
   if (judgement_ && delay.count() > 0 && first != index) return;  // as it was
   cancel_judgement();
-  const auto end = [this] { end_attempt(AttemptOutcome::Cause::kRankFailed, SIGTERM, false); };
-  if (delay.count() == 0) return end();
-  judgement_ = loop_.call_at(EventLoop::Clock::now() + delay, end);
+  judge_after(delay, EventLoop::Clock::now() + kLongestExit);
+}
+
+void Supervisor::judge_after(std::chrono::milliseconds delay, EventLoop::Clock::time_point latest) {
+  if (delay.count() == 0) return end_attempt(AttemptOutcome::Cause::kRankFailed, SIGTERM, false);
+  judgement_ = loop_.call_at(EventLoop::Clock::now() + delay, [this, latest] {
+    const bool wait = EventLoop::Clock::now() < latest && cause_is_exiting();
+    judge_after(wait ? kCauseDelay : std::chrono::milliseconds(), latest);
+  });
+}
+
+// Some rank is on its way out while the first failure is but an echo.
+bool Supervisor::cause_is_exiting() const {
+  if (!is_echo(outcome_.ranks[*outcome_.first_failed])) return false;
+  return std::ranges::any_of(outcome_.ranks, [](const RankOutcome& rank) {
+    const auto stat = rank.running ? read_process_stat(rank.pid) : std::nullopt;
+    return stat && stat->exiting;
+  });
 }
 
 // How long after its end it is known whether a rank is the cause.

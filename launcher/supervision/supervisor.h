@@ -76,6 +76,8 @@ class Supervisor {
   void rank_ended(std::size_t index, int wait_status, const rusage& usage);
   void judge_failure(std::size_t index);
   std::chrono::milliseconds judgement_delay(std::size_t index) const;
+  void judge_after(std::chrono::milliseconds delay, EventLoop::Clock::time_point latest);
+  bool cause_is_exiting() const;
   void cancel_judgement();
   void end_attempt(AttemptOutcome::Cause cause, int signal, bool seen_by_terminal_group);
   void note_ends_by(int signal);

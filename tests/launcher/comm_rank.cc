@@ -10,7 +10,8 @@
 //   wait=KEY,KEY      waits for keys of the store
 //   out=TEXT          writes TEXT to stdout, after the rank
 //   pid               writes its process id to stdout, after the rank and "pid"
-//   stop              stops itself with SIGSTOP
+//   hold=MIB          has so much memory that goes with the last descriptor of a file
+//   raise=SIGNAL      stops itself with SIGSTOP, or ends with another
 //   fail-before=N     exits with 3 in the attempts before number N
 //   pause             waits for a signal that ends it
 //   failure=CODE      an operation that fails from now on ends it with that exit code
@@ -25,6 +26,7 @@
 #include <string>
 #include <vector>
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "runtime/base/exit_codes.h"
@@ -57,7 +59,8 @@ class Rank {
     }
     if (action == "pid") act("out", "pid " + std::to_string(getpid()));
     if (action == "set" || action == "wait") use_store(action, value);
-    if (action == "stop") raise(SIGSTOP);
+    if (action == "hold") hold(number);
+    if (action == "raise") raise(number);
     if (action == "fail-before" && variable("TORCHELASTIC_RESTART_COUNT") < number) std::_Exit(3);
     while (action == "pause") ::pause();
   }
@@ -72,6 +75,13 @@ class Rank {
     auto world = connect_world();
     check(world.status());
     world_ = *std::move(world);
+  }
+  static void hold(int mib) {
+    const int file = memfd_create("held", MFD_CLOEXEC);
+    const std::string some(std::size_t{1} << 20, 'x');
+    for (int i = 0; i < mib; ++i) {
+      if (write(file, some.data(), some.size()) != static_cast<ssize_t>(some.size())) std::abort();
+    }
   }
   // `key`: "KEY", or to wait for "KEY,KEY".
   void use_store(const std::string& action, const std::string& key) const {

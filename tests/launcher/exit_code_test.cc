@@ -49,6 +49,19 @@ TEST(ExitCode, Is128PlusTheSignalThatKilledARank) {
   EXPECT_THAT(result.error, HasSubstr("was killed by SIGKILL"));
 }
 
+// Its connections are closed, and its peer sees that, long before all of its memory is given back.
+TEST(ExitCode, IsThatOfARankThatTakesLongToEndNotOfThoseThatLostIt) {
+  const std::string killed = "raise=" + std::to_string(SIGKILL);
+  Command command = ranks_of("comm_rank",
+                             {"only=1", "hold=1024", "only=all", "connect", "barrier", "only=1",
+                              killed, "only=all", "barrier"},
+                             {"--nproc", "3"});
+  command.environment = {{"DLAUNCH_TRANSPORT", "tcp"}};
+  const auto result = run_command(command);
+  EXPECT_EQ(result.exit_code, 128 + SIGKILL) << result.error;
+  EXPECT_THAT(result.error, HasSubstr("dlaunch: rank 1 (pid ")) << result.error;
+}
+
 TEST(ExitCode, OfAnEarlySuccessDoesNotEndTheOthers) {
   Subprocess job(
       ranks_that({"only=1", "await=" + std::to_string(SIGUSR1), "only=0", "pid", "exit=0"}, 2));

@@ -24,6 +24,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr const char* kNoStall = "0";
+const std::string kStop = "raise=" + std::to_string(SIGSTOP);
 
 // On a loaded machine a debugger may need all of the time that dlaunch gives it for each rank.
 Deadline when_debuggers_are_slow() {
@@ -76,7 +77,7 @@ TEST_F(HangReport, NamesTheCollectiveAndTheRankThatIsMissing) {
 }
 
 TEST_F(HangReport, KnowsAStoppedProcess) {
-  Subprocess job(stalling_ranks({"connect", "only=1", "stop", "only=all", "barrier"}, 3));
+  Subprocess job(stalling_ranks({"connect", "only=1", kStop, "only=all", "barrier"}, 3));
   EXPECT_TRUE(job.wait_for_error("the process is stopped by a signal\n", soon())) << job.error();
   EXPECT_TRUE(job.wait_for_error("of world/1: rank 1\n", soon())) << job.error();
   end(job);
@@ -91,7 +92,7 @@ pid_t pid_of(Subprocess& job, const std::string& rank) {
 // Rank 1 does not come; by the time it is there rank 0 has been stopped for longer than it waits.
 TEST(StoppedJob, GoesOnAfterMoreThanItsTimeout) {
   Command command = communicating_ranks(
-      {"pid", "connect", "only=1", "stop", "only=0", "out=waits", "only=all", "barrier"}, 2,
+      {"pid", "connect", "only=1", kStop, "only=0", "out=waits", "only=all", "barrier"}, 2,
       kNoStall);
   command.environment.emplace_back("DLAUNCH_TIMEOUT", "3");
   Subprocess job(command);
