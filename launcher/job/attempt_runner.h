@@ -68,6 +68,7 @@ class AttemptRunner {
   /// No further attempt, whatever happens: a signal to dlaunch, or
   bool stopped() const { return interrupted_by_ != 0 || guard_gone_; }
   int interrupted_by() const { return interrupted_by_; }
+  int interruptions() const { return interruptions_; }
   bool guard_gone() const { return guard_gone_; }
   /// False: some process of the job could not be killed.
   bool all_ended() const { return all_ended_; }

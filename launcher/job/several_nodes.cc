@@ -66,12 +66,14 @@ EndedRecord SeveralNodes::interruption() const {
 }
 
 // Of a node whose ranks have finished.
-NodeSession::Departure SeveralNodes::departure() const {
+std::optional<NodeSession::Departure> SeveralNodes::departure() const {
+  if (!interrupted()) return std::nullopt;
   // A signal to any node ends a job that is not elastic; what befalls the node, as its loss, need
   // not. Without the store there is no job.
   const bool elastic = context_.nodes.least < context_.nodes.most;
-  return {.ended = interruption(),
-          .silent = (elastic || runner_.guard_gone()) && !session_.hosts_store()};
+  return NodeSession::Departure{
+      .ended = interruption(),
+      .silent = (elastic || runner_.guard_gone()) && !session_.hosts_store()};
 }
 
 Status SeveralNodes::run_round(const RoundRecord& round) {
@@ -154,11 +156,9 @@ void SeveralNodes::end_round(const RoundRecord& round, const Status& launched) {
   const std::string all = round.outcomes ? attempt_report(attempt, runner_.outcome().host,
                                                           store_protocol::kMostValueBytes)
                                          : "";
-  const auto interrupted_with = [this]() -> std::optional<NodeSession::Departure> {
-    if (!interrupted()) return std::nullopt;
-    return departure();
-  };
-  if (!session_.end_round(ended, all, interrupted_with)) return tell_if_left();
+  const NodeSession::User user{.departure = [this] { return departure(); },
+                               .signals = [this] { return runner_.interruptions(); }};
+  if (!session_.end_round(ended, all, user)) return tell_without_verdict(attempt);
   const auto& verdict = session_.verdict();
   const bool about_other = !is_about(*verdict, attempt);
   if (about_other) {
@@ -201,10 +201,17 @@ void SeveralNodes::tell_if_nothing_ran() {
   }
 }
 
-void SeveralNodes::tell_if_left() {
-  if (!session_.left() || runner_.guard_gone()) return;  // which is told
-  runner_.relay().write_line("dlaunch: " + interruption().error +
-                             " after the ranks of this node had finished; the job goes on");
+void SeveralNodes::tell_without_verdict(const AttemptOutcome& attempt) {
+  if (runner_.guard_gone()) return;  // which is told
+  runner_.tell_about(attempt);
+  if (session_.left()) {
+    runner_.relay().write_line("dlaunch: " + interruption().error +
+                               " after the ranks of this node had finished; the job goes on");
+  }
+  if (session_.gave_up()) {
+    runner_.relay().write_line("dlaunch: " + interruption().error +
+                               " before the ranks of the other nodes had ended");
+  }
 }
 
 JobEnd SeveralNodes::end() const {

@@ -33,10 +33,10 @@ class SeveralNodes {
                         AttemptOutcome& attempt);
   bool interrupted() const { return runner_.stopped() || timed_out_; }
   EndedRecord interruption() const;
-  NodeSession::Departure departure() const;
+  std::optional<NodeSession::Departure> departure() const;
   JobEnd end() const;
   void tell_if_nothing_ran();
-  void tell_if_left();
+  void tell_without_verdict(const AttemptOutcome& attempt);
   void tell_what_counts(const RoundRecord& round);
 
   AttemptRunner& runner_;

@@ -18,6 +18,8 @@ using namespace std::chrono_literals;
 
 // Nodes that come together within this time do so silently.
 constexpr auto kPatience = 1s;
+// And those that end their ranks.
+constexpr auto kEndPatience = 2s;
 
 // Where every machine that is told the same endpoint meets itself alone.
 std::string advice_on(const NodeSettings& settings) {
@@ -75,7 +77,8 @@ NodeSession::~NodeSession() {
 }
 
 bool NodeSession::over() const {
-  return error_ || left_ || (verdict_ && verdict_->action != VerdictRecord::Action::kAgain);
+  return error_ || left_ || gave_up_ ||
+         (verdict_ && verdict_->action != VerdictRecord::Action::kAgain);
 }
 
 std::optional<RoundRecord> NodeSession::next_round(const std::function<bool()>& interrupted) {
@@ -105,35 +108,49 @@ void NodeSession::when_round_stops(std::function<void()> end) {
 }
 
 bool NodeSession::end_round(const EndedRecord& ended, const std::string& outcome,
-                            const Interruption& interruption) {
+                            const User& user) {
   end_ = nullptr;
   if (error_) return false;
   const int round = std::exchange(current_, -1);
   ended_ = round;
   agent_.report(round, ended, outcome);
-  bool late = false;
-  std::optional<EventLoop::TimerId> timer;
   const auto judged = [&] { return verdict_ && verdict_->number == round; };
-  while (!judged() && !over() && !late) {
-    // Where all went well, ranks of other nodes may have work for days.
-    bool to_end = ended.how != EndedRecord::How::kFinished || stopped_ == round;
-    if (const auto by_user = to_end || timer || !interruption ? std::nullopt : interruption()) {
+  // Where all went well, ranks of other nodes may have work for days.
+  bool to_end = ended.how != EndedRecord::How::kFinished;
+  while (!judged() && !over() && !to_end) {
+    to_end = stopped_ == round;
+    if (const auto by_user = to_end ? std::nullopt : user.departure()) {
       left_ = by_user->silent;
       if (left_) return false;
       agent_.report(round, by_user->ended, "");
       to_end = true;
     }
-    if (to_end && !timer) {
-      const std::chrono::milliseconds limit(round_->verdict_limit_ms);
-      timer = loop_.call_at(EventLoop::Clock::now() + limit, [&] { late = true; });
-    }
-    loop_.run_once();
+    if (!to_end) loop_.run_once();
   }
-  if (timer) loop_.cancel(*timer);
+  if (to_end) await_end_elsewhere(judged, user);
   // A lost node would be waited for while the next round runs.
   if (asking_) agent_.give_up_asking();
-  if (late) error_ = NodeError{kLauncherNodeLost, "the node with the store does not decide"};
   return judged() && !error_;
+}
+
+// All nodes are to end their ranks, and have a limit for it.
+void NodeSession::await_end_elsewhere(const std::function<bool()>& judged, const User& user) {
+  const auto now = EventLoop::Clock::now();
+  bool late = false;
+  const auto limit = loop_.call_at(now + std::chrono::milliseconds(round_->verdict_limit_ms),
+                                   [&] { late = true; });
+  const auto patience = loop_.call_at(now + kEndPatience, [this] {
+    relay_.write_line(
+        "dlaunch: waiting for the other nodes to end their ranks; Ctrl-C ends the waiting");
+  });
+  const int signals = user.signals();
+  while (!judged() && !over() && !late) {
+    loop_.run_once();
+    gave_up_ = user.signals() != signals;
+  }
+  loop_.cancel(limit);
+  loop_.cancel(patience);
+  if (late) error_ = NodeError{kLauncherNodeLost, "the node with the store does not decide"};
 }
 
 void NodeSession::end_between(const EndedRecord& ended) {

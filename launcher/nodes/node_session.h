@@ -37,16 +37,21 @@ class NodeSession {
   void when_round_stops(std::function<void()> end);
 
   /// The round has ended here; `outcome` is for those who want to know all (round.outcomes). Waits
-  /// for the verdict over all nodes. If all went well that may be long: once `interruption` gives
-  /// how this node's user ends the job, that is told instead, or nothing, and the node leaves
-  /// (left()). False if there is no verdict.
+  /// for the verdict over all nodes. If all went well that may be long: once the user's departure
+  /// says how the job ends, that is told instead, or nothing, and the node leaves (left()). Where
+  /// the others are to end their ranks too, a further signal ends the waiting (gave_up()). False if
+  /// there is no verdict.
   struct Departure {
     EndedRecord ended;
     bool silent = false;  // the others go on: to them the ranks here have finished
   };
-  using Interruption = std::function<std::optional<Departure>()>;
+  struct User {
+    std::function<std::optional<Departure>()> departure;
+    std::function<int()> signals;  // that were to end the job, so far
+  };
   bool end_round(const EndedRecord& ended, const std::string& outcome = "",
-                 const Interruption& interruption = nullptr);
+                 const User& user = {.departure = [] { return std::nullopt; },
+                                     .signals = [] { return 0; }});
   /// This node's user ends the job between two rounds or, on the node with the store, before the
   /// first.
   void end_between(const EndedRecord& ended);
@@ -71,6 +76,8 @@ class NodeSession {
   const std::optional<VerdictRecord>& verdict() const { return verdict_; }
   /// It has left a job that goes on: there will be no further round.
   bool left() const { return left_; }
+  /// Its user did not wait for the other nodes' ranks to end: nor will there be.
+  bool gave_up() const { return gave_up_; }
   /// This node has the store, without which there is no job. Known once there was a round.
   bool hosts_store() const { return agent_.hosts_store(); }
   /// Why this node cannot take part any more.
@@ -88,6 +95,7 @@ class NodeSession {
   void ask_next();
   void show_notice();
   bool over() const;
+  void await_end_elsewhere(const std::function<bool()>& judged, const User& user);
 
   EventLoop& loop_;
   OutputRelay& relay_;
@@ -110,6 +118,7 @@ class NodeSession {
   std::optional<VerdictRecord> verdict_;
   std::optional<NodeError> error_;
   bool left_ = false;
+  bool gave_up_ = false;
   std::string notice_;
   bool notices_shown_ = false;
   std::optional<EventLoop::TimerId> patience_;

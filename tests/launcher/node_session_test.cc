@@ -160,11 +160,9 @@ TEST_F(NodeSessionTest, WaitsWithoutALimitForTheVerdictOverARoundThatGoesOn) {
 // To the others it is a node that has finished.
 TEST_F(NodeSessionTest, LeavesWithoutAWordWhereTheOthersGoOn) {
   begin_round();
-  const auto leave = [](const EndedRecord& ended, bool silent) {
-    return [=] { return NodeSession::Departure{.ended = ended, .silent = silent}; };
-  };
   const EndedRecord interrupted{.how = EndedRecord::How::kSignal, .exit_code = 143};
-  EXPECT_FALSE(session_->end_round({}, "", leave(interrupted, true)));
+  const auto leave = [&] { return NodeSession::Departure{.ended = interrupted, .silent = true}; };
+  EXPECT_FALSE(session_->end_round({}, "", {.departure = leave, .signals = [] { return 1; }}));
   EXPECT_TRUE(session_->left());
   EXPECT_FALSE(session_->error());
   session_->end_between(interrupted);
@@ -174,6 +172,21 @@ TEST_F(NodeSessionTest, LeavesWithoutAWordWhereTheOthersGoOn) {
   EXPECT_EQ(parse_record<EndedRecord>(*said)->how, EndedRecord::How::kFinished);
   session_.reset();
   EXPECT_TRUE(store_->list(node_keys::kMember).value_or_throw().empty());
+}
+
+TEST_F(NodeSessionTest, DoesNotWaitForOtherNodesRanksToEndOnceItsUserGivesUp) {
+  round_.verdict_limit_ms = 20'000;
+  begin_round();
+  int signals = 1;
+  const auto again = loop_.call_at(std::chrono::steady_clock::now() + 100ms, [&] { ++signals; });
+  EXPECT_FALSE(session_->end_round(
+      {.how = EndedRecord::How::kSignal}, "",
+      {.departure = [] { return std::nullopt; }, .signals = [&] { return signals; }}));
+  loop_.cancel(again);
+  EXPECT_EQ(signals, 2);
+  EXPECT_TRUE(session_->gave_up());
+  EXPECT_FALSE(session_->error());
+  EXPECT_FALSE(session_->next_round([] { return false; }));
 }
 
 TEST_F(NodeSessionTest, GivesUpIfNoVerdictComesOverARoundThatIsToEnd) {

@@ -381,6 +381,25 @@ TEST(Nodes, EndWithTheSignalThatOneOfThemGets) {
   EXPECT_EQ(nodes.finish(1).exit_code, 130);
 }
 
+TEST(Nodes, DoNotWaitForRanksElsewhereToEndAfterAnotherSignal) {
+  Nodes nodes("2");
+  const Strings patient{"--nproc", "1", "--grace", "60"};
+  nodes.start_ranks(patient, {"out=up", "pause"});
+  ASSERT_TRUE(nodes[0].wait_for_error("waiting for 1 of 2", soon()));  // so it hosts the store
+  nodes.start_ranks(patient, {"ignore=" + std::to_string(SIGTERM), "out=up", "pause"});
+  ASSERT_TRUE(nodes[0].wait_for_output("up\n", soon()));
+  ASSERT_TRUE(nodes[1].wait_for_output("up\n", soon()));
+  nodes[0].send_signal(SIGINT);
+  ASSERT_TRUE(nodes[0].wait_for_error("waiting for the other nodes to end their ranks", soon()));
+  nodes[0].send_signal(SIGINT);
+  const auto result = nodes.finish(0);
+  EXPECT_EQ(result.exit_code, 130);
+  EXPECT_THAT(result.error, HasSubstr("dlaunch: ended by SIGINT; ranks: "));
+  EXPECT_THAT(result.error, HasSubstr("before the ranks of the other nodes had ended"));
+  nodes[1].send_signal(SIGINT);
+  EXPECT_EQ(nodes.finish(1).exit_code, 130);
+}
+
 TEST(Nodes, EndWithTheSignalThatOneGetsWhoseRanksHaveFinished) {
   Nodes nodes("2");
   nodes.start_ranks({"--nproc", "1", "--node-rank", "0"}, {"out=up", "pause"});
