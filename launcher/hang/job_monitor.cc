@@ -181,6 +181,10 @@ void JobMonitor::leave_stall_to_others() {
   if (stall_watch_) stall_watch_->hold();
 }
 
+void JobMonitor::set_stopped(bool stopped) {
+  if (stall_watch_) stall_watch_->set_stopped(stopped);
+}
+
 // "ID PID RANKS ATTEMPT TIME COMMAND", aligned.
 std::string JobMonitor::summary() const {
   const std::size_t attempt = job_.attempts.size();  // as in --log-dir: the first is 0

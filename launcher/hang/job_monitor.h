@@ -55,6 +55,8 @@ class JobMonitor {
   void collect_stacks(const std::vector<int>& ranks, Inspector::Sink sink);
   /// Another node tells the user that nothing moves.
   void leave_stall_to_others();
+  /// The user has stopped the ranks here (Ctrl-Z), or lets them go on.
+  void set_stopped(bool stopped);
 
  private:
   /// The whole job at a moment.

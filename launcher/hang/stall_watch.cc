@@ -30,7 +30,7 @@ void StallWatch::look() {
     progress.push_back(shown.progress);
     anybody_waits = anybody_waits || std::ranges::any_of(shown.activities, &ShownActivity::waits);
   }
-  if (!anybody_waits || progress != progress_) {
+  if (stopped_ || !anybody_waits || progress != progress_) {
     changed_ = now;
     told_ = false;
   }

@@ -21,6 +21,9 @@ class StallWatch {
   ~StallWatch();
   /// Somebody else has told of the present standstill.
   void hold() { told_ = true; }
+  /// The user has stopped the job (Ctrl-Z), or lets it go on: in between he knows that nothing
+  /// moves.
+  void set_stopped(bool stopped) { stopped_ = stopped; }
   StallWatch(const StallWatch&) = delete;
   StallWatch& operator=(const StallWatch&) = delete;
 
@@ -35,6 +38,7 @@ class StallWatch {
   std::vector<std::uint64_t> progress_;  // by rank, when last looked at
   EventLoop::Clock::time_point changed_ = EventLoop::Clock::now();
   bool told_ = false;
+  bool stopped_ = false;
 };
 
 }  // namespace dlaunch

@@ -207,6 +207,7 @@ void AttemptRunner::on_signal(int signal, bool seen_by_terminal_group) {
   const bool interrupts = signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
   if ((interrupts || signal == SIGQUIT) && is_repetition(signal)) return;
   if (signal == SIGQUIT) return monitor_.report("what the ranks are doing (SIGQUIT):");
+  if (signal == SIGTSTP || signal == SIGCONT) monitor_.set_stopped(signal == SIGTSTP);
   if (interrupts) {
     interrupted_by_ = signal;
     ++interruptions_;

@@ -108,6 +108,21 @@ TEST(StoppedJob, GoesOnAfterMoreThanItsTimeout) {
   EXPECT_EQ(result.exit_code, 0) << result.error;
 }
 
+// Nothing waits in it before it is stopped; then one rank alone is let go, into a barrier.
+TEST_F(HangReport, IsNotWrittenWhileTheUserHasStoppedTheJob) {
+  Subprocess job(
+      stalling_ranks({"connect", "pid", kStop, "only=0", "barrier", "only=1", "pause"}, 2));
+  const pid_t first = pid_of(job, "0");
+  pid_of(job, "1");
+  job.send_signal(SIGTSTP);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // until the ranks have it
+  kill(first, SIGCONT);
+  EXPECT_FALSE(job.wait_for_error("in barrier", Deadline::after(std::chrono::milliseconds(1500))));
+  job.send_signal(SIGCONT);
+  wait_for(job, "dlaunch: rank 0: in barrier");
+  end(job);
+}
+
 TEST_F(HangReport, KnowsRanksThatNeverConnect) {
   Subprocess job(stalling_ranks({"only=1", "pause", "only=all", "connect"}, 3));
   wait_for(job, "dlaunch: rank 1: has not come to dlaunch's communicator");
