@@ -9,8 +9,7 @@
 namespace dlaunch {
 namespace {
 
-// What nothing else says: torchrun's port, below the range of ports that the system gives away.
-constexpr const char* kUsualPort = "29500";
+// Below the range of ports that the system gives away.
 constexpr unsigned kFirstPort = 20000;
 constexpr unsigned kPorts = 10000;
 
@@ -32,7 +31,7 @@ std::optional<std::uint64_t> number(const std::optional<Derived>& derived) {
 // Jobs that run at the same time on a host need ports of their own: one out of a number or a name
 // that all nodes of the job know.
 std::optional<Derived> port_of(const std::optional<Derived>& job) {
-  if (!job) return Derived{kUsualPort, "(default)"};
+  if (!job) return Derived{kTorchrunMasterPort, "(default)"};
   const std::uint64_t value = number(job).value_or(hash_text(job->value));
   return Derived{std::to_string(kFirstPort + value % kPorts), job->source};
 }
@@ -59,7 +58,7 @@ std::optional<ClusterEnvironment> detect_torchrun(const Variables& variables) {
                      ? Derived{kTorchrunEndpointPort, "(default)"}
                      : Derived{endpoint->value.substr(colon + 1), endpoint->source};
   }
-  if (!found.port) found.port = Derived{kUsualPort, "(default)"};
+  if (!found.port) found.port = Derived{kTorchrunMasterPort, "(default)"};
   return found;
 }
 
@@ -126,7 +125,7 @@ std::optional<ClusterEnvironment> detect_mpi(const Variables& variables, const M
   if (here && here->value == found.nodes->value) {
     found.head = Derived{"127.0.0.1", here->source + " (all are on this host)"};
   }
-  found.port = Derived{kUsualPort, "(default)"};
+  found.port = Derived{kTorchrunMasterPort, "(default)"};
   return found;
 }
 
@@ -166,7 +165,7 @@ std::optional<ClusterEnvironment> detect_indexed_job(
     found.head =
         Derived{pod.substr(0, pod.size() - ending.size()) + "-0" + domain, "host name " + host};
   }
-  found.port = Derived{kUsualPort, "(default)"};
+  found.port = Derived{kTorchrunMasterPort, "(default)"};
   return found;
 }
 

@@ -26,6 +26,8 @@ namespace dlaunch {
 
 /// The port of a rendezvous endpoint that has none, with torchrun.
 inline constexpr const char* kTorchrunEndpointPort = "29400";
+/// And its MASTER_PORT if nothing says another.
+inline constexpr const char* kTorchrunMasterPort = "29500";
 
 /// A value and the variables that it comes from.
 struct Derived {

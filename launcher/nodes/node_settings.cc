@@ -19,7 +19,6 @@ namespace {
 
 constexpr const char* kCommandLine = "command line";
 constexpr const char* kDefault = "default";
-constexpr const char* kUsualPort = "29500";  // torchrun's
 constexpr std::chrono::minutes kDefaultJoinTimeout{5};
 constexpr std::chrono::seconds kOwnNameTakes{5};  // at most
 
@@ -82,7 +81,7 @@ Status parse_endpoint(const NodeOptions& options, const ClusterEnvironment& clus
   }
   if (options.endpoint.empty() && !options.master_address.empty()) {
     head = Derived{options.master_address, "--master-addr"};
-    port = options.master_port == 0 ? Derived{kUsualPort, kDefault}
+    port = options.master_port == 0 ? Derived{kTorchrunMasterPort, kDefault}
                                     : Derived{std::to_string(options.master_port), "--master-port"};
   }
   if (!head || head->value.empty()) {
