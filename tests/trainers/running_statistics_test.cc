@@ -88,6 +88,15 @@ std::vector<float> statistics_in(const nn::Module& network) {
   return all;
 }
 
+void load(RankStatistics& statistics, Communicator& world, const std::string& path) {
+  if (world.rank() == 0) {
+    const nn::SafetensorsFile file(path);
+    statistics.prepare(file);
+    nn::load_tensors(file, statistics.tensors());
+  }
+  statistics.scatter();
+}
+
 TEST(RankStatistics, AreBackAfterAMergeAndGoThroughACheckpoint) {
   for (const int ranks : {2, 3, 5}) {
     const TemporaryFolder folder;
@@ -114,12 +123,7 @@ TEST(RankStatistics, AreBackAfterAMergeAndGoThroughACheckpoint) {
 
       const auto resumed = network_of(*backend, 7);
       RankStatistics read(*backend, world, *resumed, false);
-      if (world.rank() == 0) {
-        const nn::SafetensorsFile file(path);
-        read.prepare(file);
-        nn::load_tensors(file, read.tensors());
-      }
-      read.scatter();
+      load(read, world, path);
       EXPECT_EQ(statistics_in(*resumed), own);
     });
     // On another number of ranks all begin with what the network has.
@@ -128,12 +132,7 @@ TEST(RankStatistics, AreBackAfterAMergeAndGoThroughACheckpoint) {
       const auto resumed = network_of(*backend, 7);
       const std::vector<float> before = statistics_in(*resumed);
       RankStatistics read(*backend, world, *resumed, false);
-      if (world.rank() == 0) {
-        const nn::SafetensorsFile file(path);
-        read.prepare(file);
-        nn::load_tensors(file, read.tensors());
-      }
-      read.scatter();
+      load(read, world, path);
       EXPECT_EQ(statistics_in(*resumed), before);
     });
   }
