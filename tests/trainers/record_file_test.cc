@@ -87,6 +87,45 @@ TEST_F(RecordFileTest, StaysAsItWasUntilSomethingIsWritten) {
   EXPECT_EQ(line, "alone");
 }
 
+TEST_F(RecordFileTest, ThatIsALinkIsTheFileItself) {
+  write("old\n");
+  const std::string link = temporary_.path() + "/link";
+  fs::create_symlink("metrics.jsonl", link);
+  RecordFile file(link, {"records", ""});
+  EXPECT_EQ(file.set_aside(),
+            fs::canonical(temporary_.path()).string() + "/metrics.jsonl.previous");
+  file.append("new\n");
+  EXPECT_TRUE(fs::is_symlink(link));
+  EXPECT_EQ(contents(), "new\n");
+}
+
+// As with /dev/stdout: a link to a link of the kernel's.
+TEST_F(RecordFileTest, ThatIsOpenAlreadyIsWrittenOn) {
+  const Descriptor log(::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  const auto say = [&](std::string_view line) {
+    EXPECT_EQ(::write(log.get(), line.data(), line.size()), static_cast<ssize_t>(line.size()));
+  };
+  say("begin\n");
+  const std::string link = temporary_.path() + "/link";
+  fs::create_symlink("/dev/fd/" + std::to_string(log.get()), link);
+  RecordFile file(link, {"records", ""});
+  EXPECT_TRUE(file.is_empty());
+  EXPECT_EQ(file.set_aside(), "");
+  file.append("record\n");
+  say("end\n");
+  file.append("last\n");
+  file.clear();
+  EXPECT_TRUE(fs::is_symlink(link));
+  EXPECT_EQ(contents(), "begin\nrecord\nend\nlast\n");
+}
+
+TEST_F(RecordFileTest, ThatIsOpenForReadingIsRefused) {
+  write("text\n");
+  const Descriptor reading(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+  const std::string name = "/dev/fd/" + std::to_string(reading.get());
+  EXPECT_THROW(RecordFile(name, {"records", ""}), std::runtime_error);
+}
+
 TEST_F(RecordFileTest, TriesAgainWhatAFullDiskHadNoRoomFor) {
   const auto file = open();
   file->append("first\n");

@@ -41,6 +41,23 @@ ssize_t write_without_signal(int file, const void* data, std::size_t size) {
   return count;
 }
 
+/// The descriptor of this process that a path names by way of links; -1: none.
+int named_descriptor(const std::filesystem::path& path) {
+  namespace fs = std::filesystem;
+  constexpr int kMostLinks = 40;  // as the kernel
+  const fs::path own = fmt::format("/proc/{}/fd", ::getpid());
+  fs::path link = fs::absolute(path);
+  for (int i = 0; i < kMostLinks; ++i) {
+    std::error_code error;
+    const fs::path folder = fs::canonical(link.parent_path(), error);
+    link = folder / link.filename();
+    if (error || !fs::is_symlink(link, error)) return -1;
+    if (folder == own) return std::stoi(link.filename());
+    link = folder / fs::read_symlink(link, error);
+  }
+  return -1;
+}
+
 bool has_room(int file) {
   pollfd room{.fd = file, .events = POLLOUT, .revents = 0};
   return ::poll(&room, 1, kReaderMs) > 0;
@@ -54,8 +71,33 @@ RecordFile::RecordFile(std::string path, Words words)
   std::error_code no_folder;
   if (!folder.empty()) std::filesystem::create_directories(folder, no_folder);
   if (no_folder) throw ConfigError(complaint(no_folder.value()));
+  if (share_descriptor()) return;
   made_here_ = open(O_EXCL);
   if (!made_here_ && !open(0)) throw ConfigError(complaint(errno));
+  follow_link();
+}
+
+/// A file that was opened anew would be written to at another place than by those who have it open,
+/// who write over what they do not know of.
+bool RecordFile::share_descriptor() {
+  const int descriptor = named_descriptor(path_);
+  struct stat about {};
+  if (descriptor < 0 || ::fstat(descriptor, &about) != 0 || !S_ISREG(about.st_mode)) return false;
+  if ((::fcntl(descriptor, F_GETFL) & O_ACCMODE) == O_RDONLY) throw ConfigError(complaint(EACCES));
+  file_ = Descriptor(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+  if (!file_.is_open()) throw ConfigError(complaint(errno));
+  shared_ = true;
+  return true;
+}
+
+/// What is set aside is the file itself; a link to it stays.
+void RecordFile::follow_link() {
+  struct stat about {};
+  if (::fstat(file_.get(), &about) != 0 || !S_ISREG(about.st_mode)) return;
+  std::error_code error;
+  if (!std::filesystem::is_symlink(path_, error)) return;
+  const auto file = std::filesystem::canonical(path_, error);
+  if (!error) path_ = file.string();
 }
 
 bool RecordFile::open(int flags) {
@@ -71,12 +113,13 @@ RecordFile::~RecordFile() {
 
 bool RecordFile::is_empty() const {
   struct stat about {};
-  return ::fstat(file_.get(), &about) == 0 && about.st_size == 0;
+  return shared_ || (::fstat(file_.get(), &about) == 0 && about.st_size == 0);
 }
 
 void RecordFile::clear() {
   missing_.clear();
-  (void)::ftruncate(file_.get(), 0);  // of a device or a pipe there is nothing to clear
+  if (!shared_)
+    (void)::ftruncate(file_.get(), 0);  // of a device or a pipe there is nothing to clear
 }
 
 std::string RecordFile::set_aside() {
@@ -117,7 +160,7 @@ int RecordFile::write_whole(std::string& record, bool patient) {
     }
     const int error = errno;
     if (error == EINTR || (error == EAGAIN && patient && has_room(file_.get()))) continue;
-    if (before < 0 || ::ftruncate(file_.get(), before) != 0)  // no file: what is out is out
+    if (before < 0 || shared_ || ::ftruncate(file_.get(), before) != 0)  // what is out is out
       record.erase(0, written);
     return error;
   }

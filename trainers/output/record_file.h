@@ -4,7 +4,8 @@
 // made here is removed again if nothing came into it. A record that cannot be written (the disk is
 // full) ends no training: a line says so, the file is cut back to its last whole record, and what
 // is missing is tried again with the next one. A FIFO must have a reader when it is opened; one
-// that reads nothing, or goes, is a full disk. One thread.
+// that reads nothing, or goes, is a full disk. What this process has open (/dev/stdout, /dev/fd/3)
+// is written on, after what others have written there. One thread.
 #pragma once
 
 #include <deque>
@@ -30,7 +31,7 @@ class RecordFile {
   RecordFile(const RecordFile&) = delete;
   RecordFile& operator=(const RecordFile&) = delete;
 
-  /// Of a device or a pipe always.
+  /// Of a device, a pipe or what is open already always.
   bool is_empty() const;
   void clear();
   /// Begins a new file; what was in this one is then in another (set_aside.h). Returns the name of
@@ -44,6 +45,8 @@ class RecordFile {
 
  private:
   bool open(int flags);
+  bool share_descriptor();
+  void follow_link();
   int write_missing(bool patient);
   int write_whole(std::string& record, bool patient);
   std::string complaint(int error_number) const;
@@ -52,6 +55,7 @@ class RecordFile {
   Words words_;
   Descriptor file_;
   bool made_here_ = false;
+  bool shared_ = false;  // with those who write to the same open file
   bool warned_ = false;
   std::deque<std::string> missing_;  // records that are not in the file
   Logger logger_ = make_logger("output");
