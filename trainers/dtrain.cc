@@ -112,10 +112,11 @@ void check_kind_of_device(const TrainConfig& config, const nn::Backend& cpu) {
   check_loss_scaling(config, cpu);
 }
 
-void print_plan(const TrainConfig& config) {
+void print_plan(const TrainConfig& config, std::size_t ranks) {
   const DataShape data = data_shape(config.data);
   const auto backend = nn::make_cpu_backend();
   check_kind_of_device(config, *backend);
+  (void)config.samples_per_step(ranks);
   nn::Generator generator(config.seed);
   (void)training_transform(config.data, data.image);
   const auto model = make_network(config, data, DType::kF32, *backend, generator, nullptr);
@@ -127,8 +128,10 @@ void print_plan(const TrainConfig& config) {
 /// On one rank of a job: the others would print the same.
 int dry_run(const Arguments& arguments) {
   const Outcome outcome = attempt([&] {
-    if (read_job_environment().value_or_throw().rank == 0)
-      print_plan(load_train_config(arguments.config, arguments.overrides));
+    const JobEnvironment job = read_job_environment().value_or_throw();
+    if (job.rank == 0)
+      print_plan(load_train_config(arguments.config, arguments.overrides),
+                 static_cast<std::size_t>(job.world_size));
   });
   if (outcome.code != kExitOk) print_error(outcome.line);
   return outcome.code;

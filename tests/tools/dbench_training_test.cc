@@ -68,6 +68,16 @@ TEST_F(DbenchTraining, TimesTheStepsOfAConfigurationWithoutItsData) {
   EXPECT_GT(document["tensor_mib"], 1);
 }
 
+TEST_F(DbenchTraining, CountsTheImagesThatThereAre) {
+  const json document =
+      results({"train", config(), "--own-data", "--nproc", "2", "--threads", "1", "--warmup", "1",
+               "--steps", "3", "--set", "data.set=synthetic", "--set",
+               "data.synthetic.train_size=10", "--set", "checkpoint.every_steps=1"});
+  EXPECT_EQ(document["images_per_step"], 10);
+  EXPECT_GE(document["images_per_second"].get<double>() * 1.001,
+            10e3 / document["ms_most"].get<double>());
+}
+
 TEST_F(DbenchTraining, TimesSyncBatchNormBesideBatchNorm) {
   const json document = results(
       {"syncbn", "--nproc", "3", "--channels", "5,128", "--batches", "7", "--iterations", "4"});

@@ -234,6 +234,8 @@ TEST_F(Dtrain, RefusesWhatCannotGoTogetherBeforeAnythingIsWritten) {
        "model.name: airbench94 cannot be made for images of 16 x 32: "},
       {{"model.name=speedrun100", "data.synthetic.height=16"},
        "model.name: speedrun100 cannot be made for images of 16 x 32: "},
+      {{"train.batch_size_per_rank=0", "train.global_batch_size=3", "train.accumulation_steps=4"},
+       "train.global_batch_size: 3 is less than "},
       {{"train.compute_type=fp16"}, "train.compute_type: \"fp16\" is for train.device \"cuda\""},
       {{"train.loss_scaling=dynamic"}, "train.loss_scaling: only losses on GPUs are scaled"},
   };

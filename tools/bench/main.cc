@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <new>
 #include <string>
 
 #include <CLI/CLI.hpp>
@@ -109,6 +110,9 @@ int main(int argc, char** argv) {
                                          : kExitCommunication);
   } catch (const ConfigError& error) {
     return bench::fail(error.what(), kExitUsage);
+  } catch (const std::bad_alloc&) {
+    return bench::fail("out of memory; use smaller sizes (--max-bytes, --counts, --bytes)",
+                       kExitFailure);
   } catch (const std::exception& error) {
     return bench::fail(error.what(), kExitFailure);
   }

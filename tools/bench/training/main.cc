@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -80,6 +81,8 @@ int main(int argc, char** argv) {
     return bench::fail(error.what(), kExitUsage);
   } catch (const nn::DataError& error) {
     return bench::fail(error.what(), kExitBadData);
+  } catch (const std::bad_alloc&) {
+    return bench::fail("out of memory; use smaller batches", kExitFailure);
   } catch (const std::exception& error) {
     return bench::fail(error.what(), kExitFailure);
   }

@@ -50,7 +50,9 @@ TrainConfig config_to_measure(const TrainingOptions& options, std::size_t ranks,
        {"output.directory=" + folder, std::string("output.metrics=metrics.jsonl"),
         "output.log_every=" + std::to_string(group), std::string("output.progress=none"),
         std::string("output.tensorboard="), std::string("output.trace="),
-        std::string("checkpoint.final=false"), std::string("train.validate_every=0"),
+        std::string("checkpoint.final=false"), std::string("checkpoint.every_steps=0"),
+        std::string("checkpoint.every_epochs=0"), std::string("checkpoint.keep_best=false"),
+        std::string("checkpoint.resume=none"), std::string("train.validate_every=0"),
         std::string("train.max_seconds=0"),
         std::string("train.drop_last=true"),  // a line does not tell of a step with fewer images
         "train.max_steps=" + std::to_string(steps), "train.epochs=" + std::to_string(steps)}) {
@@ -60,6 +62,7 @@ TrainConfig config_to_measure(const TrainingOptions& options, std::size_t ranks,
     const DataShape shape = data_shape(wanted.data);
     const std::size_t step_size = wanted.samples_per_step(ranks);
     overrides.emplace_back("data.set=synthetic");
+    overrides.emplace_back("data.image_size=[]");      // which they have
     overrides.emplace_back("data.synthetic.noise=0");  // whose making would be measured too
     for (const auto& [key, value] : {std::pair{"classes", shape.classes},
                                      {"height", shape.image.height},
@@ -77,13 +80,16 @@ struct StepTimes {
   double images = 0;            // of these steps
 };
 
-/// From the lines of the metrics file; the first `warmup` do not count.
+/// From the lines of the metrics file; the first `warmup` do not count. A step is of all images if
+/// there are fewer than it would take.
 StepTimes read_steps(const std::string& path, std::size_t warmup, double images_per_step) {
   std::ifstream file(path);
   StepTimes times;
   std::size_t lines = 0;
   for (std::string text; std::getline(file, text);) {
     const auto line = nlohmann::json::parse(text);
+    if (line.at("event") == "start")
+      images_per_step = std::min(images_per_step, line.at("training_images").get<double>());
     if (line.at("event") != "step" || lines++ < warmup) continue;
     times.seconds.push_back(images_per_step / line.at("images_per_second").get<double>());
     times.images += images_per_step;
