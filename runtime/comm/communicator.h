@@ -21,8 +21,8 @@
 // destroyed, which disturbs nobody (they leave their descriptors open until the process ends or
 // executes another program). A child that is to communicate connects a world of its own.
 //
-// What others have and this has not: i8, bool and unsigned types but u8, bitwise reductions, a
-// probe for messages, a timeout for a single call.
+// What others have and this has not: bool and integers of 16 bits, a probe for messages, a timeout
+// for a single call.
 // For texts and objects of unknown length there is objects.h.
 //
 // Counts are elements. A count of zero is allowed everywhere. Results are reproducible: the same
@@ -77,8 +77,9 @@ class Communicator {
   /// wait for its receiver. So does any message while the receiver keeps 64 MiB or more of this
   /// rank's that it has not asked for yet, until it asks for one: ranks that send more than that
   /// before they receive may wait for each other. A send that is done has let go of its buffer, and
-  /// its message is on its way, also if this rank leaves then (see the destructor); that it has
-  /// been received, or will be although a rank fails or dies, it does not say.
+  /// its message is on its way, also if this rank leaves then (see the destructor), but for one
+  /// behind a send that this rank has started and not waited for; that it has been received, or
+  /// will be although a rank fails or dies, it does not say.
   virtual Status send(ConstBuffer data, int peer, std::uint64_t tag = 0) = 0;
   virtual Work start_send(ConstBuffer data, int peer, std::uint64_t tag = 0) = 0;
   /// From `peer`, or the first message with the tag that comes, whichever rank it is from:

@@ -155,7 +155,26 @@ Status check_whole(const CollectiveCall& call, int rank) {
   return Status();
 }
 
-Status check_all_to_all(const CollectiveCall& call, int size) {
+// Of an all_to_all with such parts as may differ.
+Status check_unequal_parts(const CollectiveCall& call, std::size_t own) {
+  if (call.algorithm == Algorithm::kBruck) return invalid("bruck takes equal parts only");
+  const auto check_total = [](std::string_view name, std::size_t count,
+                              std::span<const std::size_t> counts) {
+    const std::size_t total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+    if (total == count) return Status();
+    return invalid(std::string(name) + " has " + std::to_string(count) +
+                   " elements, but its counts add up to " + std::to_string(total));
+  };
+  DLAUNCH_RETURN_IF_ERROR(check_total("input", call.input.count, call.counts));
+  DLAUNCH_RETURN_IF_ERROR(check_total("output", call.output.count, call.recv_counts));
+  // Others' are compared when they meet; this is the only part that is not sent.
+  if (call.counts[own] == call.recv_counts[own]) return Status();
+  return invalid("this rank sends itself " + std::to_string(call.counts[own]) +
+                 " elements, but receives " + std::to_string(call.recv_counts[own]) +
+                 " from itself");
+}
+
+Status check_all_to_all(const CollectiveCall& call, int rank, int size) {
   if (call.counts.empty() != call.recv_counts.empty()) {
     return invalid("send counts and receive counts go together");
   }
@@ -165,18 +184,7 @@ Status check_all_to_all(const CollectiveCall& call, int size) {
   DLAUNCH_RETURN_IF_ERROR(check_buffer("output", call.output));
   if (call.input.dtype != call.output.dtype) return invalid("input and output differ in type");
   if (overlap(call.input, call.output)) return invalid("input and output overlap");
-  const auto check_total = [](std::string_view name, std::size_t count,
-                              std::span<const std::size_t> counts) {
-    const std::size_t total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
-    if (total == count) return Status();
-    return invalid(std::string(name) + " has " + std::to_string(count) +
-                   " elements, but its counts add up to " + std::to_string(total));
-  };
-  if (!call.counts.empty()) {
-    if (call.algorithm == Algorithm::kBruck) return invalid("bruck takes equal parts only");
-    DLAUNCH_RETURN_IF_ERROR(check_total("input", call.input.count, call.counts));
-    return check_total("output", call.output.count, call.recv_counts);
-  }
+  if (!call.counts.empty()) return check_unequal_parts(call, static_cast<std::size_t>(rank));
   if (call.input.count != call.output.count) return invalid("input and output differ in count");
   if (call.input.count % static_cast<std::size_t>(size) == 0) return Status();
   return invalid("input has " + std::to_string(call.input.count) +
@@ -283,7 +291,7 @@ Status check(const CollectiveCall& call, int rank, int size) {
   if (call.kind == CollectiveKind::kBarrier) return Status();
   if (!call.pieces.empty()) return check_pieces(call);
   if (call.record != nullptr) DLAUNCH_RETURN_IF_ERROR(check_record(call));
-  if (call.kind == CollectiveKind::kAllToAll) return check_all_to_all(call, size);
+  if (call.kind == CollectiveKind::kAllToAll) return check_all_to_all(call, rank, size);
   if (!call.recv_counts.empty()) return invalid("only all_to_all takes receive counts");
   if (parted(call.kind)) {
     return call.record == nullptr ? check_parts(call, rank, size)

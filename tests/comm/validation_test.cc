@@ -190,6 +190,28 @@ TEST_F(Validation, RefusesBruckForPartsThatMayDiffer) {
       "all_to_all: bruck takes equal parts only");
 }
 
+TEST_F(Validation, RefusesAnotherCountToItselfThanFromItself) {
+  const std::vector<float> input(3);
+  std::vector<float> output(3);
+  expect_refused(
+      [&](Communicator& c) {
+        const auto own = static_cast<std::size_t>(c.rank());
+        std::vector<std::size_t> sends(3, 1), receives(3, 1);
+        --sends[own];
+        ++sends[(own + 1) % 3];
+        ++receives[own];
+        --receives[(own + 2) % 3];
+        return c.all_to_all(input, output, sends, receives);
+      },
+      "all_to_all: this rank sends itself 0 elements, but receives 2 from itself");
+  const std::vector<float> one(1);
+  std::vector<float> many(1000);
+  const std::vector<std::size_t> counts{1}, more{1000};
+  const auto alone = connect_world(JobEnvironment{}, nullptr).value_or_throw();
+  const Status status = alone->all_to_all(one, many, counts, more);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.to_string();
+}
+
 // Equal ones are the same operation whether they are written out or not.
 TEST_F(Validation, TakesEqualCountsForNone) {
   run_threads_as_ranks(3, [](Communicator& comm) {
