@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -64,7 +65,7 @@ struct AttemptOutcome {
   std::optional<std::size_t> first_failed;  // index in `ranks` of the one whose code is the job's
   std::optional<FailureRecord> failure;     // the same, with its story
   int signal = 0;                           // with kSignal
-  int passed_on = 0;                        // the last signal that was, and ended nothing by itself
+  std::set<int> passed_on;                  // signals that were, and ended nothing by themselves
   std::chrono::nanoseconds limit{};         // with kTimeout: what --timeout said
   bool grace_passed = false;                // some had to be killed
   bool orphans_killed = false;              // so had some that ranks had left behind

@@ -10,10 +10,11 @@ namespace {
 
 constexpr std::chrono::nanoseconds kLongestDelay = std::chrono::minutes(1);
 
-// A program that a signal asks to end in good order says so by its exit code, as a shell would.
-bool ended_as_asked(const AttemptOutcome& attempt) {
-  return attempt.passed_on != 0 && attempt.failure &&
-         attempt.failure->exit_code == 128 + attempt.passed_on;
+// The signal, passed on, after which the job has ended; 0: it was none. A program that a signal
+// asks to end in good order says so by its exit code, as a shell would.
+int heeded_signal(const AttemptOutcome& attempt) {
+  const int signal = attempt.failure ? attempt.failure->exit_code - 128 : 0;
+  return attempt.passed_on.contains(signal) ? signal : 0;
 }
 
 }  // namespace
@@ -32,9 +33,9 @@ RestartPolicy::Decision RestartPolicy::after(const AttemptOutcome& attempt) {
   if (attempt.number >= options_.most) {
     return {.line = "dlaunch: no restart: " + used + " restarts used"};
   }
-  if (ended_as_asked(attempt)) {
-    return {.line = "dlaunch: no restart: the job has ended after " +
-                    signal_name(attempt.passed_on) + ", which was passed on"};
+  if (const int signal = heeded_signal(attempt); signal != 0) {
+    return {.line = "dlaunch: no restart: the job has ended after " + signal_name(signal) +
+                    ", which was passed on"};
   }
   if (!ever_ready_) {
     return {.line = "dlaunch: no restart: the job never got ready (" + used + " restarts used)"};

@@ -192,7 +192,7 @@ void Supervisor::handle_signal(int signal, bool seen_by_terminal_group) {
     case SIGWINCH:
       return resize_terminals();
     default:
-      outcome_.passed_on = signal;
+      outcome_.passed_on.insert(signal);
       return send_to_ranks(signal, seen_by_terminal_group);
   }
 }

@@ -108,6 +108,7 @@ TEST(Restart, DoesNotHappenAfterASignalThatTheRanksHaveHeeded) {
   for (const char* waits : {"0 waits\n", "1 waits\n"})
     ASSERT_TRUE(job.wait_for_output(waits, soon()));
   job.send_signal(SIGUSR1);
+  job.send_signal(SIGCONT);  // as `fg` does after Ctrl-Z
   const auto result = job.finish(soon());
   EXPECT_EQ(result.exit_code, 128 + SIGUSR1);
   EXPECT_THAT(result.error, HasSubstr("dlaunch: no restart: the job has ended after SIGUSR1, "));
