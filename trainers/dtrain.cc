@@ -2,6 +2,7 @@
 // that dlaunch started, or alone.
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <functional>
 #include <future>
@@ -138,11 +139,11 @@ int dry_run(const Arguments& arguments) {
 }
 
 /// By the ranks that leave it to another one to say why: that one is to end first, so that dlaunch
-/// counts its end as the failure and shows its last words. Then dlaunch ends these.
+/// counts its end as the failure and shows its last words. Then dlaunch ends these, by a SIGTERM.
 void let_another_end_first() {
   constexpr std::chrono::milliseconds kLook{5};
   const auto limit = Deadline::after(std::chrono::seconds(3));  // where nobody ends them
-  while (stop_signal() == 0 && !limit.expired()) std::this_thread::sleep_for(kLook);
+  while (stop_signal() != SIGTERM && !limit.expired()) std::this_thread::sleep_for(kLook);
 }
 
 /// Collective: the exit code of the lowest rank that failed. That rank alone says why, before any
@@ -169,11 +170,11 @@ int agree(Communicator& world, const Outcome& outcome) {
 /// The failure of a rank in the middle of training.
 int give_up(Communicator& world, const Outcome& outcome) {
   if (outcome.on_all_ranks) {
-    if (world.rank() == 0) {
-      print_error(outcome.line);
-    } else {
-      let_another_end_first();
-    }
+    const bool speaks = world.rank() == 0;
+    if (speaks) print_error(outcome.line);
+    // Until it has said that, and before it written the trace: the end of another would end it.
+    (void)world.barrier();
+    if (!speaks) let_another_end_first();
   } else {
     print_error(fmt::format("rank {}: {}", world.rank(), outcome.line));
     world.abort(

@@ -148,6 +148,34 @@ TEST_F(Stopping, BySigusr1IsNotTakenForAFailureThatARestartMends) {
   EXPECT_EQ(steps().size(), 1U);
 }
 
+/// The rank that writes it is not ended by the others' end.
+TEST_F(Stopping, BySigusr1LeavesAWholeTrace) {
+  const std::string trace = directory_ + "/trace.json";
+  start({"--set", "train.epochs=1000", "--trace", trace});
+  await_output("epoch 1/1000: loss ");
+  job().send_signal(SIGUSR1);
+  const CompletedProcess stopped = finish();
+  EXPECT_EQ(stopped.exit_code, kExitSignalled + SIGUSR1);
+  EXPECT_THAT(stopped.error, HasSubstr("dtrain: stopped by SIGUSR1 after step "));
+  EXPECT_TRUE(nlohmann::json::accept(std::ifstream(trace)));
+}
+
+TEST_F(Stopping, WithoutTheLastCheckpointIsAFailure) {
+  for (const int signal : {SIGUSR1, SIGTERM}) {
+    fs::remove_all(directory_ + "/out");
+    start({"--set", "train.epochs=1000", "--set", "checkpoint.every_epochs=1000"});
+    await_output("epoch 1/1000: loss ");
+    fs::remove_all(directory_ + "/out/checkpoints");
+    std::ofstream(directory_ + "/out/checkpoints") << "no folder";
+    job().send_signal(signal);
+    const CompletedProcess stopped = finish();
+    EXPECT_EQ(stopped.exit_code, kExitFailure) << stopped.error;
+    const Strings lines = complaints(stopped);
+    ASSERT_EQ(lines.size(), 1U) << stopped.error;
+    EXPECT_THAT(lines[0], HasSubstr(directory_ + "/out/checkpoints"));
+  }
+}
+
 TEST_F(Stopping, WithoutCheckpointsLeavesTheNetwork) {
   start({"--set", "train.epochs=1000"});
   await_output("epoch 1/1000: loss ");

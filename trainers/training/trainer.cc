@@ -421,21 +421,11 @@ Summary Trainer::finish() {
   summary.use = gather_use(world_, observation_.clock(), memory_.use());
   reduce_summary(world_, summary);
   reporter_.finish();
-  // What cannot be written must not cost what can be: a checkpoint may be three times the network.
   std::string failure;
-  const auto write = [&failure](const auto& part) {
-    try {
-      part();
-    } catch (const StatusError&) {
-      throw;
-    } catch (const std::runtime_error& error) {
-      if (failure.empty()) failure = error.what();
-    }
-  };
-  write([&] { checkpointing_.finish(); });
-  write([&] { save_final_network(); });
-  write([&] { observation_.finish(world_); });
-  write([&] { reporter_.close(); });
+  try_to_write(failure, [&] { checkpointing_.finish(); });  // may be three times the network
+  try_to_write(failure, [&] { save_final_network(); });
+  try_to_write(failure, [&] { observation_.finish(world_); });
+  try_to_write(failure, [&] { reporter_.close(); });
   if (failure.empty()) failure = best_failure_;
   if (!failure.empty()) throw std::runtime_error(failure);
   return summary;

@@ -239,18 +239,23 @@ void Trainer::end_interrupted(int signal) {
   const std::string name = name_of_stop_signal(signal);
   reporter_.interrupted(name);
   std::string left;
+  std::string failure;
   if (config_.checkpoint.enabled()) {
-    checkpointing_.finish();
+    try_to_write(failure, [&] { checkpointing_.finish(); });
     left = "resume with --resume auto";
   } else {
     left = "it cannot be resumed, as it writes no checkpoints (checkpoint.every_epochs)";
     share_network();
     check_network("no network was written");
-    save_final_network();
+    try_to_write(failure, [&] { save_final_network(); });
     if (config_.checkpoint.final_network)
       left += "; the network as it was then is in " + config_.output_path(kModelFile);
   }
-  reporter_.close();
+  try_to_write(failure, [&] { reporter_.close(); });
+  // Which code the job ends with must not depend on who is the first to end.
+  std::array<std::int32_t, 1> failed{failure.empty() ? 0 : 1};
+  throw_if_error(world_.all_reduce(failed, ReduceOp::kMax).within("stop"));
+  if (failed[0] != 0) throw TrainingFailure(failure);  // rank 0's, which says it
   throw Interruption(signal, fmt::format("stopped by {} after step {}; {}", name,
                                          reporter_.summary().steps, left));
 }
