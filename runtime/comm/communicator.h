@@ -312,15 +312,15 @@ class Communicator {
     return {
         .kind = CollectiveKind::kAllReduce, .pieces = pieces, .op = op, .order = reduce_order()};
   }
-  static CollectiveCall record_call(CollectiveKind kind, ConstBuffer input, Buffer output,
-                                    const RecordReduction& reduction, int root,
-                                    Counts counts = {}) {
+  CollectiveCall record_call(CollectiveKind kind, ConstBuffer input, Buffer output,
+                             const RecordReduction& reduction, int root, Counts counts = {}) const {
     return {.kind = kind,
             .input = input,
             .output = output,
             .counts = counts,
             .record = &reduction,
-            .root = root};
+            .root = root,
+            .order = reduce_order()};
   }
 };
 

@@ -40,9 +40,9 @@ class Starter {
       return mpi_status(MPI_Ibarrier(context_.comm, request()), "MPI_Ibarrier");
     }
     take_buffers();
-    if (call_.record != nullptr) return reduce_records();
     if (!reduces(call_.kind)) return move();
     if (call_.order == ReduceOrder::kRanks) return gather_operands();
+    if (call_.record != nullptr) return reduce_records();
     operation_.finish = [&operation = operation_, dtype = dtype_, output = output_,
                          divisor = call_.op == ReduceOp::kAvg ? context_.size : 1,
                          elements = outputs()] {
@@ -72,7 +72,7 @@ class Starter {
   void take_buffers() {
     input_ = static_cast<const std::byte*>(call_.input.data);
     output_ = receives_ ? static_cast<std::byte*>(call_.output.data) : nullptr;
-    const bool in_rank_order = call_.order == ReduceOrder::kRanks && call_.record == nullptr;
+    const bool in_rank_order = call_.order == ReduceOrder::kRanks;
     const bool computes = reduces(call_.kind) && call_.record == nullptr && !in_rank_order;
     // MPI knows no halves and no averages, which are sums, divided afterwards.
     const DType working = computes ? reduced_in(call_.op, dtype_) : dtype_;
@@ -171,36 +171,51 @@ class Starter {
     return reduce(*type, context_.library->record_op(), outputs());
   }
 
-  // ReduceOrder::kRanks: everybody's operands come here and are added in the order of ranks.
+  // ReduceOrder::kRanks: everybody's operands come here and are combined in the order of ranks.
+  // Records travel as bytes.
   Status gather_operands() {
-    const std::size_t count = outputs();
+    const std::size_t count = outputs() * per_element();
     const auto p = static_cast<std::size_t>(context_.size);
     operation_.operands.resize(p * count * size_of(dtype_));
-    CollectiveCall movement{.input = {input_, inputs(), dtype_},
+    CollectiveCall movement{.input = {input_, inputs() * per_element(), dtype_},
                             .output = {operation_.operands.data(), p * count, dtype_},
                             .root = call_.root};
-    std::vector<std::size_t> received(p, count);
+    std::vector<std::size_t> sent(call_.counts.begin(), call_.counts.end());
+    for (std::size_t& part : sent) part *= per_element();
+    const std::vector<std::size_t> received(p, count);
     movement.kind = CollectiveKind::kAllGather;
     if (call_.kind == CollectiveKind::kReduce) movement.kind = CollectiveKind::kGather;
     if (call_.kind == CollectiveKind::kReduceScatter) {
       movement.kind = CollectiveKind::kAllToAll;
-      movement.counts = call_.counts;
-      if (!call_.counts.empty()) movement.recv_counts = received;
+      movement.counts = sent;
+      if (!sent.empty()) movement.recv_counts = received;
     }
+    if (call_.record != nullptr) operation_.record = *call_.record;
     operation_.finish = [&operation = operation_, dtype = dtype_, op = call_.op, count, p,
                          output = output_] {
-      std::vector<const void*> operands;
-      for (std::size_t rank = 0; rank < p; ++rank) {
-        operands.push_back(operation.operands.data() + rank * count * size_of(dtype));
-      }
-      if (count > 0) {
-        reduce_operands(op, dtype, output, operands, count,
-                        op == ReduceOp::kAvg ? static_cast<int>(p) : 1);
-      }
+      if (count > 0) combine_operands(operation, dtype, op, count, p, output);
       if (operation.copy.used()) operation.copy.store();
       return Status();
     };
     return begin_movement(context_, movement, operation_);
+  }
+
+  // `count` elements of each of p ranks, one behind the other.
+  static void combine_operands(const MpiOperation& operation, DType dtype, ReduceOp op,
+                               std::size_t count, std::size_t p, std::byte* output) {
+    std::vector<const void*> operands;
+    for (std::size_t rank = 0; rank < p; ++rank) {
+      operands.push_back(operation.operands.data() + rank * count * size_of(dtype));
+    }
+    const RecordReduction& record = operation.record;
+    if (record.combine == nullptr) {
+      return reduce_operands(op, dtype, output, operands, count,
+                             op == ReduceOp::kAvg ? static_cast<int>(p) : 1);
+    }
+    std::memcpy(output, operands[0], count);
+    for (std::size_t rank = 1; rank < p; ++rank) {
+      record.combine(output, operands[rank], count / record.bytes, record.context);
+    }
   }
 
   Status move() { return begin_movement(context_, call_, operation_); }

@@ -22,6 +22,9 @@ namespace {
 
 constexpr std::chrono::nanoseconds kLongestTimeout = std::chrono::hours(24 * 365);
 
+// At most, to take in what this rank has sent to itself and nobody has received.
+constexpr std::chrono::nanoseconds kOwnMessagesTake = std::chrono::seconds(1);
+
 // An MPI communicator for each kind of call; the last one carries notices too.
 enum Lane { kBlocking, kAsync, kHigh, kLanes };
 using LaneComms = std::array<MPI_Comm, kLanes>;
@@ -200,21 +203,36 @@ class MpiCommunicator final : public Communicator {
     const std::scoped_lock lock(mutexes_[kMessages]);
     if (failure_.failed()) return failed_earlier();
     std::erase_if(to_self_, [](const auto& sent) { return sent.operation->test(); });
-    auto& sent = to_self_.emplace_back(tag, data.count, data.dtype);
+    auto& sent = to_self_.emplace_back(tag);
     begin_send(context(kMessages), data, rank_, tag, *sent.operation);
     return sent.operation->status;
   }
 
   // What this rank sent to itself and never received would keep MPI from ending.
   void receive_own_messages() {
+    const Deadline deadline = Deadline::after(kOwnMessagesTake);
     for (SentToSelf& sent : to_self_) {
-      if (sent.operation->test()) continue;
-      std::vector<std::byte> into(sent.count * size_of(sent.dtype));
-      MpiOperation receive;
-      begin_recv(context(kMessages), {into.data(), sent.count, sent.dtype}, rank_, sent.tag,
-                 receive);
-      while (!(receive.test() && sent.operation->test())) std::this_thread::yield();
+      while (!sent.operation->test() && !deadline.expired()) {
+        if (!drop_own_message(sent.tag)) std::this_thread::yield();
+      }
+      if (!sent.operation->test()) library_->abandon(std::move(sent.operation));
     }
+  }
+
+  // The next one with the tag, which need not be that whose send waits: MPI is done with sending
+  // short ones at once. False if there is none.
+  bool drop_own_message(std::uint64_t tag) {
+    int found = 0;
+    int bytes = 0;
+    MPI_Message message = MPI_MESSAGE_NULL;
+    MPI_Status about;
+    const auto number = static_cast<int>(tag);
+    const int code = MPI_Improbe(rank_, number, comms_[kMessages], &found, &message, &about);
+    if (code != MPI_SUCCESS || found == 0) return false;
+    MPI_Get_count(&about, MPI_BYTE, &bytes);
+    if (bytes == MPI_UNDEFINED) return false;  // more than MPI can count: it is given up
+    std::vector<std::byte> into(static_cast<std::size_t>(bytes));
+    return MPI_Mrecv(into.data(), bytes, MPI_BYTE, &message, MPI_STATUS_IGNORE) == MPI_SUCCESS;
   }
 
   void listen() {
@@ -226,11 +244,8 @@ class MpiCommunicator final : public Communicator {
   }
 
   struct SentToSelf {
-    SentToSelf(std::uint64_t tag, std::size_t count, DType dtype)
-        : tag(tag), count(count), dtype(dtype) {}
+    explicit SentToSelf(std::uint64_t tag) : tag(tag) {}
     std::uint64_t tag;
-    std::size_t count;
-    DType dtype;
     std::unique_ptr<MpiOperation> operation = std::make_unique<MpiOperation>();
   };
 
@@ -268,6 +283,9 @@ std::vector<int> members_of(MPI_Comm part, MPI_Comm whole) {
 Result<std::unique_ptr<Communicator>> MpiCommunicator::split(int color, int key) {
   // MPI_Comm_split has no deadline, so it begins when all ranks are there.
   DLAUNCH_RETURN_IF_ERROR(barrier().within("split"));
+  // One that has given up the barrier before this rank came to it is still in it for MPI.
+  listen();
+  if (failure_.failed()) return failed_earlier().within("split");
   MPI_Comm part = MPI_COMM_NULL;
   {
     const std::scoped_lock lock(mutexes_[kBlocking]);

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <mpi.h>
@@ -72,6 +73,25 @@ Status send_too_many(Communicator& world) {
   return exchange_and_meet(world, data);
 }
 
+// Rank 0 has given up when the others come.
+Status split_too_late(Communicator& world) {
+  if (world.rank() == 0) {
+    world.set_timeout(200ms);
+  } else {
+    std::this_thread::sleep_for(700ms);
+  }
+  return world.split(0, 0).status();
+}
+
+// MPI sends the short one at once, the long one when it is received.
+Status never_receive(Communicator& world) {
+  for (const std::size_t count : {std::size_t{4}, std::size_t{4'000'000}}) {
+    const std::vector<float> data(count);
+    if (const Status sent = world.send(data, world.rank(), 7); !sent.ok()) return sent;
+  }
+  return Status();
+}
+
 Status use_a_large_tag(Communicator& world) {
   std::vector<float> data(1);
   return world.start_send(data, 0, ~std::uint64_t{0}).wait();
@@ -119,6 +139,8 @@ int run(const std::string& scenario) {
       {"die", die},
       {"send_too_few", send_too_few},
       {"send_too_many", send_too_many},
+      {"split_too_late", split_too_late},
+      {"never_receive", never_receive},
       {"use_a_large_tag", use_a_large_tag},
       {"receive_too_many_of_any", receive_too_many_of_any}};
   const auto world = dlaunch::connect_mpi_world({.timeout = 10s}).value_or_throw();

@@ -74,6 +74,19 @@ TEST(MpiFailures, MessagesOfAnotherLengthAreRefused) {
               ContainsRegex("rank 1: recv f32\\[3\\] from rank 0 tag 0: MPI_Test: .*truncated"));
 }
 
+TEST(MpiFailures, SplitDoesNotWaitForARankThatHasGivenUp) {
+  const auto result = run_three_ranks("split_too_late");
+  EXPECT_THAT(result.out, AllOf(ContainsRegex("rank 0: split: barrier.*timed out"),
+                                ContainsRegex("rank 1: split: .*reported by rank 0"),
+                                ContainsRegex("rank 2: split: .*reported by rank 0")))
+      << result.error;
+}
+
+TEST(MpiFailures, MessagesToItselfThatNobodyReceivesDoNotKeepARank) {
+  const auto result = run_three_ranks("never_receive");
+  EXPECT_EQ(result.exit_code, 0) << result.out << result.error;
+}
+
 TEST(MpiFailures, TagThatMpiCannotCarryIsRefused) {
   const auto result = run_three_ranks("use_a_large_tag");
   EXPECT_THAT(result.out, HasSubstr("is too large for this MPI"));

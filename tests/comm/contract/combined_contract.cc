@@ -1,4 +1,5 @@
 // Coalesced all_reduces and reductions of the caller's own.
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -139,6 +140,42 @@ TEST_P(Records, AreReducedByAFunctionOfTheCallers) {
     std::vector<Candidate> part(counts[own]);
     ASSERT_TRUE(comm.reduce_scatter_records(whole, part, kBetter, counts).ok());
     expect_best(part, own == 0 ? 0 : 2 * own + 3);
+  });
+}
+
+// As floats are added: each record once, so that another order gives another sum.
+TEST_P(Records, AreCombinedInTheOrderOfRanksIfSet) {
+  struct Sum {
+    float value = 0;
+  };
+  const auto value = [](int rank, std::size_t i) {
+    constexpr std::array kValues{1e8F, 1.0F, -1e8F, 1.0F};
+    return kValues[(static_cast<std::size_t>(rank) + i) % kValues.size()];
+  };
+  const auto add = [](Sum& a, const Sum& b) { a.value += b.value; };
+  const auto expect_sums = [&](std::span<const Sum> sums, std::size_t first) {
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      float expected = value(0, first + i);
+      for (int rank = 1; rank < world(); ++rank) expected += value(rank, first + i);
+      ASSERT_EQ(sums[i].value, expected) << "record " << first + i;
+    }
+  };
+  run_ranks(world(), [&](Communicator& comm) {
+    comm.set_reduce_order(ReduceOrder::kRanks);
+    const auto own = static_cast<std::size_t>(comm.rank());
+    const auto p = static_cast<std::size_t>(world());
+    std::vector<std::size_t> counts(p, 2);
+    counts[0] = 5;
+    std::vector<Sum> input;
+    for (std::size_t i = 0; i < 2 * p + 3; ++i) input.push_back({value(comm.rank(), i)});
+    std::vector<Sum> part(counts[own]);
+    ASSERT_TRUE(comm.reduce_scatter_records(input, part, add, counts).ok());
+    expect_sums(part, own == 0 ? 0 : 2 * own + 3);
+    std::vector<Sum> whole(comm.rank() == 0 ? input.size() : 0);
+    ASSERT_TRUE(comm.reduce_records(input, whole, add, 0).ok());
+    expect_sums(whole, 0);
+    ASSERT_TRUE(comm.start_all_reduce_records(std::span(input), add).wait().ok());
+    expect_sums(input, 0);
   });
 }
 
