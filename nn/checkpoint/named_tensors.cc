@@ -96,6 +96,9 @@ void* write_pointer(const Tensor& tensor) {
 void check_entry(const SafetensorsFile& file, const NamedTensor& wanted) {
   const SafetensorsFile::Entry& entry = file.entry(wanted.name);
   const Tensor& tensor = wanted.tensor;
+  if (tensor.dtype() != DType::kF32 && tensor.dtype() != DType::kF64)
+    throw Error(fmt::format("{}: a tensor of {} cannot be read from a file; only f32 and f64 can",
+                            wanted.name, to_string(tensor.dtype())));
   if (entry.dtype != tensor.dtype())
     file.refuse(wanted.name, fmt::format("type {}, expected {}", to_string(entry.dtype),
                                          to_string(tensor.dtype())));

@@ -18,7 +18,7 @@
 
 namespace dlaunch::nn {
 
-/// A tensor under the name it has in a file.
+/// A tensor, of f32 or f64 (else Error), under the name it has in a file.
 struct NamedTensor {
   std::string name;
   Tensor tensor;

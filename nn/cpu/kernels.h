@@ -40,7 +40,7 @@ void window(const WindowGeometry& geometry, ConstArrayRef x, ArrayRef y);
 // augment.cc
 void augment(const AugmentedBatch& batch, ArrayRef y);
 
-// celu.cc
+// smooth_activations.cc
 void celu(std::int64_t count, float alpha, ConstArrayRef x, ArrayRef y);
 void celu_backward(std::int64_t count, float alpha, ConstArrayRef y, ConstArrayRef dy, ArrayRef dx);
 

@@ -299,7 +299,7 @@ Tensor BatchNorm::statistics_of_batch(const Tensor& input, const std::optional<P
     throw Error(label_ + ": the batch" +
                 (parts.count > 1 ? ", in " + std::to_string(parts.count) + " parts," : "") +
                 " has a single value per channel (local input " + shape.to_string() +
-                "), training needs more");
+                "), statistics of the batch need more");
   }
   return statistics;
 }

@@ -130,8 +130,11 @@ Status StagedWork::wait(std::chrono::nanoseconds timeout) {
   const Deadline deadline = Deadline::after(std::min(timeout, core_->timeout.load()));
   DLAUNCH_RETURN_IF_ERROR(wait_for_begin(deadline));
   Work host_work = *host_work_;  // stays what it is
-  DLAUNCH_RETURN_IF_ERROR(
-      host_work.wait(timeout == std::chrono::nanoseconds::max() ? timeout : deadline.remaining()));
+  const Status host =
+      host_work.wait(timeout == std::chrono::nanoseconds::max() ? timeout : deadline.remaining());
+  // It has failed there: what goes wrong in one memory, is over in both.
+  if (!host.ok() && host_work.done()) core_->failure.set(host);
+  DLAUNCH_RETURN_IF_ERROR(host);
   const std::scoped_lock storing(storing_);
   if (!stored_.has_value()) stored_ = store(core_->device->compute());
   return *stored_;

@@ -162,6 +162,19 @@ TEST_P(DeviceFailures, StagedCallThatTheDeviceHasNotComeToEndsWithTheCommunicato
   });
 }
 
+TEST_P(DeviceFailures, OfAStagedCallIsThatOfAllFurtherCalls) {
+  run_fake_ranks(world(), over(DevicePathKind::kStaging), [&](FakeRank rank) {
+    Ones data(rank, 10);
+    Communicator& comm = *rank.communicator;
+    Work work = comm.rank() == last() ? comm.start_broadcast(data.buffer(), 0)
+                                      : comm.start_all_reduce(data.buffer());
+    const Status status = work.wait();
+    EXPECT_FALSE(status.ok());
+    EXPECT_EQ(comm.start_all_reduce(data.buffer()).wait().code(), status.code());
+    EXPECT_EQ(comm.all_reduce(data.buffer()).code(), status.code());
+  });
+}
+
 TEST_P(DeviceFailures, FailureOnTheHostIsOneOnTheDevice) {
   std::latch connected(world());  // else the failure may come to a rank that is still connecting
   run_fake_ranks(world(), over(DevicePathKind::kIpc), [&](FakeRank rank) {

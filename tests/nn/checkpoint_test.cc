@@ -221,6 +221,18 @@ TEST_F(CheckpointFiles, WithNumbersThatAreNotFiniteAreRefused) {
             path() + ": c: 1 of 2 numbers are not finite");
 }
 
+TEST_F(CheckpointFiles, AreNotReadIntoTensorsOfOtherTypes) {
+  write_file(
+      foreign_file(R"({"odd":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", std::string("5")));
+  const std::vector<NamedTensor> odd{{"odd", Tensor::zeros(*backend_, {1}, DType::kU8)}};
+  try {
+    load_tensors(SafetensorsFile(path()), odd);
+    ADD_FAILURE() << "no exception";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("odd: a tensor of u8 cannot be read from a file"));
+  }
+}
+
 TEST_F(CheckpointFiles, HoldConvolutionWeightsAsTorchHasThem) {
   // [out 2, height 1, width 3, in 2] in memory; [2, 2, 1, 3] in the file.
   const std::vector<float> memory{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
