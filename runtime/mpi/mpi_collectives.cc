@@ -5,6 +5,7 @@
 #include <span>
 
 #include "runtime/base/copy_memory.h"
+#include "runtime/collective/elements.h"
 #include "runtime/collective/reduction.h"
 #include "runtime/collective/signature.h"
 #include "runtime/comm/call_signature.h"
@@ -174,15 +175,17 @@ class Starter {
   // ReduceOrder::kRanks: everybody's operands come here and are combined in the order of ranks.
   // Records travel as bytes.
   Status gather_operands() {
-    const std::size_t count = outputs() * per_element();
+    const std::size_t count = outputs();
+    const std::size_t part_bytes = count * element_bytes();
+    const std::size_t width = per_element();
     const auto p = static_cast<std::size_t>(context_.size);
-    operation_.operands.resize(p * count * size_of(dtype_));
-    CollectiveCall movement{.input = {input_, inputs() * per_element(), dtype_},
-                            .output = {operation_.operands.data(), p * count, dtype_},
+    operation_.operands.resize(p * part_bytes);
+    CollectiveCall movement{.input = {input_, inputs() * width, dtype_},
+                            .output = {operation_.operands.data(), p * count * width, dtype_},
                             .root = call_.root};
     std::vector<std::size_t> sent(call_.counts.begin(), call_.counts.end());
-    for (std::size_t& part : sent) part *= per_element();
-    const std::vector<std::size_t> received(p, count);
+    for (std::size_t& part : sent) part *= width;
+    const std::vector<std::size_t> received(p, count * width);
     movement.kind = CollectiveKind::kAllGather;
     if (call_.kind == CollectiveKind::kReduce) movement.kind = CollectiveKind::kGather;
     if (call_.kind == CollectiveKind::kReduceScatter) {
@@ -191,31 +194,20 @@ class Starter {
       if (!sent.empty()) movement.recv_counts = received;
     }
     if (call_.record != nullptr) operation_.record = *call_.record;
-    operation_.finish = [&operation = operation_, dtype = dtype_, op = call_.op, count, p,
-                         output = output_] {
-      if (count > 0) combine_operands(operation, dtype, op, count, p, output);
+    Elements elements;
+    elements.assign(dtype_, call_.op, call_.record != nullptr ? &operation_.record : nullptr,
+                    context_.size);
+    operation_.finish = [&operation = operation_, elements, count, part_bytes, p,
+                         output = output_]() mutable {
+      std::vector<const void*> operands;
+      for (std::size_t rank = 0; rank < p; ++rank) {
+        operands.push_back(operation.operands.data() + rank * part_bytes);
+      }
+      elements.reduce(output, operands, count, /*complete=*/true);
       if (operation.copy.used()) operation.copy.store();
       return Status();
     };
     return begin_movement(context_, movement, operation_);
-  }
-
-  // `count` elements of each of p ranks, one behind the other.
-  static void combine_operands(const MpiOperation& operation, DType dtype, ReduceOp op,
-                               std::size_t count, std::size_t p, std::byte* output) {
-    std::vector<const void*> operands;
-    for (std::size_t rank = 0; rank < p; ++rank) {
-      operands.push_back(operation.operands.data() + rank * count * size_of(dtype));
-    }
-    const RecordReduction& record = operation.record;
-    if (record.combine == nullptr) {
-      return reduce_operands(op, dtype, output, operands, count,
-                             op == ReduceOp::kAvg ? static_cast<int>(p) : 1);
-    }
-    std::memcpy(output, operands[0], count);
-    for (std::size_t rank = 1; rank < p; ++rank) {
-      record.combine(output, operands[rank], count / record.bytes, record.context);
-    }
   }
 
   Status move() { return begin_movement(context_, call_, operation_); }
