@@ -92,11 +92,10 @@ bool RecordFile::share_descriptor() {
 
 /// What is set aside is the file itself; a link to it stays.
 void RecordFile::follow_link() {
-  struct stat about {};
-  if (::fstat(file_.get(), &about) != 0 || !S_ISREG(about.st_mode)) return;
+  namespace fs = std::filesystem;
   std::error_code error;
-  if (!std::filesystem::is_symlink(path_, error)) return;
-  const auto file = std::filesystem::canonical(path_, error);
+  if (!fs::is_symlink(path_, error) || !fs::is_regular_file(path_, error)) return;
+  const fs::path file = fs::canonical(path_, error);
   if (!error) path_ = file.string();
 }
 
@@ -118,8 +117,8 @@ bool RecordFile::is_empty() const {
 
 void RecordFile::clear() {
   missing_.clear();
-  if (!shared_)
-    (void)::ftruncate(file_.get(), 0);  // of a device or a pipe there is nothing to clear
+  // Of a device or a pipe there is nothing to clear; what others have written stays.
+  if (!shared_) (void)::ftruncate(file_.get(), 0);
 }
 
 std::string RecordFile::set_aside() {

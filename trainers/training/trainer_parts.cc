@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iterator>
 #include <set>
-#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -250,16 +249,6 @@ nn::StepPlan affordable_plan(const TrainConfig& config, const Communicator& worl
         images, machine);
   refuse_single_values(config, plan, ranks, network, image);
   return plan;
-}
-
-void try_to_write(std::string& failure, const std::function<void()>& write) {
-  try {
-    write();
-  } catch (const StatusError&) {
-    throw;
-  } catch (const std::runtime_error& error) {
-    if (failure.empty()) failure = error.what();
-  }
 }
 
 std::size_t largest_part(const nn::Dataset& validation_set, const Communicator& world) {

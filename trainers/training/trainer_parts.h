@@ -1,10 +1,8 @@
 // What a Trainer is made of, from the configuration. On one rank, without communication.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "nn/checkpoint/named_tensors.h"
@@ -79,10 +77,6 @@ GradientReducerOptions reducer_options(const ParallelConfig& config,
 nn::StepPlan affordable_plan(const TrainConfig& config, const Communicator& world,
                              const nn::Dataset& dataset, const nn::Module& network,
                              const nn::Backend& backend, const Machine& machine);
-
-/// Writes files. An error of theirs is kept in `failure`, if it is the first: what cannot be
-/// written must not cost what can be. One of the communicator goes on.
-void try_to_write(std::string& failure, const std::function<void()>& write);
 
 /// Images of the rank that validates most.
 std::size_t largest_part(const nn::Dataset& validation_set, const Communicator& world);

@@ -219,18 +219,27 @@ void Trainer::save_best(const ValidationSums& sums) {
   const Summary& summary = reporter_.summary();
   const bool best = world_.rank() == 0 && summary.is_best(sums);
   const BestNetwork network{checkpointing_.run_id(), sums.mean_top1(), summary.epochs};
-  try {
-    nn::TensorMetadata about = about_network_;
-    about[BestNetwork::kKey] = network.text();
-    save_network(kBestFile, best, about);
-    if (!best) return;
+  nn::TensorMetadata about = about_network_;
+  about[BestNetwork::kKey] = network.text();
+  std::string failure;
+  try_to_write(failure, [&] { save_network(kBestFile, best, about); });
+  if (!best) return;
+  best_failure_ = failure;
+  if (failure.empty())
     best_ = network;
-    best_failure_.clear();
+  else
+    logger_->warn("{}; training goes on, the next best network is tried", failure);
+}
+
+/// Keeps in `failure` why a file could not be written, if that is the first one: what cannot be
+/// written must not cost what can be. An error of the communicator goes on.
+void Trainer::try_to_write(std::string& failure, const std::function<void()>& write) {
+  try {
+    write();
   } catch (const StatusError&) {
     throw;
   } catch (const std::runtime_error& error) {
-    best_failure_ = error.what();
-    logger_->warn("{}; training goes on, the next best network is tried", best_failure_);
+    if (failure.empty()) failure = error.what();
   }
 }
 
