@@ -18,7 +18,7 @@
 namespace dlaunch {
 namespace {
 
-using json = nlohmann::ordered_json;
+using nlohmann::ordered_json;
 
 double in_seconds(std::chrono::nanoseconds time) {
   return std::chrono::duration<double>(time).count();
@@ -61,26 +61,27 @@ std::string_view role_of(const AttemptOutcome& attempt, std::size_t index) {
   return index == attempt.first_failed ? "first failure" : "collateral";
 }
 
-json rank_to_json(const AttemptOutcome& attempt, std::size_t index, const std::string& host) {
+ordered_json rank_to_json(const AttemptOutcome& attempt, std::size_t index,
+                          const std::string& host) {
   const RankOutcome& rank = attempt.ranks[index];
   const bool signalled = !rank.running && WIFSIGNALED(rank.wait_status);
-  json result{{"rank", rank.rank},
-              {"host", host},
-              {"pid", rank.pid},
-              {"role", role_of(attempt, index)},
-              {"exit_code", nullptr},
-              {"signal", nullptr},
-              {"signal_name", nullptr},
-              {"told_to_end", rank.signalled},
-              {"seconds", in_seconds(rank.lifetime)},
-              {"peak_memory_bytes", rank.peak_memory},
-              {"user_seconds", in_seconds(rank.user_time)},
-              {"system_seconds", in_seconds(rank.system_time)},
-              {"start_up",
-               {{"spawned", in_seconds(rank.spawned)},
-                {"executed", in_seconds(rank.executed)},
-                {"ready", nullptr}}},
-              {"last_lines", rank.last_lines}};
+  ordered_json result{{"rank", rank.rank},
+                      {"host", host},
+                      {"pid", rank.pid},
+                      {"role", role_of(attempt, index)},
+                      {"exit_code", nullptr},
+                      {"signal", nullptr},
+                      {"signal_name", nullptr},
+                      {"told_to_end", rank.signalled},
+                      {"seconds", in_seconds(rank.lifetime)},
+                      {"peak_memory_bytes", rank.peak_memory},
+                      {"user_seconds", in_seconds(rank.user_time)},
+                      {"system_seconds", in_seconds(rank.system_time)},
+                      {"start_up",
+                       {{"spawned", in_seconds(rank.spawned)},
+                        {"executed", in_seconds(rank.executed)},
+                        {"ready", nullptr}}},
+                      {"last_lines", rank.last_lines}};
   if (rank.ready) result["start_up"]["ready"] = in_seconds(*rank.ready);
   if (signalled) {
     result["signal"] = WTERMSIG(rank.wait_status);
@@ -91,18 +92,18 @@ json rank_to_json(const AttemptOutcome& attempt, std::size_t index, const std::s
   return result;
 }
 
-json attempt_to_json(const AttemptOutcome& attempt, const std::string& host) {
-  json ranks = json::array();
+ordered_json attempt_to_json(const AttemptOutcome& attempt, const std::string& host) {
+  ordered_json ranks = ordered_json::array();
   for (std::size_t i = 0; i < attempt.ranks.size(); ++i) {
     ranks.push_back(rank_to_json(attempt, i, host));
   }
-  json result{{"number", attempt.number},
-              {"started", utc(attempt.started)},
-              {"seconds", in_seconds(attempt.duration)},
-              {"got_ready", attempt.got_ready},
-              {"ended_by", name_of(attempt.cause)},
-              {"first_failure", nullptr},
-              {"ranks", std::move(ranks)}};
+  ordered_json result{{"number", attempt.number},
+                      {"started", utc(attempt.started)},
+                      {"seconds", in_seconds(attempt.duration)},
+                      {"got_ready", attempt.got_ready},
+                      {"ended_by", name_of(attempt.cause)},
+                      {"first_failure", nullptr},
+                      {"ranks", std::move(ranks)}};
   if (attempt.failure) result["first_failure"] = to_json(*attempt.failure);
   if (attempt.failure_elsewhere) result["first_failure"] = to_json(*attempt.failure_elsewhere);
   if (!attempt.verdict.empty()) result["verdict"] = attempt.verdict;
@@ -112,18 +113,18 @@ json attempt_to_json(const AttemptOutcome& attempt, const std::string& host) {
   return result;
 }
 
-json describe_node(int node, const std::string& host, int first_rank, std::size_t ranks,
-                   bool lost) {
+ordered_json describe_node(int node, const std::string& host, int first_rank, std::size_t ranks,
+                           bool lost) {
   return {
       {"node", node}, {"host", host}, {"first_rank", first_rank}, {"ranks", ranks}, {"lost", lost}};
 }
 
 // What another node tells of its ranks; nothing if the text is no such account, for whoever has the
 // job's secret can write it.
-std::optional<json> parse_ranks(const std::string& text) {
-  const json told = json::parse(text, nullptr, false);
+std::optional<ordered_json> told_ranks(const std::string& text) {
+  const ordered_json told = ordered_json::parse(text, nullptr, false);
   if (!told.is_object() || !told.contains("ranks") || !told["ranks"].is_array()) return {};
-  const auto is_rank = [](const json& rank) {
+  const auto is_rank = [](const ordered_json& rank) {
     return rank.is_object() && rank.contains("rank") && rank.contains("role");
   };
   if (!std::ranges::all_of(told["ranks"], is_rank)) return {};
@@ -131,9 +132,9 @@ std::optional<json> parse_ranks(const std::string& text) {
 }
 
 // Each node takes the first failure of its own ranks for the job's.
-void correct_roles(json& ranks, const json& first_failure) {
+void correct_roles(ordered_json& ranks, const ordered_json& first_failure) {
   if (first_failure.is_null()) return;
-  for (json& rank : ranks) {
+  for (ordered_json& rank : ranks) {
     const bool failed = rank["role"] == "first failure" || rank["role"] == "ended";
     if (!failed) continue;
     rank["role"] = rank["rank"] == first_failure["rank"] ? "first failure" : "collateral";
@@ -141,21 +142,22 @@ void correct_roles(json& ranks, const json& first_failure) {
 }
 
 // Adds what the other nodes of the job tell.
-json with_other_nodes(json result, const AttemptOutcome& attempt, const std::string& host) {
+ordered_json with_other_nodes(ordered_json result, const AttemptOutcome& attempt,
+                              const std::string& host) {
   if (attempt.others.empty()) return result;
-  json& ranks = result["ranks"];
-  json nodes = json::array();
+  ordered_json& ranks = result["ranks"];
+  ordered_json nodes = ordered_json::array();
   const int own_first = attempt.ranks.empty() ? 0 : attempt.ranks.front().rank;
   nodes.push_back(describe_node(attempt.node, host, own_first, attempt.ranks.size(), false));
   for (const NodeOutcome& other : attempt.others) {
-    const auto told = parse_ranks(other.text);
+    const auto told = told_ranks(other.text);
     nodes.push_back(describe_node(other.node, other.host, other.first_rank,
                                   static_cast<std::size_t>(other.ranks), other.lost && !told));
     if (!told) continue;
-    for (const json& rank : *told) ranks.push_back(rank);
+    for (const ordered_json& rank : *told) ranks.push_back(rank);
   }
   const auto by = [](const char* field) {
-    return [field](const json& a, const json& b) { return a[field] < b[field]; };
+    return [field](const ordered_json& a, const ordered_json& b) { return a[field] < b[field]; };
   };
   std::sort(ranks.begin(), ranks.end(), by("rank"));
   std::sort(nodes.begin(), nodes.end(), by("node"));
@@ -178,24 +180,26 @@ int output_to(int file) {
 
 std::string attempt_report(const AttemptOutcome& attempt, const std::string& host,
                            std::size_t most_bytes) {
-  json report = attempt_to_json(attempt, host);
-  const auto text = [&] { return report.dump(-1, ' ', false, json::error_handler_t::replace); };
+  ordered_json report = attempt_to_json(attempt, host);
+  const auto text = [&] {
+    return report.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  };
   if (std::string whole = text(); whole.size() <= most_bytes) return whole;
-  for (json& rank : report["ranks"]) rank["last_lines"] = json::array();
+  for (ordered_json& rank : report["ranks"]) rank["last_lines"] = ordered_json::array();
   return text();
 }
 
 std::string json_report(const JobOutcome& job, int exit_code, const std::string& error) {
-  json result{{"format", 1},
-              {"dlaunch", DLAUNCH_VERSION},
-              {"job", job.job_id},
-              {"host", job.host},
-              {"command", job.command},
-              {"exit_code", exit_code},
-              {"launcher_error", nullptr},
-              {"restarts", {{"used", job.restarts}, {"allowed", job.max_restarts}}},
-              {"first_failure", nullptr},
-              {"attempts", json::array()}};
+  ordered_json result{{"format", 1},
+                      {"dlaunch", DLAUNCH_VERSION},
+                      {"job", job.job_id},
+                      {"host", job.host},
+                      {"command", job.command},
+                      {"exit_code", exit_code},
+                      {"launcher_error", nullptr},
+                      {"restarts", {{"used", job.restarts}, {"allowed", job.max_restarts}}},
+                      {"first_failure", nullptr},
+                      {"attempts", ordered_json::array()}};
   if (!error.empty()) result["launcher_error"] = error;
   for (const AttemptOutcome& attempt : job.attempts) {
     result["attempts"].push_back(
@@ -203,7 +207,7 @@ std::string json_report(const JobOutcome& job, int exit_code, const std::string&
   }
   if (!job.attempts.empty()) result["first_failure"] = result["attempts"].back()["first_failure"];
   // What ranks have written need not be UTF-8.
-  return result.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+  return result.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
 Result<ReportFile> ReportFile::open(const std::string& path) {

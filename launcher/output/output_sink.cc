@@ -18,7 +18,7 @@ namespace {
 // A pipe that polls writable has room for this many bytes (PIPE_BUF): also where it could not be
 // opened without blocking, a write returns unless others write at the same time.
 constexpr std::size_t kWriteBytes = 4096;
-constexpr std::chrono::milliseconds kRetry{20};
+constexpr std::chrono::milliseconds kRetryAfter{20};
 // More than this on its way to a terminal: it is too slow for a progress bar.
 constexpr std::size_t kMostBeforeUnfinished = 16 << 10;
 constexpr std::string_view kEraseLine = "\r\x1b[K";
@@ -101,7 +101,7 @@ void OutputSink::write() {
   pending_.erase(0, write_some());
   wait_for_room(!pending_.empty() && !refused_);
   if (!pending_.empty() && refused_ && !retry_) {
-    retry_ = loop_.call_at(EventLoop::Clock::now() + kRetry, [this] {
+    retry_ = loop_.call_at(EventLoop::Clock::now() + kRetryAfter, [this] {
       retry_.reset();
       write();
     });

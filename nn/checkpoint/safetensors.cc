@@ -28,7 +28,7 @@ static_assert(std::endian::native == std::endian::little, "the format's numbers 
 constexpr const char* kMetadata = "__metadata__";
 constexpr const char* kDigests = "dlaunch.digests";  // JSON: tensor -> digest, "" -> the metadata's
 constexpr std::uint64_t kLongestHeader = 100'000'000;  // as the reference implementation has it
-constexpr std::size_t kAlignment = 64;                 // of the data within the file
+constexpr std::size_t kDataAlignment = 64;             // of the data within the file
 constexpr std::size_t kLengthBytes = 8;
 
 constexpr std::array<std::pair<const char*, DType>, 10> kDTypes{{{"F16", DType::kF16},
@@ -75,7 +75,8 @@ std::string make_header(std::span<const TensorBytes> tensors, TensorMetadata met
   metadata[kDigests] = digests.dump();
   header[kMetadata] = metadata;
   std::string text = header.dump();
-  text.append((kAlignment - (kLengthBytes + text.size()) % kAlignment) % kAlignment, ' ');
+  text.append((kDataAlignment - (kLengthBytes + text.size()) % kDataAlignment) % kDataAlignment,
+              ' ');
   const std::uint64_t length = text.size();
   std::string result(kLengthBytes, '\0');
   std::memcpy(result.data(), &length, kLengthBytes);
