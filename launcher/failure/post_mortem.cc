@@ -32,7 +32,7 @@ std::string cause_of(const AttemptOutcome& attempt, const RankOutcome& rank,
   std::string cause = probable_cause({.wait_status = rank.wait_status,
                                       .last_lines = rank.last_lines,
                                       .recorded = rank.recorded,
-                                      .kernel_account = sources.memory.about(rank.pid),
+                                      .kernel = sources.kernel.about(rank.pid),
                                       .speaks_our_protocol = rank.joins_world});
   const std::string earlier = earlier_error(attempt, rank);
   if (!cause.empty() && !earlier.empty()) cause += "; ";

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <string>
 
-#include "launcher/failure/memory_account.h"
+#include "launcher/failure/kernel_account.h"
 #include "launcher/failure/outcome.h"
 #include "launcher/hang/activity_board.h"
 #include "launcher/output/output_relay.h"
@@ -15,7 +15,7 @@ namespace dlaunch {
 struct PostMortemSources {
   const OutputRelay& relay;
   const ActivityBoard& board;
-  MemoryAccount& memory;
+  KernelAccount& kernel;
   std::string host;
   std::string error_folder;              // see recorded_error.h
   EventLoop::Clock::time_point start;    // of the attempt

@@ -115,6 +115,10 @@ std::string told_on_stderr(const Lines& lines) {
   return "";
 }
 
+std::string in_brackets(const std::string& text) {
+  return text.empty() ? "" : " (" + text + ")";
+}
+
 std::string first_of(std::initializer_list<std::string> causes) {
   for (const std::string& cause : causes) {
     if (!cause.empty()) return cause;
@@ -124,21 +128,24 @@ std::string first_of(std::initializer_list<std::string> causes) {
 
 std::string cause_of_signal(int signal, const FailureEvidence& evidence) {
   const Lines& lines = evidence.last_lines;
+  const std::string& fault = evidence.kernel.fault;
   switch (signal) {
     case SIGKILL:
-      if (!evidence.kernel_account.empty()) return "out of memory: " + evidence.kernel_account;
+      if (!evidence.kernel.out_of_memory.empty())
+        return "out of memory: " + evidence.kernel.out_of_memory;
       return "killed from outside: by someone's kill -9, or by the kernel for want of memory";
     case SIGSEGV:
       return first_of(
-          {told_on_stderr(lines), "a segmentation fault: a bad pointer, or the stack is used up"});
+          {told_on_stderr(lines),
+           "a segmentation fault: " + first_of({fault, "a bad pointer, or the stack is used up"})});
     case SIGBUS:
       return first_of(
           {told_on_stderr(lines),
            "a bus error: a mapped file was cut short, or its device (/dev/shm?) is full"});
     case SIGILL:
-      return "an illegal instruction: was it built for another processor?";
+      return "an illegal instruction: was it built for another processor?" + in_brackets(fault);
     case SIGFPE:
-      return "an arithmetic error, such as an integer division by zero";
+      return "an arithmetic error, such as an integer division by zero" + in_brackets(fault);
     case SIGABRT:
       return first_of({assertion(lines), cpp_exception(lines), told_on_stderr(lines),
                        python_exception(lines), termination(lines), "it called abort()"});
@@ -179,8 +186,8 @@ std::string probable_cause(const FailureEvidence& evidence) {
   const int signal = WIFSIGNALED(evidence.wait_status) ? WTERMSIG(evidence.wait_status) : 0;
   // A process in which an exception was raised may still end in any way. But the kernel knows why
   // it has killed one.
-  const bool memory_ran_out = signal == SIGKILL && !evidence.kernel_account.empty();
-  if (evidence.recorded && !memory_ran_out) return python_error(*evidence.recorded);
+  const bool out_of_memory = signal == SIGKILL && !evidence.kernel.out_of_memory.empty();
+  if (evidence.recorded && !out_of_memory) return python_error(*evidence.recorded);
   if (signal != 0) return cause_of_signal(signal, evidence);
   const int code = WEXITSTATUS(evidence.wait_status);
   const Lines& lines = evidence.last_lines;

@@ -1,12 +1,12 @@
 // What a failure probably was, in words: by what the program has recorded itself, if it has, else
-// from how it ended, its last lines on stderr, and the kernel's account of processes killed for
-// memory.
+// from how it ended, its last lines on stderr, and the kernel's account of it.
 #pragma once
 
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "launcher/failure/kernel_account.h"
 #include "launcher/failure/recorded_error.h"
 
 namespace dlaunch {
@@ -15,8 +15,8 @@ struct FailureEvidence {
   int wait_status = 0;                         // as waitpid() gives it
   const std::vector<std::string>& last_lines;  // on stderr, oldest first
   std::optional<RecordedError> recorded;       // by itself
-  std::string kernel_account;                  // of running out of memory; empty: none
-  bool speaks_our_protocol = false;            // it uses our runtime, whose exit codes we know
+  KernelRecord kernel;
+  bool speaks_our_protocol = false;  // it uses our runtime, whose exit codes we know
 };
 
 /// One line without the rank's name; empty if nothing more is known than the code or signal. A pure

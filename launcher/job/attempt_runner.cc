@@ -149,7 +149,7 @@ void AttemptRunner::close_attempt(const Supervisor& supervisor, const ActivityBo
   attempt.limit = options_.supervision.timeout.value_or(std::chrono::nanoseconds());
   add_post_mortem(attempt, {.relay = relay_,
                             .board = board,
-                            .memory = memory_,
+                            .kernel = kernel_,
                             .host = outcome_.host,
                             .error_folder = context_.error_folder,
                             .start = supervisor.start(),

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "launcher/base/event_loop.h"
-#include "launcher/failure/memory_account.h"
+#include "launcher/failure/kernel_account.h"
 #include "launcher/failure/outcome.h"
 #include "launcher/hang/activity_board.h"
 #include "launcher/hang/job_monitor.h"
@@ -88,7 +88,7 @@ class AttemptRunner {
   const LaunchContext& context_;
   const JobOptions& options_;
   std::optional<EventLoop::Clock::time_point> deadline_;
-  MemoryAccount memory_;
+  KernelAccount kernel_;
   Descendants descendants_;
   EventLoop loop_;
   OutputRelay relay_;

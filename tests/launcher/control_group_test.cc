@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "launcher/failure/memory_account.h"
+#include "launcher/failure/kernel_account.h"
 #include "launcher/ranks/binding.h"
 #include "launcher/ranks/cpu_quota.h"
 #include "runtime/base/temporary_folder.h"

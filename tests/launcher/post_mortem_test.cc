@@ -5,6 +5,7 @@
 #include <fstream>
 #include <optional>
 
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "launcher/failure/probable_cause.h"
+#include "runtime/base/descriptor.h"
 #include "tests/launcher/launcher_runs.h"
 
 namespace dlaunch::testing {
@@ -50,6 +52,24 @@ TEST(PostMortem, RecognisesASegmentationFault) {
   EXPECT_THAT(story, HasSubstr("dlaunch: probable cause: a segmentation fault"));
 }
 
+// Whether the kernel's log tells this process of faults, by the numbers it knows processes by.
+bool kernel_tells_of_faults() {
+  int told = 0;
+  std::ifstream("/proc/sys/debug/exception-trace") >> told;
+  std::error_code error;
+  const auto numbers = std::filesystem::read_symlink("/proc/self/ns/pid", error);
+  const Descriptor log(open("/dev/kmsg", O_RDONLY | O_CLOEXEC));
+  return told == 1 && numbers == "pid:[4026531836]" && log.is_open();
+}
+
+TEST(PostMortem, TellsWhereAFaultWas) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers tell of faults themselves";
+  if (!kernel_tells_of_faults()) GTEST_SKIP() << "the kernel's log cannot be read here";
+  EXPECT_THAT(story_of({"fault"}, 139),
+              MatchesRegex(".*\ndlaunch: probable cause: a segmentation fault: a bad pointer "
+                           "\\(address 0x[0-9a-f]+\\), in test_rank\\+0x[0-9a-f]+\n.*"));
+}
+
 TEST(PostMortem, QuotesAFailedAssertion) {
   EXPECT_THAT(story_of({"assert"}, 134),
               MatchesRegex(".*\ndlaunch: probable cause: an assertion failed: [^\n]*test_rank.cc:"
@@ -86,7 +106,7 @@ TEST(PostMortem, QuotesTheLastLineOfAProgramWhoseCodesItKnows) {
     return probable_cause({.wait_status = W_EXITCODE(code, 0),
                            .last_lines = lines,
                            .recorded = {},
-                           .kernel_account = "",
+                           .kernel = {},
                            .speaks_our_protocol = ours});
   };
   const Strings lines{"something else", "sum: send: peer 7 is not in a world of 3"};

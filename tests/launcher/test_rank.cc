@@ -22,7 +22,7 @@
 //   own-group, own-session   leads a process group or a session of its own
 //   raise=SIGNAL, exit=CODE
 //   fail-before=N exits with 3 in the attempts before number N
-//   assert, throw=TEXT, abort   end it in these ways
+//   assert, throw=TEXT, abort, fault   end it in these ways
 //   hog=MIB       uses so much memory; limit=MIB: may use no more address space than that
 //   pause         waits for a signal that ends it
 //
@@ -45,6 +45,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -158,6 +159,14 @@ int own_attempt() {
   return count == nullptr ? 0 : std::atoi(count);
 }
 
+// Reads where nothing is any more.
+void fault() {
+  constexpr std::size_t kPage = 4096;
+  void* page = mmap(nullptr, kPage, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  munmap(page, kPage);
+  (void)*static_cast<const volatile char*>(page);
+}
+
 // Ways of coming to grief.
 void fail(const std::string& action, const std::string& value) {
   constexpr rlim_t kMebibyte = rlim_t{1} << 20;
@@ -168,6 +177,7 @@ void fail(const std::string& action, const std::string& value) {
   if (action == "assert") assert(number == 42);
   if (action == "throw") throw std::runtime_error(value);
   if (action == "abort") std::abort();
+  if (action == "fault") fault();
   if (action == "limit") {
     const rlimit limit{static_cast<rlim_t>(number) * kMebibyte,
                        static_cast<rlim_t>(number) * kMebibyte};

@@ -1,4 +1,4 @@
-#include "launcher/failure/memory_account.h"
+#include "launcher/failure/kernel_account.h"
 
 #include <array>
 #include <fstream>
@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "launcher/base/control_group.h"
+#include "launcher/failure/kernel_fault.h"
 
 namespace dlaunch {
 namespace {
@@ -35,23 +36,27 @@ std::string memory_events_path(const std::string& cgroups, const std::string& ro
   return kills_in(path) ? path : group->mount + file;
 }
 
-MemoryAccount::MemoryAccount()
+KernelAccount::KernelAccount()
     : events_path_(memory_events_path(own_control_groups(), kControlGroups)),
       kills_(kills_in(events_path_)),
       log_(open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
   if (log_.is_open()) lseek(log_.get(), 0, SEEK_END);
 }
 
-std::string MemoryAccount::about(pid_t pid) {
+KernelRecord KernelAccount::about(pid_t pid) {
   const auto before = std::exchange(kills_, kills_in(events_path_));
-  if (std::string text = log_about(pid); !text.empty()) return text;
-  if (!before || !kills_ || *kills_ <= *before) return "";
-  return "the kernel killed a process of this cgroup (oom_kill in " + events_path_ + ")";
+  KernelRecord record = logged_about(pid);
+  if (record.out_of_memory.empty() && record.fault.empty() && before && kills_ &&
+      *kills_ > *before) {
+    record.out_of_memory =
+        "the kernel killed a process of this cgroup (oom_kill in " + events_path_ + ")";
+  }
+  return record;
 }
 
-// A record is "PRIORITY,NUMBER,TIME,FLAGS;TEXT"; each read gives one.
-std::string MemoryAccount::log_about(pid_t pid) {
-  if (!log_.is_open()) return "";
+// A record of the log is "PRIORITY,NUMBER,TIME,FLAGS;TEXT"; each read gives one.
+KernelRecord KernelAccount::logged_about(pid_t pid) {
+  if (!log_.is_open()) return {};
   const std::string victim = "illed process " + std::to_string(pid) + " ";
   std::array<char, 8192> record;
   // EPIPE: some were overwritten meanwhile; the next read goes on behind them.
@@ -59,11 +64,14 @@ std::string MemoryAccount::log_about(pid_t pid) {
     const ssize_t count = read(log_.get(), record.data(), record.size());
     if (count < 0 && errno != EPIPE) break;
     const std::string_view text(record.data(), count > 0 ? static_cast<std::size_t>(count) : 0);
-    if (text.find(victim) == std::string_view::npos) continue;
     const auto start = text.find(';') + 1;
-    return "the kernel's log says: " + std::string(text.substr(start, text.find('\n') - start));
+    const std::string_view line = text.substr(start, text.find('\n') - start);
+    if (line.find(victim) != std::string_view::npos) {
+      return {.out_of_memory = "the kernel's log says: " + std::string(line)};
+    }
+    if (std::string fault = kernel_fault(line, pid); !fault.empty()) return {.fault = fault};
   }
-  return "";
+  return {};
 }
 
 }  // namespace dlaunch

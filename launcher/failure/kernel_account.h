@@ -1,5 +1,6 @@
-// MemoryAccount: the kernel's account of processes that it has killed for want of memory - the
-// events of this process's memory cgroup, and the kernel's log where it may be read.
+// KernelAccount: the kernel's account of how processes ended - those that it has killed for want of
+// memory, by the events of this process's memory cgroup and by the kernel's log; and, by that log,
+// those that a fault has ended. The log is read where it may be.
 //
 // One thread. Costs a few system calls to make.
 #pragma once
@@ -14,18 +15,23 @@
 
 namespace dlaunch {
 
-class MemoryAccount {
+struct KernelRecord {
+  std::string out_of_memory;  // "the kernel's log says: ..."; empty: nothing is known of it
+  std::string fault;          // as kernel_fault() words it
+};
+
+class KernelAccount {
  public:
   /// From now on.
-  MemoryAccount();
+  KernelAccount();
 
   /// What the kernel has noted about process `pid`, or, if it names none, about one of this
-  /// cgroup, since the last call with a result: "the kernel killed it (...)". Empty if nothing, or
-  /// if the account cannot be read.
-  std::string about(pid_t pid);
+  /// cgroup, since the last call with a result; of faults those in the process's first thread: the
+  /// log does not say whose the others are. Empty if nothing, or if the account cannot be read.
+  KernelRecord about(pid_t pid);
 
  private:
-  std::string log_about(pid_t pid);
+  KernelRecord logged_about(pid_t pid);
 
   std::string events_path_;  // empty: no cgroup that tells
   std::optional<std::int64_t> kills_;
