@@ -46,8 +46,7 @@ KernelAccount::KernelAccount()
 KernelRecord KernelAccount::about(pid_t pid) {
   const auto before = std::exchange(kills_, kills_in(events_path_));
   KernelRecord record = logged_about(pid);
-  if (record.out_of_memory.empty() && record.fault.empty() && before && kills_ &&
-      *kills_ > *before) {
+  if (record.out_of_memory.empty() && before && kills_ && *kills_ > *before) {
     record.out_of_memory =
         "the kernel killed a process of this cgroup (oom_kill in " + events_path_ + ")";
   }

@@ -52,7 +52,7 @@ std::string pointer_in_words(std::uint64_t address, std::uint64_t stack_pointer)
 
 }  // namespace
 
-std::string kernel_fault(std::string_view line, long pid) {
+std::string kernel_fault(std::string_view line, pid_t pid) {
   const std::string thread = "[" + std::to_string(pid) + "]";
   const auto at = line.find(thread);
   if (at == std::string_view::npos) return "";

@@ -179,7 +179,7 @@ std::string cause_of_our_code(int code, const Lines& lines) {
 }  // namespace
 
 std::string python_error(const RecordedError& error) {
-  return named_exception(error.message) + (error.place.empty() ? "" : " (" + error.place + ")");
+  return named_exception(error.message) + in_brackets(error.place);
 }
 
 std::string probable_cause(const FailureEvidence& evidence) {
