@@ -14,7 +14,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 BENCH = os.path.normpath(os.path.join(HERE, "..", "..", "tools", "bench"))
 sys.path[:0] = [BENCH]
 
-from compare import contenders, launchers, plots, style  # noqa: E402
+from compare import contenders, launchers, plots, processes, rounds, style, tables  # noqa: E402
 
 # Of a compiler's words, the one behind -o is the program.
 COMPILES = 'while [ "$1" != -o ]; do shift; done; echo made >"$2"'
@@ -102,7 +102,78 @@ class ProcessesTest(unittest.TestCase):
         self.assertFalse(os.path.exists(f"/proc/{int(done.stdout)}"))
 
 
+    def test_of_what_a_command_says_the_line_that_tells_is_kept(self):
+        others = "dlaunch: the other ranks: 1 ended by SIGTERM (collateral)\n"
+        failed = "dlaunch: rank 0 (pid 7 on here) failed with exit code 3 after 0.02 s\n"
+        for errors, expected in (
+                ("", ""), ("first\nlast\n", "last"), (failed + others, failed.strip()),
+                ("[rank 0] dtrain: a.bin: none\n" + failed + "dlaunch: probable cause: dtrain: a.bin: none\n" + others,
+                 "dtrain: a.bin: none"),
+                (failed + "dlaunch: its last lines on stderr:\n  | one\n  | dbench: out of memory\n" + others,
+                 "dbench: out of memory")):
+            self.assertEqual(processes.telling_line(errors), expected)
+
+
+class RunsTest(unittest.TestCase):
+    def run_of(self, number, settled, **others):
+        return {"contender": "dlaunch", "operation": "allreduce", "ranks": 2, "round": number, "cells": [], "settled": settled,
+                "flag_ns": [1, 1], **others}
+
+    def test_a_settled_round_that_failed_does_not_put_aside_what_others_gave(self):
+        good = self.run_of(0, False, cells=[{"count": 1, "us": 1.0}])
+        self.assertEqual(tables.usable([good, self.run_of(1, True, failure="no")])[0], good)
+
+    def test_who_cannot_run_here_is_told_beside_who_failed(self):
+        absent = self.run_of(0, False, failure="no mpirun.mpich", contender="MPICH", ranks=None)
+        self.assertEqual(tables.failures([self.run_of(0, True, failure="no"), absent], "allreduce"),
+                         ["no figure of MPICH: no mpirun.mpich", "no figure of dlaunch, 2 ranks: no"])
+
+    def test_runs_that_nobody_has_made_are_told_of_in_one_line(self):
+        with self.assertRaisesRegex(SystemExit, "^/nowhere/runs: No such file or directory: nothing has been measured"):
+            rounds.load("/nowhere/runs")
+
+
+class CommandLineTest(unittest.TestCase):
+    def assert_refused(self, words, message):
+        done = subprocess.run([sys.executable, os.path.join(BENCH, words[0]), *words[1:]], capture_output=True, text=True,
+                              timeout=60, check=False)
+        self.assertEqual(done.returncode, 2, words)
+        self.assertIn(message, done.stderr.splitlines()[-1])
+
+    def test_what_makes_no_sense_is_refused(self):
+        for tool in ("compare_launchers", "compare_collectives", "compare_training", "compare_gpu"):
+            subject = ["train"] if tool in ("compare_training", "compare_gpu") else []
+            self.assert_refused([tool, *subject, "--rounds", "0"], "--rounds: 0 is less than 1")
+            self.assert_refused([tool, *subject, "--out", __file__], f"--out: {__file__}: File exists")
+        self.assert_refused(["compare_training", "train", "--workloads", "resnet18:64"], "'resnet18:64' is not NETWORK:BATCH")
+
+
 class LaunchersTest(unittest.TestCase):
+    def measure(self, script):
+        """What compare_launchers writes of three rounds of torchrun, which is `script`."""
+        with tempfile.TemporaryDirectory() as folder:
+            torchrun = os.path.join(folder, "torchrun")
+            with open(torchrun, "w", encoding="ascii") as file:
+                file.write("#!/bin/sh\n" + script)
+            os.chmod(torchrun, 0o755)
+            done = subprocess.run(
+                [sys.executable, os.path.join(BENCH, "compare_launchers"), "true", "--ranks", "1", "--rounds", "3", "--only",
+                 "torchrun", "--torchrun", torchrun, "--out", folder], capture_output=True, text=True, timeout=60, check=False)
+            runs = rounds.load(os.path.join(folder, "launchers.jsonl"))
+        return done, runs
+
+    def test_rounds_before_a_failure_count_and_the_failure_is_kept(self):
+        done, runs = self.measure('cd "${0%/*}"; echo x >>n; [ $(wc -l <n) -lt 4 ] || { echo broken >&2; exit 7; }\n')
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual([(run["rounds"], run["failure"]) for run in runs], [(2, "exit code 7: broken")])
+        self.assertIn("true, torchrun, 1 ranks: exit code 7: broken", done.stdout)
+
+    def test_who_was_asked_for_and_has_nothing_is_a_failure(self):
+        done, runs = self.measure("exit 7\n")
+        self.assertIn("compare_launchers: torchrun has no result", done.stderr)
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual([(run["ms"], run["failure"]) for run in runs], [([], "exit code 7: no message")])
+
     def test_a_launcher_that_nobody_knows_is_refused(self):
         done = subprocess.run([sys.executable, os.path.join(BENCH, "compare_launchers"), "true", "--only", "dlaunch,hydrra"],
                               capture_output=True, text=True, timeout=60, check=False)
@@ -119,7 +190,7 @@ class LaunchersTest(unittest.TestCase):
         arguments = mock.Mock(programs="bin", torchrun="torchrun", most_torchrun_ranks=16)
         table, _, missing = launchers.launchers("restart", arguments)
         self.assertEqual(list(table), ["dlaunch", "torchrun"])
-        self.assertEqual(missing, {"openmpi": "it does not restart jobs", "hydra": "it does not restart jobs"})
+        self.assertEqual(missing, {})
 
 
 class LabelsTest(unittest.TestCase):

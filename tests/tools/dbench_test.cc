@@ -235,6 +235,7 @@ TEST_F(Dbench, RefusesWhatMakesNoSenseInOneLine) {
       {{"allreduce", "--algorithm", "rong"}, "--algorithm: 'rong' .*did you mean ring.*"},
       {{"allreduce", "--op", "plus"}, "--op: 'plus' is none of sum, avg, min, max, prod.*"},
       {{"allreduce", "--counts", "many"}, ".*--counts.*"},
+      {{"allreduce", "--counts", "8,-5"}, "--counts: '-5' is less than 0"},
       {{"allreduce", "--min-bytes", "8K", "--max-bytes", "1K"}, "--min-bytes: .*"},
       {{"allreduce", "--nproc", "0"}, ".*--nproc.*"},
       {{"allreduce", "--transport", "pigeon"}, "--transport: 'pigeon' is none of auto, shm, tcp"},

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <new>
+#include <stdexcept>
 #include <string>
 
 #include <CLI/CLI.hpp>
@@ -25,6 +26,9 @@
 
 namespace dlaunch::bench {
 namespace {
+
+constexpr const char* kTooLarge =
+    "out of memory; use smaller sizes (--max-bytes, --counts, --bytes)";
 
 int fail(const std::string& message, int code) {
   std::fprintf(stderr, "dbench: %s\n", message.c_str());
@@ -111,8 +115,9 @@ int main(int argc, char** argv) {
   } catch (const ConfigError& error) {
     return bench::fail(error.what(), kExitUsage);
   } catch (const std::bad_alloc&) {
-    return bench::fail("out of memory; use smaller sizes (--max-bytes, --counts, --bytes)",
-                       kExitFailure);
+    return bench::fail(bench::kTooLarge, kExitFailure);
+  } catch (const std::length_error&) {  // more than a vector can have
+    return bench::fail(bench::kTooLarge, kExitFailure);
   } catch (const std::exception& error) {
     return bench::fail(error.what(), kExitFailure);
   }

@@ -79,7 +79,11 @@ void add_sizes(CLI::App& app, Options& options, const char* counts_help) {
   app.add_option("--factor", options.factor, "From one size to the next")
       ->check(CLI::Range(2, 1024))
       ->capture_default_str();
-  app.add_option("--counts", options.counts, counts_help)->delimiter(',');
+  app.add_option("--counts", options.counts, counts_help)
+      ->check([](const std::string& text) {  // it would be taken for a large number
+        return text.starts_with('-') ? "'" + text + "' is less than 0" : "";
+      })
+      ->delimiter(',');
 }
 
 void add_dtype(CLI::App& app, Options& options) {

@@ -10,8 +10,8 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.normpath(os.path.join(HERE, "..", "..", "..", "tools", "bench"))]
 
-from report import blocks, command_line, comparison, gpu, launching, load, page, plots, results, runner, summary  # noqa: E402
-from report import training  # noqa: E402
+from report import blocks, command_line, comparison, context, drawing, gpu, infrastructure, launching, load, page  # noqa: E402
+from report import plots, results, runner, summary, training  # noqa: E402
 from report.blocks import figure, table_of  # noqa: E402
 
 
@@ -204,6 +204,40 @@ def column(*values):
     """Texts of figures that are one below the other: a value, or (value, low, high)."""
     entries = [dict(zip(("value", "low", "high"), value if isinstance(value, tuple) else (value,) * 3)) for value in values]
     return blocks.column_texts(entries)
+
+
+class NotesTest(unittest.TestCase):
+    def test_whoever_failed_is_told_and_whoever_is_not_there_only_once(self):
+        peers = {"Open MPI": "4.1", "MPICH": "missing: no mpiexec.hydra", "torchrun": "PyTorch's"}
+        runs = [{"program": "kill", "ranks": 4, "launcher": "torchrun", "ms": [1.0], "failure": "exit code 7: broken"},
+                {"program": "barrier", "launcher": "openmpi", "failure": "mpicc.openmpi is not installed"},
+                {"program": "kill", "launcher": "hydra", "failure": "mpiexec.hydra is not installed"},
+                {"program": "kill", "ranks": 4, "launcher": "dlaunch", "ms": [1.0]}]
+        step = {"section": "launchers", "state": "done", "data": runs, "load": {"disturbed": False}}
+        notes = drawing.notes_of({"machine": {"peers": peers}, "left_out": {}, "steps": {"launchers/all": step}}, launching)
+        self.assertEqual(notes, ["MPICH: missing: no mpiexec.hydra", "torchrun, kill, 4 ranks: exit code 7: broken",
+                                 "Open MPI, barrier: mpicc.openmpi is not installed"])
+
+    def test_a_program_that_is_named_has_to_be_there(self):
+        with self.assertRaisesRegex(ValueError, "--torchrun: /nowhere/torchrun is no program"):
+            context.find_torchrun("/nowhere/torchrun", "")
+
+
+class PeakTest(unittest.TestCase):
+    def test_it_is_that_of_the_two_cores_that_training_has(self):
+        cells = [{"what": "fp32", "unit": "GFLOP/s", "rate_p10": 0, "rate_p90": 0}]
+        data = {ranks: {"operation": "machine", "ranks": ranks, "cells": [{**cell, "rate": 100.0 * ranks} for cell in cells]}
+                for ranks in (1, 2, 16)}
+        self.assertEqual(infrastructure.peak(infrastructure.figures(data), "fp32"), 200)
+
+
+class ResultsTest(unittest.TestCase):
+    def test_half_a_report_is_refused_by_what_it_lacks(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "results.json"), "w", encoding="ascii") as file:
+                file.write('{"schema": 1, "mode": "full", "commit": "a", "begun": "", "updated": "", "machine": {}, "steps": 7}')
+            with self.assertRaisesRegex(results.UnusableFolder, "results.json has no planned, steps, left_out, figures$"):
+                results.load(folder)
 
 
 class TableTest(unittest.TestCase):

@@ -7,7 +7,6 @@ import tempfile
 from .contenders import PEERS_FOLDER, Failure, json_lines, run_command
 
 PEER = os.path.join(PEERS_FOLDER, "torch_accuracy.py")
-LIMIT = 1800  # seconds for one run
 
 
 def reached(lines, peak_mib):
@@ -25,7 +24,7 @@ def run_ours(arguments, seed):
                 f"output.directory={folder}", "output.progress=none", "output.tensorboard="]
         dlaunch, dtrain = (os.path.join(arguments.programs, name) for name in ("dlaunch", "dtrain"))
         run_command([dlaunch, "--nproc", "2", dtrain, arguments.config,
-                     *[word for text in sets for word in ("--set", text)]], LIMIT, {"OMP_NUM_THREADS": "1"})
+                     *[word for text in sets for word in ("--set", text)]], arguments.limit, {"OMP_NUM_THREADS": "1"})
         with open(os.path.join(folder, "metrics.jsonl"), encoding="utf-8") as file:
             lines = [json.loads(line) for line in file]
     summary = next(line for line in lines if line["event"] == "summary")
@@ -36,7 +35,7 @@ def run_peer(arguments, seed):
     if not arguments.torch_python:
         raise Failure("there is no Python with torch")
     text = run_command([arguments.torch_python, PEER, arguments.config, "--data", arguments.data, "--epochs",
-                        str(arguments.epochs), "--seed", str(seed)], LIMIT)
+                        str(arguments.epochs), "--seed", str(seed)], arguments.limit)
     lines = json_lines(text)
     summary = next(line for line in lines if line["event"] == "summary")
     return {**reached(lines, summary["peak_mib"]), "torch": summary["torch"]}

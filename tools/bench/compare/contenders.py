@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import tempfile
 
-from .processes import run_whole
+from .processes import run_whole, telling_line
 
 PEERS_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "peers")
 BUILD_ERRORS = []  # what the build of the MPI drivers said: lines
@@ -30,7 +30,7 @@ class Failure(Exception):
 
 
 def run_command(command, limit_seconds, environment=None):
-    """Output of a command that ends in time and well, else a Failure with the last line it wrote."""
+    """Output of a command that ends in time and well, else a Failure with the line that says why."""
     try:
         code, out, errors = run_whole(command, limit_seconds, environment or {})
     except subprocess.TimeoutExpired:
@@ -38,8 +38,7 @@ def run_command(command, limit_seconds, environment=None):
     except OSError as error:
         raise Failure(str(error)) from None
     if code != 0:
-        lines = (errors or out).strip().splitlines()
-        raise Failure(f"exit code {code}: {lines[-1] if lines else 'no message'}")
+        raise Failure(f"exit code {code}: {telling_line(errors or out) or 'no message'}")
     return out
 
 

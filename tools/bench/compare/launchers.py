@@ -45,7 +45,7 @@ def compiled(compiler, out):
 
 def launchers(what, arguments):
     """({name: a function of the number of ranks and the program's words to the command line}, {name: its program of one
-    barrier}, {name: why it is left out})."""
+    barrier}, {name: why it cannot run here}), of those that do such a thing."""
     again = ["--max-restarts", "1"] if what == "restart" else []
     # torchrun neither waits before a restart nor refuses one to a job that has only begun.
     at_once = ["--restart-delay", "0", "--ready-after", "0"] if what == "restart" else []
@@ -56,8 +56,8 @@ def launchers(what, arguments):
     for name, launcher, options, compiler in [("openmpi", "mpirun.openmpi", OPEN_MPI, "mpicc.openmpi"),
                                               ("hydra", "mpiexec.hydra", [], "mpicc.mpich")]:
         if (what, name) in NEVER:
-            missing[name] = "it " + NEVER[what, name]
-        elif not shutil.which(launcher):
+            continue
+        if not shutil.which(launcher):
             missing[name] = launcher + " is not installed"
         else:
             table[name] = lambda n, words, launcher=launcher, options=options: [launcher, *options, "-n", str(n), *words]
@@ -66,11 +66,9 @@ def launchers(what, arguments):
                 if why:
                     missing[name] = why
                     del table[name]
-    if (what, "torchrun") in NEVER:
-        missing["torchrun"] = "it " + NEVER[what, "torchrun"]
-    elif not arguments.torchrun:
+    if not arguments.torchrun:
         missing["torchrun"] = "it is not installed"
-    else:
+    elif (what, "torchrun") not in NEVER:
         table["torchrun"] = lambda n, words: None if n > arguments.most_torchrun_ranks else [
             arguments.torchrun, "--nproc_per_node", str(n), *again, "--no_python", *words]
     return table, barriers, missing
@@ -110,22 +108,29 @@ def seconds_of(what, name, table, barriers, ranks, limit):
         return max(again) - killed
 
 
-def measure(what, ranks, launchers_of, rounds, limit, failures):
-    """A dict for each launcher, with the milliseconds of every round. The launchers take turns."""
+def measure(what, ranks, launchers_of, rounds, limit):
+    """A dict for each launcher, with the milliseconds of every round; "failure" says why one was not run to the end. The
+    launchers take turns."""
     table, barriers = launchers_of
     times = {name: [] for name, command in table.items() if command(ranks, [])}
+    failures = {}
     for number in range(rounds + 1):  # the first round warms caches and is not counted
-        names = list(times)
+        names = [name for name in times if name not in failures]
         shift = number % max(len(names), 1)
         for name in names[shift:] + names[:shift]:
             try:
                 took = seconds_of(what, name, table, barriers, ranks, limit)
             except who.Failure as failure:
-                failures.append("%s, %s, %d ranks: %s" % (what, name, ranks, failure))
-                del times[name]
+                failures[name] = str(failure)
                 continue
             if number > 0:
                 times[name].append(round(took * 1000, 2))
-    return [{"program": what, "ranks": ranks, "launcher": name, "rounds": len(values), "ms": values,
-             "median_ms": round(statistics.median(values), 2), "least_ms": min(values), "most_ms": max(values)}
-            for name, values in times.items() if values]
+    runs = []
+    for name, values in times.items():
+        run = {"program": what, "ranks": ranks, "launcher": name, "rounds": len(values), "ms": values}
+        if values:
+            run.update(median_ms=round(statistics.median(values), 2), least_ms=min(values), most_ms=max(values))
+        if name in failures:
+            run["failure"] = failures[name]
+        runs.append(run)
+    return runs

@@ -7,6 +7,17 @@ import sys
 GRACE = 10  # seconds from SIGTERM to SIGKILL
 
 
+def telling_line(errors):
+    """The line of standard error that says why a command failed: what dlaunch takes for the cause, else the last one that is
+    not about the other ranks; or nothing."""
+    lines = errors.strip().splitlines()
+    causes = [line.partition(": ")[2] for line in lines if line.startswith("dlaunch: ") and "probable cause: " in line]
+    if causes:
+        return causes[-1].removeprefix("probable cause: ")
+    own = [line for line in lines if not line.startswith("dlaunch: the other ranks: ")]
+    return own[-1].removeprefix("  | ") if own else ""
+
+
 class Ending:
     """SIGTERM ends this program as SIGINT does: with an exception, so that run_whole() takes what it runs with it. It waits
     while a command is being started, which nobody could end."""

@@ -1,5 +1,6 @@
 """Runs contenders in turn, round after round, and keeps what each run gave as JSON lines."""
 import json
+import sys
 import time
 
 from . import contenders as who
@@ -81,5 +82,9 @@ def save(runs, path, append):
 
 
 def load(path):
-    with open(path, encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
+    """What save() has written there; ends this program if that is not there."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return [json.loads(line) for line in file]
+    except OSError as error:
+        sys.exit(f"{path}: {error.strerror}: nothing has been measured into that folder yet")

@@ -11,7 +11,7 @@ def usable(runs):
     def key(run):
         return run["contender"], run["operation"], run["ranks"]
 
-    settled = {key(run) for run in runs if run["settled"]}
+    settled = {key(run) for run in runs if run["settled"] and run["cells"]}
     return [run for run in runs if run["settled"] or key(run) not in settled]
 
 
@@ -92,7 +92,8 @@ def comparison_table(runs, operation, names):
 def failures(runs, operation):
     found = {(run["contender"], run["ranks"], run["failure"]) for run in runs
              if run["operation"] == operation and "failure" in run}
-    return [f"no figure of {name}, {ranks} ranks: {why}" for name, ranks, why in sorted(found)]
+    return [f"no figure of {name}" + (f", {ranks} ranks" if ranks else "") + f": {why}"
+            for name, ranks, why in sorted(found, key=str)]
 
 
 def course_table(runs, names):

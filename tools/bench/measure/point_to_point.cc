@@ -21,6 +21,7 @@ std::vector<double> round_trips(Ranks& ranks, Link& link, std::size_t bytes, con
     if (ranks.rank() != 0) link.send(buffer.data(), bytes);
   };
   const double first = repeat_batches(ranks, 20, 0, run).front();
+  if (limits.exact()) return repeat_batches(ranks, limits.most, 0, run);
   return repeat_batches(ranks, batch_length(first), limits.seconds, run);
 }
 

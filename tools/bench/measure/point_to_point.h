@@ -21,7 +21,8 @@ class Link {
   virtual void receive(std::byte* data, std::size_t bytes) = 0;
 };
 
-/// Seconds of a round trip of `bytes` each way. Called by both ranks of `ranks`.
+/// Seconds of a round trip of `bytes` each way, in batches: for limits.seconds, or, of limits that
+/// are exact, one batch of so many. Called by both ranks of `ranks`.
 std::vector<double> round_trips(Ranks& ranks, Link& link, std::size_t bytes, const Limits& limits);
 
 /// Seconds of a one-way transfer of `bytes`. Called by both.

@@ -26,6 +26,8 @@ struct Limits {
   int most = 20000;
   double seconds = 1;
   double tolerance = 0.01;  // of the median
+
+  bool exact() const { return least == most; }  // exactly so many
 };
 
 struct Operation {

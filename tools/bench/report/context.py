@@ -46,6 +46,9 @@ def find_torch(given, imports_torch):
 
 
 def find_torchrun(given, torch_python):
+    """Its path, or nothing. Raises ValueError if the given one is no program."""
+    if given and not shutil.which(given):
+        raise ValueError(f"--torchrun: {given} is no program")
     beside = os.path.join(os.path.dirname(torch_python), "torchrun") if torch_python else ""
     return given or (beside if os.path.exists(beside) else shutil.which("torchrun") or "")
 

@@ -1,10 +1,14 @@
 """From results.json to report.html, report.pdf and plots/."""
 import os
 
+from compare import launchers
+
 from . import page, plots, summary
 from .blocks import Code, Plot, Table, paragraph
 from .runner import format_minutes
 
+# What has to be installed for a contender, by the first word of its name, where it goes by another one.
+PEER_OF = {"Gloo": "PyTorch", "torch": "PyTorch", "Hydra": "MPICH"}
 STEPS_TITLE = "How it was run"
 
 
@@ -107,18 +111,22 @@ def section_missing(document, sections):
 def notes_of(document, section):
     """What was left out of a section, peers that are not there or failed, and steps that other load disturbed."""
     name, installed = section.NAME, document["machine"]["peers"]
+    missing = [peer for peer in section.PEERS if installed[peer].startswith("missing")]
     lines = [f"{what}: {why}" for what, why in document["left_out"].get(name, {}).items()]
-    lines += [f"{peer}: {installed[peer]}" for peer in section.PEERS if installed[peer].startswith("missing")]
+    lines += [f"{peer}: {installed[peer]}" for peer in missing]
     failures, disturbed = {}, []
     for key, step in document["steps"].items():
         if step["section"] != name or step["state"] != "done":
             continue
         for run in step["data"] if isinstance(step["data"], list) else []:
             if "failure" in run:
-                failures[(run.get("contender"), run.get("ranks"), run["failure"])] = None
+                who = run["contender"] if "contender" in run else launchers.SHOWN[run["launcher"]]
+                if PEER_OF.get(who.split()[0], who) not in missing:
+                    failures[(who, run.get("program"), run.get("ranks"), run["failure"])] = None
         if step["load"]["disturbed"]:
             disturbed.append(key.partition("/")[2])
-    lines += [f"{contender}" + (f", {ranks} ranks" if ranks else "") + f": {why}" for contender, ranks, why in failures]
+    lines += [who + (f", {program}" if program else "") + (f", {ranks} ranks" if ranks else "") + f": {why}"
+              for who, program, ranks, why in failures]
     if disturbed:
         lines.append(f"an undisturbed measurement of: {', '.join(disturbed)} (other programs took part of the cores each "
                      "time, see the last section)")

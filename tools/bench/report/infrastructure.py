@@ -12,6 +12,7 @@ WAYS = {"memcpy": "one core copies", "memcpy_both": "both of two ranks copy", "s
         "socket_spinning": "TCP on loopback, polled", "socket_blocking": "TCP on loopback, blocking"}
 
 
+TRAINING_CORES = 2  # the ranks of one thread with which training is measured
 RATES = {"fp32": "fp32 multiply-adds, GFLOP/s", "bf16": "bf16 multiply-adds, GFLOP/s", "read": "reading memory, GB/s",
          "copy": "copying memory, GB/s"}
 
@@ -23,7 +24,7 @@ def plan(context):
 
     common = ["--seconds", "0.1" if context.quick else "0.3", "--json", "{out}/figures.json"]
     steps = []
-    for ranks in sorted({1, context.cores}):
+    for ranks in sorted({1, min(TRAINING_CORES, context.cores), context.cores}):
         command = [context.program("dbench"), "machine", "--nproc", str(ranks), *common]
         steps.append(Step(NAME, f"machine-{ranks}", command, 2, read, about=f"what {cores_text(ranks)} can do at best"))
     sizes = ",".join(map(str, [8, *SIZES]))
@@ -56,9 +57,10 @@ def cores_text(ranks):
 
 
 def peak(entries, kind):
-    """The measured (fp32, bf16) rate of all cores in GFLOP/s, or None."""
+    """The measured (fp32, bf16) rate of the cores that training has, in GFLOP/s, or None."""
+    training = [cores_text(ranks) for ranks in range(1, TRAINING_CORES + 1)]
     rates = [entry["value"] for entry in entries if entry["section"] == NAME and entry["measure"] == "at best"
-             and entry["case"]["what"] == RATES[kind]]
+             and entry["case"]["what"] == RATES[kind] and entry["contender"] in training]
     return max(rates, default=None)
 
 

@@ -30,7 +30,7 @@ def figures(data):
     found = []
     for key, runs in data.items():
         for run in runs:
-            if key.startswith(NAME + "/"):
+            if key.startswith(NAME + "/") and run.get("ms"):
                 found.append(figure(NAME, run["program"], {"ranks": run["ranks"]}, launchers.SHOWN[run["launcher"]], "ms",
                                     run["ms"], low=quantile(run["ms"], 0.1), high=quantile(run["ms"], 0.9)))
     return found

@@ -10,6 +10,9 @@ import time
 
 SCHEMA = 1
 NAME = "results.json"
+# What every report has from its first step on.
+KEYS = {"mode": str, "commit": str, "begun": str, "updated": str, "machine": dict, "planned": list, "steps": dict,
+        "left_out": dict, "figures": list}
 RESERVE_NAME = ".reserve"
 RESERVE_BYTES = 8 << 20
 
@@ -121,4 +124,7 @@ def load(folder):
         raise UnusableFolder(f"{path} is no JSON: {error}") from None
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise UnusableFolder(f"{path} is no report of schema {SCHEMA}")
-    return Results(os.path.dirname(path), document)
+    absent = [key for key in KEYS if not isinstance(document.get(key), KEYS[key])]
+    if absent:
+        raise UnusableFolder(f"{path} has no {', '.join(absent)}")
+    return Results(os.path.dirname(path) or ".", document)

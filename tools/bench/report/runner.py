@@ -9,7 +9,7 @@ import tempfile
 import time
 from typing import Callable
 
-from compare.processes import end
+from compare.processes import end, telling_line
 
 from . import results as result_files
 from .load import Watch
@@ -186,8 +186,7 @@ def run_command(command, limit, folder, interruption):
             end(process)
             raise
     if process.returncode != 0:
-        lines = (errors or out).strip().splitlines()
-        raise StepFailure(f"exit code {process.returncode}: {lines[-1] if lines else 'no message'}")
+        raise StepFailure(f"exit code {process.returncode}: {telling_line(errors or out) or 'no message'}")
     return out
 
 
