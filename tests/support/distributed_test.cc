@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
@@ -11,8 +12,11 @@
 #include <iostream>
 #include <random>
 #include <sstream>
+#include <stdexcept>
 #include <string_view>
+#include <system_error>
 
+#include "tests/support/job_report.h"
 #include "tests/support/launcher_process.h"
 #include "tests/support/rank_report.h"
 
@@ -26,8 +30,10 @@ namespace fs = std::filesystem;
 
 // Handed from the parent to the ranks.
 constexpr char kReportVariable[] = "DLAUNCH_TEST_REPORT";  // where to append events
+constexpr char kNameVariable[] = "DLAUNCH_TEST_NAME";      // of the test: suite.name
 constexpr char kCallVariable[] = "DLAUNCH_TEST_CALL";      // which call of run_on_ranks is meant
-constexpr char kSeedVariable[] = "DLAUNCH_TEST_SEED";
+// For what a body starts, which is not a rank itself: the test.
+constexpr char kBodyVariable[] = "DLAUNCH_TEST_BODY";
 
 // Properties of the running test, which gtest clears when the test starts.
 constexpr char kCallsProperty[] = "run_on_ranks";
@@ -36,6 +42,10 @@ constexpr char kSeedProperty[] = "run_seed";
 std::string variable(const char* name) {
   const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): read only
   return value == nullptr ? "" : value;
+}
+
+std::string full_name(const TestInfo& test) {
+  return std::string(test.test_suite_name()) + "." + test.name();
 }
 
 const char* property(const TestInfo& test, std::string_view key) {
@@ -54,11 +64,6 @@ int next_call(const TestInfo& test) {
   return call;
 }
 
-// A failure that is not of an expectation: at the test itself.
-void add_failure(const TestInfo& test, const std::string& message) {
-  ADD_FAILURE_AT(test.file(), test.line()) << message;
-}
-
 // --- on a rank -----------------------------------------------------------------------------------
 
 void connect_and_run(const JobEnvironment& job, const RankBody& body, const TestInfo& test) {
@@ -69,6 +74,7 @@ void connect_and_run(const JobEnvironment& job, const RankBody& body, const Test
   }
   try {
     body(**world);
+  } catch (const ::testing::AssertionException&) {  // NOLINT(bugprone-empty-catch): recorded
   } catch (const std::exception& error) {
     add_failure(test, std::string("exception out of the body: ") + error.what());
   } catch (...) {
@@ -76,8 +82,16 @@ void connect_and_run(const JobEnvironment& job, const RankBody& body, const Test
   }
 }
 
-// Failures are told through the report, so the exit code is 0: with another one dlaunch would end
-// the other ranks before they can tell theirs.
+// From here on a program that the body starts would be a test program like any other.
+void enter_body(const TestInfo& test) {
+  for (const char* name : {kReportVariable, kNameVariable, kCallVariable}) {
+    ::unsetenv(name);  // NOLINT(concurrency-mt-unsafe): the only thread of ours
+  }
+  ::setenv(kBodyVariable, full_name(test).c_str(), 1);  // NOLINT(concurrency-mt-unsafe)
+}
+
+// Runs the body, and then leaves the test as a failed assertion that throws would: what precedes
+// the call is destroyed, and the fixture torn down, before the reporter ends the program.
 [[noreturn]] void run_as_rank(const RankBody& body, const TestInfo& test) {
   const int report = ::open(variable(kReportVariable).c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
   const auto job = read_job_environment();
@@ -88,22 +102,26 @@ void connect_and_run(const JobEnvironment& job, const RankBody& body, const Test
   }
   auto& listeners = UnitTest::GetInstance()->listeners();
   delete listeners.Release(listeners.default_result_printer());
-  auto* const reporter = new ReportingListener(report, job->rank);
+  auto* const reporter = new ReportingListener(report, job->rank, test);
   listeners.Append(reporter);  // gtest owns it
   write_event(report, {.rank = job->rank, .kind = RankEvent::Kind::kStarted});
-  // What has failed already, in the fixture or before this call.
-  for (int i = 0; i < test.result()->total_part_count(); ++i) {
-    reporter->OnTestPartResult(test.result()->GetTestPartResult(i));
+  reporter->tell();  // what has failed already, in the fixture or before this call
+  enter_body(test);
+  try {
+    connect_and_run(*job, body, test);
+  } catch (...) {  // NOLINT(bugprone-empty-catch): a listener that throws, of a recorded failure
   }
-  connect_and_run(*job, body, test);
-  write_event(report, {.rank = job->rank, .kind = RankEvent::Kind::kFinished});
-  std::exit(0);  // NOLINT(concurrency-mt-unsafe): the communicator's threads have ended
+  reporter->tell();
+  if (!GTEST_FLAG_GET(catch_exceptions)) reporter->finish();
+  reporter->skip_silently();  // or a test whose SetUp made the call would go on
+  throw ::testing::AssertionException(TestPartResult(TestPartResult::kSkip, nullptr, -1, ""));
 }
 
 // --- in the parent -------------------------------------------------------------------------------
 
 bool is_program(const fs::path& path) {
-  return fs::is_regular_file(path) && ::access(path.c_str(), X_OK) == 0;
+  std::error_code ignored;  // of a folder in PATH that may not be read
+  return fs::is_regular_file(path, ignored) && ::access(path.c_str(), X_OK) == 0;
 }
 
 // See the header for the order; empty if there is none.
@@ -120,12 +138,18 @@ fs::path find_launcher(const std::string& configured) {
   return found == candidates.end() ? fs::path() : *found;
 }
 
-// dlaunch ... this program, with its own arguments but for gtest's, which are about the parent.
+// dlaunch ... this program, with its own arguments but for gtest's, which are about the parent. One
+// node, whatever an mpirun or a Slurm around it says. In a name that comes from a user's generator
+// ':' and '-' would divide filters; a test that is chosen only by that does nothing.
 std::vector<std::string> make_arguments(const fs::path& launcher, int workers,
                                         const TestInfo& test) {
-  std::vector<std::string> arguments{launcher, "--nproc", std::to_string(workers), "--",
-                                     fs::read_symlink("/proc/self/exe")};
-  arguments.push_back("--gtest_filter=" + std::string(test.test_suite_name()) + "." + test.name());
+  std::vector<std::string> arguments{launcher,  "--standalone",
+                                     "--nproc", std::to_string(workers),
+                                     "--",      fs::read_symlink("/proc/self/exe")};
+  std::string pattern = full_name(test);
+  std::replace_if(
+      pattern.begin(), pattern.end(), [](char c) { return c == ':' || c == '-'; }, '?');
+  arguments.push_back("--gtest_filter=" + pattern);
   for (const char* flag : {"also_run_disabled_tests", "brief=1", "color=no"}) {
     arguments.push_back(std::string("--gtest_") + flag);
   }
@@ -138,13 +162,15 @@ std::vector<std::string> make_arguments(const fs::path& launcher, int workers,
   return arguments;
 }
 
-// Whether gtest reads it, to write files or to choose tests.
-bool is_for_gtest(std::string_view name) {
-  return name.starts_with("GTEST_") || name == "TEST_PREMATURE_EXIT_FILE" ||
-         name == "XML_OUTPUT_FILE" || name == "TESTBRIDGE_TEST_ONLY";
+// Whether gtest reads it, to write files or to choose tests; or dlaunch in torchrun's place, which
+// might restart what fails.
+bool is_for_the_parent(std::string_view name) {
+  return name.starts_with("PET_") || name.starts_with("GTEST_") ||
+         name == "TEST_PREMATURE_EXIT_FILE" || name == "XML_OUTPUT_FILE" ||
+         name == "TESTBRIDGE_TEST_ONLY";
 }
 
-// The parent's environment without what is for gtest, and with `additions`, of which the last of a
+// The parent's environment without what is for itself, and with `additions`, of which the last of a
 // name counts.
 std::vector<std::string> make_environment(
     const std::vector<std::pair<std::string, std::string>>& additions) {
@@ -154,7 +180,7 @@ std::vector<std::string> make_environment(
     const std::string_view name = text.substr(0, text.find('='));
     const bool replaced = std::any_of(additions.begin(), additions.end(),
                                       [&](const auto& addition) { return addition.first == name; });
-    if (!replaced && !is_for_gtest(name)) environment.emplace_back(text);
+    if (!replaced && !is_for_the_parent(name)) environment.emplace_back(text);
   }
   for (auto addition = additions.begin(); addition != additions.end(); ++addition) {
     const bool again = std::any_of(addition + 1, additions.end(), [&](const auto& later) {
@@ -165,103 +191,17 @@ std::vector<std::string> make_environment(
   return environment;
 }
 
-// "rank 1 (in the body), rank 3 (not started)", or nothing if all finished.
-std::string unfinished_ranks(const std::vector<RankEvent>& events, int workers) {
-  std::string text;
-  for (int rank = 0; rank < workers; ++rank) {
-    const auto happened = [&](RankEvent::Kind kind) {
-      return std::any_of(events.begin(), events.end(), [&](const RankEvent& event) {
-        return event.rank == rank && event.kind == kind;
-      });
-    };
-    if (happened(RankEvent::Kind::kFinished)) continue;
-    if (!text.empty()) text += ", ";
-    text += "rank " + std::to_string(rank) +
-            (happened(RankEvent::Kind::kStarted) ? " (in the body)" : " (not started)");
-  }
-  return text;
-}
-
-// Repeats in this process what the ranks reported.
-void repeat_failures(const std::vector<RankEvent>& events, int workers) {
-  for (const auto& event : events) {
-    if (event.kind != RankEvent::Kind::kFailure && event.kind != RankEvent::Kind::kFatalFailure) {
-      continue;
-    }
-    const auto type = event.kind == RankEvent::Kind::kFailure ? TestPartResult::kNonFatalFailure
-                                                              : TestPartResult::kFatalFailure;
-    const char* file = event.file.empty() ? nullptr : event.file.c_str();
-    GTEST_MESSAGE_AT_(file, event.line, "", type)
-        << "[rank " << event.rank << " of " << workers << "] " << event.message;
-  }
-}
-
-constexpr std::string_view kLauncherPrefix = "dlaunch:";
-
-// What dlaunch itself said: its lines in the output.
-std::string launcher_lines(const std::string& output) {
-  std::istringstream lines(output);
-  std::string found;
-  for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with(kLauncherPrefix)) found += "\n  " + line;
-  }
-  return found;
-}
-
-// `told`: what dlaunch said is in a failure already.
-void show_output(const std::string& output, bool told) {
-  constexpr std::size_t kMost = 65536;
-  std::istringstream lines(output.size() <= kMost ? output : output.substr(output.size() - kMost));
-  std::string shown;
-  for (std::string line; std::getline(lines, line);) {
-    const bool is_new = !told || !line.starts_with(kLauncherPrefix);
-    if (is_new && !line.starts_with("Running main() from ")) shown += "  | " + line + "\n";
-  }
-  if (shown.empty()) return;
-  std::cout << "What the ranks wrote" << (output.size() <= kMost ? ":\n" : ", the last 64 KiB:\n")
-            << shown << std::flush;
-}
-
-bool all_skipped(const std::vector<RankEvent>& events, int workers) {
-  std::vector<bool> skipped(static_cast<std::size_t>(workers));
-  for (const auto& event : events) {
-    if (event.kind == RankEvent::Kind::kSkip)
-      skipped.at(static_cast<std::size_t>(event.rank)) = true;
-  }
-  return std::find(skipped.begin(), skipped.end(), false) == skipped.end();
-}
-
-// Turns what happened to the job into failures (or a skip) of the parent's test.
-void report_job(const LauncherProcess& launcher, const std::vector<RankEvent>& events, bool in_time,
-                int workers, const TestInfo& test, std::chrono::nanoseconds deadline) {
-  const std::string unfinished = unfinished_ranks(events, workers);
-  const bool failed = in_time && launcher.exit_code() != 0;
-  repeat_failures(events, workers);
-  if (!in_time) {
-    const auto seconds = std::chrono::duration<double>(deadline).count();
-    std::ostringstream message;
-    message << "the deadline of " << seconds << " s passed; not finished: " << unfinished;
-    add_failure(test, message.str());
-  } else if (failed) {
-    add_failure(test, "the job failed with exit code " + std::to_string(launcher.exit_code()) +
-                          (unfinished.empty() ? "" : "; not finished: " + unfinished) +
-                          launcher_lines(launcher.output()));
-  } else if (!unfinished.empty()) {
-    add_failure(test, "ranks exited with code 0 before the end of the body: " + unfinished);
-  }
-  if (::testing::Test::HasFailure()) {
-    show_output(launcher.output(), failed);
-    std::cout << "Repeat with the same random inputs: " << kSeedVariable << "=" << run_seed()
+// A death test of the style "threadsafe" runs its test again, in a process that has to come to the
+// same statement: past what the parent has run on ranks, but never into a body.
+bool is_death_test_again(const TestInfo& test) {
+  if (!::testing::internal::InDeathTestChild()) return false;
+  if (variable(kBodyVariable) == full_name(test)) {
+    std::cerr << "dlaunch::testing: a death test in a body needs "
+                 "GTEST_FLAG_SET(death_test_style, \"fast\")"
               << std::endl;
-    return;
+    ::_exit(1);
   }
-  if (!variable("DLAUNCH_LOG").empty()) show_output(launcher.output(), false);
-  if (all_skipped(events, workers)) {
-    const auto& first = *std::find_if(events.begin(), events.end(), [](const RankEvent& event) {
-      return event.kind == RankEvent::Kind::kSkip;
-    });
-    GTEST_MESSAGE_AT_(first.file.c_str(), first.line, first.message.c_str(), TestPartResult::kSkip);
-  }
+  return true;
 }
 
 constexpr std::chrono::hours kLongestTimeout{30 * 24};  // that DLAUNCH_TIMEOUT may be
@@ -284,6 +224,7 @@ void run_as_parent(int workers, int call, const TestInfo& test, const RunOptions
                                                                           kLongestTimeout))}};
   additions.insert(additions.end(), options.environment.begin(), options.environment.end());
   additions.emplace_back(kReportVariable, report.path());
+  additions.emplace_back(kNameVariable, full_name(test));
   additions.emplace_back(kCallVariable, std::to_string(call));
   additions.emplace_back(kSeedVariable, std::to_string(run_seed()));
 
@@ -298,7 +239,12 @@ void run_as_parent(int workers, int call, const TestInfo& test, const RunOptions
   // Before the ranks are ended, so that it tells where they were.
   const auto events = parse_events(report.content());
   launcher->stop();
-  report_job(*launcher, events, in_time, workers, test, options.deadline);
+  report_job(test, {.workers = workers,
+                    .events = events,
+                    .ended_in_time = in_time,
+                    .deadline = options.deadline,
+                    .exit_code = launcher->exit_code(),
+                    .output = launcher->output()});
 }
 
 }  // namespace
@@ -306,28 +252,48 @@ void run_as_parent(int workers, int call, const TestInfo& test, const RunOptions
 void run_on_ranks(int workers, const RankBody& body, const RunOptions& options) {
   const TestInfo* test = UnitTest::GetInstance()->current_test_info();
   if (test == nullptr || workers < 1) {
-    ADD_FAILURE() << "run_on_ranks needs at least one worker (not " << workers
-                  << ") and a running test";
+    ADD_FAILURE() << (test == nullptr ? "run_on_ranks outside of a running test"
+                                      : "run_on_ranks needs at least one worker, not " +
+                                            std::to_string(workers));
     return;
   }
+  static bool in_body = false;
+  if (in_body) {
+    ADD_FAILURE() << "run_on_ranks called from the body of run_on_ranks";
+    return;
+  }
+  if (is_death_test_again(*test)) return;
   const int call = next_call(*test);
   if (variable(kReportVariable).empty()) {
     run_as_parent(workers, call, *test, options);
     return;
   }
-  const int wanted = std::stoi(variable(kCallVariable));
-  if (call == wanted) run_as_rank(body, *test);
-  // Earlier calls are over: the parent has made them. Later ones can only be inside the body.
-  if (call > wanted) ADD_FAILURE() << "run_on_ranks called from the body of run_on_ranks";
+  // Earlier calls are over: the parent has made them. Later ones are not reached.
+  if (full_name(*test) != variable(kNameVariable) ||
+      variable(kCallVariable) != std::to_string(call))
+    return;
+  in_body = true;
+  run_as_rank(body, *test);
 }
 
 std::uint64_t run_seed() {
+  static std::string of_process;  // drawn outside of a test, for what comes then too
   const TestInfo* test = UnitTest::GetInstance()->current_test_info();
   const char* drawn = test == nullptr ? nullptr : property(*test, kSeedProperty);
   std::string seed = drawn == nullptr ? variable(kSeedVariable) : drawn;
+  if (seed.empty()) seed = of_process;
   if (seed.empty()) seed = std::to_string(std::random_device()());
-  ::testing::Test::RecordProperty(kSeedProperty, seed);
-  return std::stoull(seed);
+  if (test == nullptr) {
+    of_process = seed;
+  } else {
+    ::testing::Test::RecordProperty(kSeedProperty, seed);
+  }
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(seed.data(), seed.data() + seed.size(), number);
+  if (error != std::errc() || end != seed.data() + seed.size()) {
+    throw std::invalid_argument(std::string(kSeedVariable) + ": '" + seed + "' is no number");
+  }
+  return number;
 }
 
 }  // namespace dlaunch::testing

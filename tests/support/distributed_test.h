@@ -11,10 +11,13 @@
 //
 // How it works: the process that runs the tests (the parent) never runs the body. It starts
 // `dlaunch --nproc N <this very program> --gtest_filter=<this very test>`; each rank runs the test
-// up to the same call of run_on_ranks, connects the world, runs the body, reports and exits there.
-// What precedes the call (SetUp, test parameters, local variables) therefore runs on every rank and
-// may be captured; what the body changes in captured variables stays in its process. A test may
-// call run_on_ranks several times, one job after the other, but not inside a body.
+// up to the same call of run_on_ranks, connects the world, runs the body, reports, and leaves the
+// test there by an exception of GoogleTest's. What precedes the call (SetUp, mocks, test
+// parameters, local variables) therefore runs on every rank, may be captured, and is torn down and
+// destroyed there as it is in the parent; what the body changes in captured variables stays in its
+// process. So the call must not stand in a noexcept function, nor in a try block that catches
+// everything. A test may call run_on_ranks several times, one job after the other, but not inside a
+// body. A death test in a body needs the style "fast", which is GoogleTest's default.
 //
 // What the parent's test shows:
 //   - every failed expectation, assertion or exception of any rank, at its file and line, as
@@ -60,19 +63,22 @@ struct RunOptions {
   std::chrono::nanoseconds deadline = std::chrono::seconds(60);
   /// Set for the ranks, in addition to the parent's environment, of which they get all but the
   /// variables that GoogleTest reads (GTEST_*, TEST_PREMATURE_EXIT_FILE, XML_OUTPUT_FILE,
-  /// TESTBRIDGE_TEST_ONLY).
-  std::vector<std::pair<std::string, std::string>> environment;
+  /// TESTBRIDGE_TEST_ONLY) and those for torchrun (PET_*).
+  std::vector<std::pair<std::string, std::string>> environment = {};
   /// Path of dlaunch; empty: look for it.
   std::string launcher = DLAUNCH_TEST_LAUNCHER;  // NOLINT(readability-redundant-string-init)
 };
 
 using RankBody = std::function<void(Communicator& world)>;
 
-/// Runs `body` on `workers` ranks and waits for all of them. On a rank it does not return.
+/// Runs `body` on `workers` ranks and waits for all of them. On a rank it does not return, but
+/// throws out of the test.
 void run_on_ranks(int workers, const RankBody& body, const RunOptions& options = {});
 
 /// A number for random inputs: fresh in every run of a test, but the same in the parent and on all
-/// its ranks. A failed test prints it; the environment variable DLAUNCH_TEST_SEED fixes it.
+/// its ranks. Called outside of a test (SetUpTestSuite) it draws one for all tests that follow. A
+/// failed test prints it; the environment variable DLAUNCH_TEST_SEED fixes it. Throws
+/// std::invalid_argument if that is no number.
 std::uint64_t run_seed();
 
 /// A fixture for tests with the number of workers as their first parameter:

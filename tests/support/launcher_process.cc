@@ -1,18 +1,19 @@
 #include "tests/support/launcher_process.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <climits>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <thread>
 
 namespace dlaunch::testing {
 namespace {
@@ -28,6 +29,7 @@ std::vector<char*> as_c_strings(const std::vector<std::string>& strings) {
 // In the child, between fork and exec: only calls that are safe there.
 [[noreturn]] void become(char* const* arguments, char* const* environment, int output,
                          pid_t parent) {
+  for (const int number : {SIGTERM, SIGCHLD}) ::signal(number, SIG_DFL);  // ignored, they stay so
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != parent) ::_exit(127);  // it died before the line above
   const int nothing = ::open("/dev/null", O_RDONLY);
@@ -40,10 +42,7 @@ std::vector<char*> as_c_strings(const std::vector<std::string>& strings) {
   ::_exit(127);
 }
 
-int milliseconds_left(Deadline deadline) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining()).count();
-  return static_cast<int>(std::min<long long>(left, INT_MAX));
-}
+constexpr std::chrono::milliseconds kPollInterval{2};
 
 }  // namespace
 
@@ -63,15 +62,26 @@ std::string MemoryFile::path() const {
   return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(descriptor_);
 }
 
-std::string MemoryFile::content() const {
+std::string MemoryFile::content(std::size_t most) const {
+  struct stat now {};
+  ::fstat(descriptor_, &now);
+  const off_t begin = now.st_size - static_cast<off_t>(std::min<std::size_t>(now.st_size, most));
   std::string content;
   char block[1 << 16];
   ssize_t count = 0;
-  while ((count = ::pread(descriptor_, block, sizeof(block), static_cast<off_t>(content.size()))) >
-         0) {
+  while ((count = ::pread(descriptor_, block, sizeof(block),
+                          begin + static_cast<off_t>(content.size()))) > 0) {
     content.append(block, static_cast<std::size_t>(count));
   }
   return content;
+}
+
+void MemoryFile::forget_all_but(std::size_t most) const {
+  struct stat now {};
+  if (::fstat(descriptor_, &now) != 0 || now.st_blocks * 512 <= 2 * static_cast<off_t>(most))
+    return;
+  ::fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+              now.st_size - static_cast<off_t>(most));
 }
 
 Result<LauncherProcess> LauncherProcess::start(const std::vector<std::string>& arguments,
@@ -90,20 +100,22 @@ LauncherProcess::~LauncherProcess() {
   stop();
 }
 
+// By looking again and again: meanwhile what the ranks write has to be kept short, and descriptors
+// of processes (pidfd) are not everywhere.
 bool LauncherProcess::wait(Deadline deadline) {
-  if (pid_ < 0) return true;
-  const int handle = static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0));
-  if (handle < 0) {
-    std::perror("dlaunch::testing: pidfd_open");
-    std::abort();
+  while (pid_ >= 0) {
+    const pid_t ended = ::waitpid(pid_, &wait_status_, WNOHANG);
+    if (ended != 0) {
+      unknown_ = ended != pid_;
+      pid_ = -1;
+    } else if (deadline.expired()) {
+      return false;
+    } else {
+      output_.forget_all_but(kOutputKept);
+      std::this_thread::sleep_for(
+          std::min<std::chrono::nanoseconds>(deadline.remaining(), kPollInterval));
+    }
   }
-  pollfd ended{.fd = handle, .events = POLLIN, .revents = 0};
-  while (::poll(&ended, 1, milliseconds_left(deadline)) < 0 && errno == EINTR) {
-  }
-  ::close(handle);
-  if (ended.revents == 0) return false;
-  ::waitpid(pid_, &wait_status_, 0);
-  pid_ = -1;
   return true;
 }
 
@@ -115,7 +127,8 @@ void LauncherProcess::stop() {
   wait(Deadline::after(std::chrono::hours(1)));
 }
 
-int LauncherProcess::exit_code() const {
+std::optional<int> LauncherProcess::exit_code() const {
+  if (unknown_) return std::nullopt;
   return WIFSIGNALED(wait_status_) ? 128 + WTERMSIG(wait_status_) : WEXITSTATUS(wait_status_);
 }
 

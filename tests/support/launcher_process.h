@@ -4,6 +4,9 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,7 +27,10 @@ class MemoryFile {
   int descriptor() const { return descriptor_; }
   /// Valid while this process lives.
   std::string path() const;
-  std::string content() const;
+  /// All of it, or its last `most` bytes.
+  std::string content(std::size_t most = SIZE_MAX) const;
+  /// Gives back the memory of all but the last `most` bytes, whose places then read as zeros.
+  void forget_all_but(std::size_t most) const;
 
  private:
   int descriptor_;
@@ -39,6 +45,7 @@ class LauncherProcess {
   LauncherProcess(LauncherProcess&& other) noexcept
       : pid_(std::exchange(other.pid_, -1)),
         wait_status_(other.wait_status_),
+        unknown_(other.unknown_),
         output_(std::move(other.output_)) {}
   LauncherProcess& operator=(LauncherProcess&&) = delete;
 
@@ -46,16 +53,20 @@ class LauncherProcess {
   bool wait(Deadline deadline);
   /// SIGTERM, upon which dlaunch ends its ranks; SIGKILL if that takes it more than ten seconds.
   void stop();
-  /// Its exit code, or 128 + the signal that ended it. After wait() or stop().
-  int exit_code() const;
-  /// What it and its ranks have written so far.
-  std::string output() const { return output_.content(); }
+  /// Its exit code, or 128 + the signal that ended it; nothing if that went to someone else:
+  /// SIGCHLD is ignored here, or its handler waits for all children. After wait() or stop().
+  std::optional<int> exit_code() const;
+  /// What it and its ranks have written so far, or the last 4 MiB of it.
+  std::string output() const { return output_.content(kOutputKept); }
 
  private:
+  static constexpr std::size_t kOutputKept = 4 << 20;
+
   LauncherProcess(pid_t pid, MemoryFile output) : pid_(pid), output_(std::move(output)) {}
 
   pid_t pid_;  // -1: moved from, or ended
   int wait_status_ = 0;
+  bool unknown_ = false;  // wait_status_
   MemoryFile output_;
 };
 

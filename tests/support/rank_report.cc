@@ -39,7 +39,31 @@ std::vector<RankEvent> parse_events(std::string_view report) {
   return events;
 }
 
+void ReportingListener::tell() {
+  const ::testing::TestResult& results = *test_.result();
+  while (told_ < results.total_part_count()) write(results.GetTestPartResult(told_++));
+}
+
+void ReportingListener::skip_silently() {
+  silent_ = true;
+  GTEST_MESSAGE_AT_(test_.file(), test_.line(), "the body has run",
+                    ::testing::TestPartResult::kSkip);
+  silent_ = false;
+  told_ = test_.result()->total_part_count();
+}
+
 void ReportingListener::OnTestPartResult(const ::testing::TestPartResult& result) {
+  if (silent_) return;
+  if (during_ == During::kTest) tell();
+  if (during_ == During::kNoTest) write(result);
+}
+
+void ReportingListener::finish() const {
+  write_event(descriptor_, {.rank = rank_, .kind = RankEvent::Kind::kFinished});
+  std::exit(0);  // NOLINT(concurrency-mt-unsafe): the communicator's threads have ended
+}
+
+void ReportingListener::write(const ::testing::TestPartResult& result) const {
   if (result.passed()) return;
   RankEvent event{.rank = rank_,
                   .kind = RankEvent::Kind::kFailure,

@@ -27,16 +27,35 @@ void write_event(int descriptor, const RankEvent& event);
 /// All events in a report, in order. A line cut short (its rank was killed) is left out.
 std::vector<RankEvent> parse_events(std::string_view report);
 
-/// Hands every failure and skip of the running test to write_event. Any thread.
+/// Hands every failure and skip of the running test to write_event, and then those of what ends
+/// after it (TearDownTestSuite, environments). Any thread, as GoogleTest calls one at a time.
 class ReportingListener : public ::testing::EmptyTestEventListener {
  public:
   /// Does not own the descriptor.
-  ReportingListener(int descriptor, int rank) : descriptor_(descriptor), rank_(rank) {}
+  ReportingListener(int descriptor, int rank, const ::testing::TestInfo& test)
+      : descriptor_(descriptor), rank_(rank), test_(test) {}
+  /// What has been recorded and not told yet: before there was this listener, or when one before
+  /// it threw.
+  void tell();
+  /// Skips the rest of the test, of which the parent is not to know.
+  void skip_silently();
   void OnTestPartResult(const ::testing::TestPartResult& result) override;
+  void OnTestEnd(const ::testing::TestInfo& /*unused*/) override { during_ = During::kNoTest; }
+  void OnTestStart(const ::testing::TestInfo& /*unused*/) override { during_ = During::kAnother; }
+  /// The rank has finished, and exits with 0: with another code dlaunch would end the other ranks
+  /// before they can tell their failures.
+  void OnTestProgramEnd(const ::testing::UnitTest& /*unused*/) override { finish(); }
+  [[noreturn]] void finish() const;
 
  private:
+  void write(const ::testing::TestPartResult& result) const;
+
   int descriptor_;
   int rank_;
+  const ::testing::TestInfo& test_;
+  int told_ = 0;  // of the test's results
+  bool silent_ = false;
+  enum class During { kTest, kNoTest, kAnother } during_ = During::kTest;
 };
 
 }  // namespace dlaunch::testing

@@ -6,6 +6,8 @@
 #include <iterator>
 #include <regex>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -38,7 +40,8 @@ Outcome run(const std::string& test, const std::vector<std::string>& more_enviro
   throw_if_error(program.status());
   EXPECT_TRUE(program->wait(Deadline::after(seconds(60)))) << "it hangs";
   program->stop();
-  return {program->exit_code(), program->output(), std::chrono::steady_clock::now() - start};
+  return {program->exit_code().value_or(-1), program->output(),
+          std::chrono::steady_clock::now() - start};
 }
 
 MATCHER_P(Fails, matcher, "fails with output that fits") {
@@ -132,6 +135,92 @@ TEST(ReportedFailures, AreThoseOfTheCallThatFailed) {
   EXPECT_THAT(run("Failing.SecondCall"),
               Fails(AllOf(HasSubstr("[rank 0 of 2] "), HasSubstr("second job"),
                           Not(HasSubstr("first job")))));
+}
+
+TEST(ReportedFailures, AreThoseThatTheBodyOrAnotherListenerKeepsToItself) {
+  EXPECT_THAT(run("Failing.AssertionThatTheBodySwallows"),
+              Fails(AllOf(HasSubstr("[rank 1 of 2] "), HasSubstr("\nswallowed\n"),
+                          HasSubstr("[rank 0 of 2] "), HasSubstr("not swallowed"),
+                          Not(HasSubstr("exception")))));
+}
+
+TEST(ReportedFailures, TellOfWhatHappensAfterTheBody) {
+  EXPECT_THAT(run("Failing.ExitCodeAtTheEnd"), Fails(HasSubstr("failed with exit code 7\n")));
+  EXPECT_THAT(run("Failing.HangAtTheEnd"),
+              Fails(AllOf(HasSubstr("the deadline of 3 s passed; all ranks came to the end"),
+                          HasSubstr("  dlaunch: ended by SIGTERM; ranks: 1 ended"))));
+}
+
+TEST(ReportedFailures, SayThatSomeoneElseTookTheExitCode) {
+  EXPECT_THAT(run("Failing.ExitCodeThatSomeoneElseTakes"),
+              Fails(HasSubstr("exit code went to someone else: SIGCHLD is ignored")));
+}
+
+TEST(ReportedFailures, AreNotRestartedAway) {
+  EXPECT_THAT(run("Failing.CrashOfTheFirstAttempt", {"PET_MAX_RESTARTS=3", "PET_NNODES=2"}),
+              Fails(HasSubstr("exit code 134")));
+}
+
+TEST(ReportedFailures, OfATestWhoseNameIsNoPattern) {
+  for (const char* type : {"std??int32_t", "low?precision"}) {
+    EXPECT_THAT(run(std::string("Typed/") + type + ".Fails"),
+                Fails(AllOf(HasSubstr("[rank 1 of 2] "), Not(HasSubstr("not started")))));
+  }
+}
+
+TEST(ReportedFailures, SayWhichDeathTestsABodyMayHave) {
+  EXPECT_THAT(run("Failing.DeathTestOfTheWrongStyle"),
+              Fails(HasSubstr("a death test in a body needs GTEST_FLAG_SET(death_test_style")));
+}
+
+TEST(ReportedFailures, ShowTheEndOfALongOutput) {
+  const auto outcome = run("Passing.AGreatDealOfOutput", {"FAIL=1"});
+  EXPECT_THAT(outcome, Fails(HasSubstr("the last 64 KiB")));
+  EXPECT_LT(outcome.output.size(), 200U << 10);
+}
+
+TEST(ReportedFailures, SayThatASeedIsNone) {
+  EXPECT_THAT(run("Passing.Talkative", {"DLAUNCH_TEST_SEED=abc"}),
+              Fails(HasSubstr("DLAUNCH_TEST_SEED: 'abc' is no number")));
+}
+
+// How many processes have begun, and how many have ended, what `name` marks.
+std::pair<int, int> marks(const TemporaryFolder& folder, const std::string& name) {
+  std::pair<int, int> found;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+    const std::string file = entry.path().filename();
+    if (file.starts_with(name + "-begun.")) ++found.first;
+    if (file.starts_with(name + "-ended.")) ++found.second;
+  }
+  return found;
+}
+
+TEST(RanksAreTornDown, AsTheParentIs) {
+  const TemporaryFolder folder;
+  EXPECT_THAT(run("Torn.Down", {"MARKS=" + folder.path()}), Passes(HasSubstr("1 test")));
+  for (const char* name : {"suite", "fixture", "local", "tear-down"}) {
+    EXPECT_EQ(marks(folder, name), std::pair(3, 3)) << name;
+  }
+  EXPECT_THAT(run("CalledFromSetUp.*"), Passes(HasSubstr("1 test")));
+}
+
+TEST(RanksAreTornDown, AndWhatFailsThereIsReported) {
+  const TemporaryFolder folder;
+  const std::string set = "MARKS=" + folder.path();
+  EXPECT_THAT(run("Torn.Down", {set, "FAIL_IN_TEAR_DOWN=1"}),
+              Fails(AllOf(HasSubstr("[rank 0 of 2] "), HasSubstr("of the fixture"))));
+  EXPECT_THAT(run("Torn.Down", {set, "FAIL_IN_SUITE=1"}),
+              Fails(AllOf(HasSubstr("[rank 1 of 2] "), HasSubstr("of the suite"))));
+  EXPECT_THAT(run("Torn.Down", {set, "FAIL_IN_MOCK=1"}),
+              Fails(AllOf(HasSubstr("[rank 1 of 2] "), HasSubstr("never called"))));
+}
+
+TEST(PassingTests, MayHaveDeathTests) {
+  EXPECT_THAT(run("Passing.DeathTests"), Passes(HasSubstr("1 test")));
+}
+
+TEST(PassingTests, MayStartTestPrograms) {
+  EXPECT_THAT(run("Passing.TestProgramInABody"), Passes(HasSubstr("1 test")));
 }
 
 TEST(PassingTests, DoNotShowWhatTheirRanksWrite) {
