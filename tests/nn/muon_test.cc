@@ -171,7 +171,9 @@ TEST_P(NewtonSchulz, InBf16IsNearlyThatInF32) {
     size += std::pow(static_cast<double>(exact[i]), 2);
   }
   EXPECT_GT(error, 0);
-  EXPECT_LT(std::sqrt(error / size), 0.03);
+  // What rounding the beginning alone may come to: each step's polynomial, whose slope is nowhere
+  // more than its first coefficient, enlarges it.
+  EXPECT_LT(std::sqrt(error / size), std::pow(kA, 3) * 0x1p-9);
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, NewtonSchulz,
