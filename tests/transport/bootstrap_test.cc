@@ -93,6 +93,15 @@ TEST_F(Bootstrap, LetsInNobodyWhoDoesNotBelong) {
   EXPECT_OK(join(identity(7)).status());
 }
 
+TEST_F(Bootstrap, KeepsWhyItHasRefusedSomeone) {
+  GroupIdentity liar = identity(4);
+  liar.token = make_token();
+  EXPECT_FALSE(join(liar).ok());
+  EXPECT_OK(join(identity(4)).status());
+  (void)std::move(*leader_).finish();
+  EXPECT_THAT(leader_->refusal(), HasSubstr("does not know the job's token"));
+}
+
 // Sets a limit of this process while it lives.
 class ResourceLimit {
  public:

@@ -1,7 +1,9 @@
 #include "tests/transport/fabric.h"
 
+#include <algorithm>
 #include <cstring>
 #include <ostream>
+#include <stdexcept>
 #include <thread>
 #include <utility>
 
@@ -99,6 +101,9 @@ Fabric make_mesh_fabric(int world_size, const MeshFabricOptions& options) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+  if (!std::ranges::all_of(fabric.endpoints, [](const auto& each) { return each != nullptr; })) {
+    throw std::runtime_error("not all ranks are connected");
+  }
   std::vector<std::vector<MeshEndpoint*>> killable(fabric.endpoints.size());
   for (std::size_t rank = 0; rank < killable.size(); ++rank) {
     killable[rank].push_back(static_cast<MeshEndpoint*>(fabric.endpoints[rank].get()));

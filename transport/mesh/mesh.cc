@@ -84,6 +84,7 @@ class Mesh {
   // Of this rank's host.
   std::optional<MemoryProbe> probe_;  // others read it until they have joined
   std::unique_ptr<GroupLeader> leader_;
+  std::string refusal_;               // the leader's
   std::shared_ptr<HostGroup> group_;  // while this rank shares memory
 };
 
@@ -212,6 +213,7 @@ SharingOutcome Mesh::join_or_lead() {
 void Mesh::complete_group(const std::vector<SharingOutcome>& outcomes) {
   if (leader_ != nullptr) {
     group_ = std::make_shared<HostGroup>(std::move(*leader_).finish());
+    refusal_ = leader_->refusal();
     leader_.reset();
   }
   const std::vector<int> candidates = ranks_of_host(of(options_.rank).host);
@@ -221,6 +223,9 @@ void Mesh::complete_group(const std::vector<SharingOutcome>& outcomes) {
     const int rank = candidates[slot];
     const SharingOutcome& outcome = outcomes[static_cast<std::size_t>(rank)];
     if (!outcome.joined) {
+      if (!refusal_.empty() && options_.logger != nullptr) {
+        options_.logger->warn("rank {} has refused to share memory: {}", options_.rank, refusal_);
+      }
       // The second of them has found out for all whether reading pays.
       if (slot == 1) group_->members_readable = false;
       continue;
@@ -264,6 +269,7 @@ Status Mesh::check_demands() const {
                                         : outcomes_[index].obstacle;
       if (!obstacle.empty()) why = "rank " + std::to_string(one) + ": " + obstacle;
     }
+    if (!refusal_.empty()) why += " (refused here: " + refusal_ + ")";
     return Status(StatusCode::kUnavailable, "DLAUNCH_TRANSPORT=shm, but ranks " +
                                                 std::to_string(std::min(own, rank)) + " and " +
                                                 std::to_string(std::max(own, rank)) +

@@ -59,6 +59,9 @@ class GroupLeader {
 
   /// Stops serving and gives up the group; its members are still to be filled in.
   HostGroup finish() &&;
+  /// Why the last one that was not let in was not, for whoever misses a member; empty: all were.
+  /// After finish().
+  const std::string& refusal() const { return refusal_; }
 
  private:
   struct Guest;
@@ -66,6 +69,7 @@ class GroupLeader {
   void serve();
   void accept(std::vector<Guest>& guests);
   bool hear(Guest& guest);
+  void refuse(const Status& why);
   Status answer(Guest& guest);
   Status judge(Guest& guest);
   void stop();
@@ -75,6 +79,7 @@ class GroupLeader {
   HostGroup group_;
   Descriptor stop_;
   std::vector<bool> served_;  // by slot
+  std::string refusal_;
   std::thread thread_;
 };
 

@@ -174,7 +174,12 @@ void GroupLeader::serve() {
     if (waits[0].revents != 0) return;
     for (std::size_t i = 0; i < guests.size(); ++i) {
       Guest& guest = guests[i];
-      guest.gone = waits[i + 2].revents != 0 ? !hear(guest) : guest.patience.expired();
+      if (waits[i + 2].revents != 0) {
+        guest.gone = !hear(guest);
+      } else if (guest.patience.expired()) {
+        refuse(Status(StatusCode::kTimeout, "has not proved itself in time"));
+        guest.gone = true;
+      }
     }
     std::erase_if(guests, [](const Guest& guest) { return guest.gone; });
     if (waits[1].revents != 0) accept(guests);
@@ -184,6 +189,7 @@ void GroupLeader::serve() {
 void GroupLeader::accept(std::vector<Guest>& guests) {
   Result<LocalSocket> socket = listener_.accept();
   if (!socket.ok()) {
+    refuse(socket.status());
     if (socket.status().code() == StatusCode::kUnauthenticated) return;  // a stranger has gone
     // Without a descriptor for it a guest stays in the queue: at once it would be there again.
     pollfd stop{.fd = stop_.get(), .events = POLLIN, .revents = 0};
@@ -192,17 +198,22 @@ void GroupLeader::accept(std::vector<Guest>& guests) {
   }
   if (guests.size() >= kMaxGuests) return;
   Guest guest{.socket = *std::move(socket)};
-  if (guest.socket.send(bytes_of(guest.challenge), {}, guest.patience).ok()) {
-    guests.push_back(std::move(guest));
-  }
+  const Status greeted = guest.socket.send(bytes_of(guest.challenge), {}, guest.patience);
+  if (!greeted.ok()) return refuse(greeted);
+  guests.push_back(std::move(guest));
+}
+
+void GroupLeader::refuse(const Status& why) {
+  refusal_ = why.to_string();
 }
 
 // Takes in a packet of a guest; false once it is to be dropped. A member that is dropped reports
 // what it saw of it; strangers need no report.
 bool GroupLeader::hear(Guest& guest) {
-  if (guest.slot < 0) return answer(guest).ok();
-  [[maybe_unused]] const Status judged = judge(guest);
-  return false;
+  const bool answers = guest.slot < 0;
+  const Status heard = answers ? answer(guest) : judge(guest);
+  if (!heard.ok()) refuse(heard);
+  return answers && heard.ok();
 }
 
 Status GroupLeader::answer(Guest& guest) {
