@@ -1,5 +1,6 @@
 #include "launcher/base/control_group.h"
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 
@@ -35,6 +36,26 @@ std::optional<ControlGroup> control_group(const std::string& cgroups, std::strin
     if (controllers.empty()) unified = ControlGroup{.unified = true, .mount = root, .path = path};
   }
   return unified;
+}
+
+void for_each_enclosing(const ControlGroup& group,
+                        const std::function<void(const std::string& folder)>& look) {
+  for (std::string path = group.path;; path.erase(path.rfind('/'))) {
+    look(group.mount + path);
+    if (path.find('/') == std::string::npos) return;
+  }
+}
+
+std::optional<std::uint64_t> most_processes(const std::string& cgroups, const std::string& root) {
+  const auto group = control_group(cgroups, "pids", root);
+  std::optional<std::uint64_t> least;
+  if (!group) return least;
+  for_each_enclosing(*group, [&](const std::string& folder) {
+    std::uint64_t most = 0;
+    // Where there is no limit it is "max".
+    if (std::ifstream(folder + "/pids.max") >> most) least = std::min(least.value_or(most), most);
+  });
+  return least;
 }
 
 std::string own_control_groups() {

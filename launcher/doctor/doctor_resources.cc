@@ -1,10 +1,13 @@
 // doctor: limits and cores.
 #include <algorithm>
+#include <cstdint>
+#include <fstream>
 #include <sstream>
 
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "launcher/base/control_group.h"
 #include "launcher/base/number_list.h"
 #include "launcher/doctor/doctor.h"
 #include "launcher/ranks/binding.h"
@@ -16,6 +19,7 @@ namespace {
 
 constexpr rlim_t kEnoughFiles = 4096;
 constexpr rlim_t kEnoughProcesses = 4096;
+constexpr std::uint64_t kEnoughInGroup = 1024;  // of one job, not of all of a user
 
 rlimit limit_on(int resource) {
   rlimit limit{};
@@ -37,11 +41,29 @@ Finding open_files() {
               "docker --ulimit nofile)"};
 }
 
+// Root is bound by no limit of its own, unless it is root of a user namespace only: there it is
+// an ordinary user.
+bool is_root_of_the_system() {
+  constexpr std::uint64_t kAll = 4294967295;
+  std::uint64_t inside = 1;
+  std::uint64_t outside = 1;
+  std::uint64_t count = 0;
+  std::ifstream map("/proc/self/uid_map");
+  if (!map.is_open()) return geteuid() == 0;  // a kernel without user namespaces
+  map >> inside >> outside >> count;
+  return geteuid() == 0 && inside == 0 && outside == 0 && count == kAll;
+}
+
 Finding processes() {
   const rlimit limit = limit_on(RLIMIT_NPROC);
-  return {.good = limit.rlim_cur >= kEnoughProcesses || geteuid() == 0,
+  const bool unbound = is_root_of_the_system();
+  const auto of_group = most_processes(own_control_groups(), kControlGroups);
+  std::string text = shown(limit.rlim_cur) + (unbound ? ", which does not bind root" : "");
+  if (of_group) text += "; " + std::to_string(*of_group) + " in this control group";
+  return {.good = (unbound || limit.rlim_cur >= kEnoughProcesses) &&
+                  of_group.value_or(kEnoughInGroup) >= kEnoughInGroup,
           .subject = "processes",
-          .text = shown(limit.rlim_cur) + (geteuid() == 0 ? ", which does not bind root" : ""),
+          .text = text,
           .advice =
               "ranks and their threads count: raise it (ulimit -u, TasksMax=, docker "
               "--pids-limit)"};

@@ -206,6 +206,22 @@ std::string in_words(const CLI::ParseError& error) {
   return text;
 }
 
+// The first option before the program that is given as "--report=", or nothing. The library would
+// take the next word, which may be the program, for its value.
+std::string option_without_value(const CLI::App& app, int argc, const char* const* argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word.size() < 2 || word.front() != '-' || word == "--") return {};
+    const auto equals = word.find('=');
+    const std::string name(word.substr(0, equals));
+    const CLI::Option* const option = app.get_option_no_throw(name);
+    if (option == nullptr || option->get_type_size() == 0) continue;
+    if (equals == std::string_view::npos) ++i;
+    if (equals + 1 == word.size()) return name;
+  }
+  return {};
+}
+
 std::variant<JobOptions, EarlyExit> give_gpus(JobOptions options) {
   PlacementOptions& placement = options.placement;
   if (placement.gpus_per_rank == 0) return options;
@@ -225,31 +241,24 @@ std::vector<OptionHelp> option_table() {
   set_up(app, options);
   std::vector<OptionHelp> table;
   for (const CLI::Option* option : app.get_options()) {
-    if (option->get_group().empty()) continue;
     OptionHelp entry{.names = {},
                      .value = option->get_type_size() == 0 ? "" : option->get_type_name(),
-                     .help = option->get_description()};
+                     .help = option->get_description(),
+                     .listed = !option->get_group().empty()};
     for (const std::string& name : option->get_lnames()) entry.names.push_back("--" + name);
+    for (const std::string& letter : option->get_snames()) entry.names.push_back("-" + letter);
     table.push_back(std::move(entry));
   }
   return table;
-}
-
-std::vector<std::string> unlisted_options() {
-  JobOptions options;
-  CLI::App app("", "dlaunch");
-  set_up(app, options);
-  std::vector<std::string> names;
-  for (const CLI::Option* option : app.get_options()) {
-    if (option->get_group().empty()) names.push_back("--" + option->get_lnames().front());
-  }
-  return names;
 }
 
 std::variant<JobOptions, EarlyExit> parse_command_line(int argc, const char* const* argv) {
   JobOptions options;
   CLI::App app("", "dlaunch");
   set_up(app, options);
+  if (const std::string name = option_without_value(app, argc, argv); !name.empty()) {
+    return refuse(name + "= has no value behind it");
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

@@ -49,47 +49,55 @@ std::string bash_completion(const std::vector<OptionHelp>& options) {
   std::string with_value;
   std::string values;
   for (const OptionHelp& option : options) {
-    shown += (shown.empty() ? "" : " ") + option.names.front();
+    if (option.listed) shown += (shown.empty() ? "" : " ") + option.names.front();
     if (option.value.empty()) continue;
     with_value += (with_value.empty() ? "" : "|") + pattern(option);
-    std::string words = "COMPREPLY=($(compgen -W '" + choices(option) + "' -- \"$current\"))";
-    if (option.value == "DIR") words = "COMPREPLY=($(compgen -d -- \"$current\"))";
-    if (option.value == "FILE") words = "COMPREPLY=($(compgen -f -- \"$current\"))";
-    values += "    " + pattern(option) + ") " + words + "; return ;;\n";
+    std::string what = "-W '" + choices(option) + "'";
+    if (option.value == "DIR") what = "-d";
+    if (option.value == "FILE") what = "-f";
+    values += "    " + pattern(option) + ") _dlaunch_offer " + what + "; return ;;\n";
   }
   return "# bash completion for dlaunch, made by: dlaunch completion bash\n"
+         "# A line for each word, which may have blanks in it.\n"
+         "_dlaunch_offer() { mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen \"$@\" -- "
+         "\"$current\"); }\n"
          "_dlaunch() {\n"
          "  local current=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} i\n"
          "  COMPREPLY=()\n"
          "  # What follows the program is the program's to complete.\n"
          "  for ((i = 1; i < COMP_CWORD; ++i)); do\n"
          "    case ${COMP_WORDS[i]} in\n"
-         "    completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- \"$current\")); return ;;\n"
-         "    status) COMPREPLY=($(compgen -W '--no-stacks' -- \"$current\")); return ;;\n"
+         "    completion) _dlaunch_offer -W 'bash zsh fish'; return ;;\n"
+         "    status) _dlaunch_offer -W '--no-stacks'; return ;;\n"
          "    doctor|token) return ;;\n"
          "    " +
          with_value +
          ") ((++i)); [[ ${COMP_WORDS[i]} == = ]] && ((++i)) ;;\n"
+         "    --) ((++i)); break ;;\n"
          "    -?*) ;;\n"
-         "    *) declare -F _command_offset >/dev/null && _command_offset $i; return ;;\n"
+         "    *) break ;;\n"
          "    esac\n"
          "  done\n"
+         "  if ((i < COMP_CWORD)); then\n"
+         "    declare -F _command_offset >/dev/null && _command_offset $i\n"
+         "    return\n"
+         "  fi\n"
          "  [[ $current == = ]] && current=\n"
          "  [[ $before == = ]] && before=${COMP_WORDS[COMP_CWORD-2]}\n"
          "  case $before in\n" +
          values +
          "  esac\n"
-         "  if [[ $current == -* ]]; then\n"
-         "    COMPREPLY=($(compgen -W '" +
+         "  if [[ $current == -* && $before != -- ]]; then\n"
+         "    _dlaunch_offer -W '" +
          shown +
-         "' -- \"$current\"))\n"
+         "'\n"
          "  else\n"
          "    # All programs are too many to choose from: these come with their first letter.\n"
-         "    [[ -z $current ]] || COMPREPLY=($(compgen -c -- \"$current\"))\n"
-         "    COMPREPLY+=($(compgen -f -- \"$current\"))\n"
-         "    ((COMP_CWORD > 1)) || COMPREPLY+=($(compgen -W '" +
+         "    [[ -z $current ]] || _dlaunch_offer -c\n"
+         "    _dlaunch_offer -f\n"
+         "    ((COMP_CWORD > 1)) || _dlaunch_offer -W '" +
          commands() +
-         "' -- \"$current\"))\n"
+         "'\n"
          "  fi\n"
          "}\n"
          "complete -o filenames -F _dlaunch dlaunch\n";
@@ -98,18 +106,31 @@ std::string bash_completion(const std::vector<OptionHelp>& options) {
 std::string zsh_completion(const std::vector<OptionHelp>& options) {
   std::string text =
       "#compdef dlaunch\n# zsh completion for dlaunch, made by: dlaunch completion zsh\n"
+      "if ((CURRENT > 2)); then\n"
+      "  case $words[2] in\n"
+      "  completion) compadd bash zsh fish; return ;;\n"
+      "  status) _arguments '--no-stacks[Do not stop the ranks for a look at their stacks]' "
+      "':job:'; "
+      "return ;;\n"
+      "  doctor|token) return ;;\n"
+      "  esac\n"
+      "fi\n"
       "_arguments -S \\\n";
   for (const OptionHelp& option : options) {
-    text += "  '" + option.names.front() + (option.value.empty() ? "" : "=") + "[" +
-            without(option.help, "[]:'") + "]";
+    std::string what = option.listed ? "[" + without(option.help, "[]:'") + "]" : "";
     if (option.value == "DIR") {
-      text += ":folder:_files -/";
+      what += ":folder:_files -/";
     } else if (option.value == "FILE") {
-      text += ":file:_files";
+      what += ":file:_files";
     } else if (!option.value.empty()) {
-      text += ":" + option.value + ":(" + choices(option) + ")";
+      what += ":" + without(option.value, "[]:'") + ":(" + choices(option) + ")";
     }
-    text += "' \\\n";
+    for (const std::string& name : option.names) {
+      // All spellings are known, and one of them is offered.
+      const bool offered = option.listed && name == option.names.front();
+      const char* const takes = option.value.empty() ? "" : name.starts_with("--") ? "=" : "+";
+      text += "  '" + std::string(offered ? "" : "!") + name + takes + what + "' \\\n";
+    }
   }
   return text + "  '(-)1:program:{_alternative \"commands:command:(" + commands() +
          ")\" \"programs:program:_command_names -e\" \"files:file:_files\"}' \\\n"
@@ -117,18 +138,53 @@ std::string zsh_completion(const std::vector<OptionHelp>& options) {
 }
 
 std::string fish_completion(const std::vector<OptionHelp>& options) {
-  std::string text = "# fish completion for dlaunch, made by: dlaunch completion fish\n";
+  std::string offered;
+  std::string with_value;
   for (const OptionHelp& option : options) {
-    text += "complete -c dlaunch -l " + option.names.front().substr(2);
-    if (option.value == "DIR" || option.value == "FILE") {
-      text += " -r -F";
-    } else if (!option.value.empty()) {
-      text += " -x -a '" + choices(option) + "'";
+    for (const std::string& name : option.names) {
+      if (!option.value.empty()) with_value += " " + name;
     }
-    text += " -d '" + without(option.help, "'") + "'\n";
+    if (!option.listed) continue;
+    offered += "complete -c dlaunch -n __dlaunch_options -l " + option.names.front().substr(2);
+    if (option.value == "DIR" || option.value == "FILE") {
+      offered += " -r -F";
+    } else if (!option.value.empty()) {
+      offered += " -x -a '" + choices(option) + "'";
+    }
+    offered += " -d '" + without(option.help, "'") + "'\n";
   }
-  return text + "complete -c dlaunch -n '__fish_is_first_arg' -a '" + commands() +
-         "'\ncomplete -c dlaunch -a '(__fish_complete_subcommand)'\n";
+  return "# fish completion for dlaunch, made by: dlaunch completion fish\n"
+         "# Whether no program has been named yet.\n"
+         "function __dlaunch_options\n"
+         "  set -l words (commandline -opc)\n"
+         "  set -e words[1]\n"
+         "  while set -q words[1]\n"
+         "    test \"$words[1]\" = --; and return 1\n"
+         "    switch $words[1]\n"
+         "      case" +
+         with_value +
+         "\n"
+         "        set -e words[1]\n"
+         "      case '-*'\n"
+         "      case '*'\n"
+         "        return 1\n"
+         "    end\n"
+         "    set -q words[1]; and set -e words[1]\n"
+         "  end\n"
+         "end\n"
+         "function __dlaunch_command\n"
+         "  set -l words (commandline -opc)\n"
+         "  set -q words[2]; and contains -- $words[2] $argv\n"
+         "end\n" +
+         offered + "complete -c dlaunch -n '__fish_is_first_arg' -a '" + commands() +
+         "'\n"
+         "complete -c dlaunch -f -n '__dlaunch_command completion' -a 'bash zsh fish'\n"
+         "complete -c dlaunch -f -n '__dlaunch_command status' -l no-stacks -d 'Do not stop the "
+         "ranks "
+         "for a look at their stacks'\n"
+         "complete -c dlaunch -f -n '__dlaunch_command doctor token'\n"
+         "complete -c dlaunch -n 'not __dlaunch_command " +
+         commands() + "' -a '(__fish_complete_subcommand)'\n";
 }
 
 int completion_command(int argc, const char* const* argv) {

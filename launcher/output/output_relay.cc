@@ -10,6 +10,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "launcher/base/rank_prefix.h"
 #include "launcher/base/same_file.h"
 
 namespace dlaunch {
@@ -27,8 +28,31 @@ std::string_view visible(std::string_view line) {
 }
 
 std::string with_rank(int rank, std::string_view line) {
-  std::string text = "[rank " + std::to_string(rank) + "] ";
-  return text.append(line);
+  return rank_prefix(rank).append(line);
+}
+
+// How much of `text`, which is cut at its end, are whole characters of UTF-8.
+std::size_t whole_characters(std::string_view text) {
+  constexpr std::size_t kLongestCharacter = 4;
+  for (std::size_t behind = 1; behind < kLongestCharacter && behind <= text.size(); ++behind) {
+    const auto byte = static_cast<unsigned char>(text[text.size() - behind]);
+    if (byte < 0x80) break;
+    if (byte < 0xC0) continue;  // the middle of one
+    const std::size_t length = byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+    return length > behind ? text.size() - behind : text.size();
+  }
+  return text.size();
+}
+
+// What is kept of a line: both ends, of which one may say where, the other what.
+std::string kept(std::string_view line) {
+  if (line.size() <= kKeptBytesPerLine) return std::string(line);
+  constexpr std::string_view kBetween = " ... ";
+  constexpr std::size_t kTail = kKeptBytesPerLine / 2;
+  const std::string_view head = line.substr(0, kKeptBytesPerLine - kTail - kBetween.size());
+  std::string_view tail = line.substr(line.size() - kTail);
+  while ((static_cast<unsigned char>(tail.front()) & 0xC0U) == 0x80) tail.remove_prefix(1);
+  return std::string(head.substr(0, whole_characters(head))).append(kBetween).append(tail);
 }
 
 }  // namespace
@@ -64,6 +88,7 @@ OutputRelay::Source& OutputRelay::add_source(int rank, Stream stream, int pipe) 
             .owned = {},
             .shown = shown,
             .in_lines = !passes_through,
+            .cut = false,
             .partial = {},
             .last = {}};
   if (pipe >= 0 && !paused_) {
@@ -153,22 +178,29 @@ void OutputRelay::split_into_lines(Source& source, std::string_view bytes) {
     const auto length = std::min({newline, room, bytes.size()});
     source.partial += bytes.substr(0, length);
     bytes.remove_prefix(length);
-    if (length == newline) bytes.remove_prefix(1);
-    if (length == newline || source.partial.size() == kLongestLine) {
-      emit(source, std::exchange(source.partial, {}));
+    if (length == newline) {
+      bytes.remove_prefix(1);
+      const bool ended = source.cut && source.partial.empty();  // its pieces have been emitted
+      source.cut = false;
+      if (!ended) emit(source, std::exchange(source.partial, {}));
+    } else if (source.partial.size() == kLongestLine) {
+      source.cut = true;
+      std::string rest = source.partial.substr(whole_characters(source.partial));
+      source.partial.resize(source.partial.size() - rest.size());
+      emit(source, std::exchange(source.partial, std::move(rest)));
     }
   }
 }
 
 void OutputRelay::emit(Source& source, std::string_view line) {
   OutputSink& to = sink(source.stream);
-  if (to.is_terminal()) line = visible(line);
   if (source.shown) {
     forget_unfinished(source);
-    to.add_line(with_rank(source.rank, line));
+    to.add_line(with_rank(source.rank, to.is_terminal() ? visible(line) : line));
   }
   const std::uint64_t number = source.shown ? to.lines() : 0;
-  source.last.push_back({number, std::string(line.substr(0, kKeptBytesPerLine))});
+  // What stands behind a progress bar that was never ended, and not the bar's beginnings.
+  source.last.push_back({number, kept(visible(line))});
   if (source.last.size() > kKeptLines) source.last.pop_front();
 }
 

@@ -86,6 +86,7 @@ class OutputRelay {
     Descriptor owned;  // the same, of stdout
     bool shown;
     bool in_lines;
+    bool cut;             // the last piece that was emitted was not the line's end
     std::string partial;  // a line that has not ended yet
     std::deque<Line> last;
   };

@@ -1,8 +1,11 @@
 #include "launcher/output/output_sink.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <cwchar>
 #include <utility>
 
+#include <locale.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -22,6 +25,7 @@ constexpr std::chrono::milliseconds kRetryAfter{20};
 // More than this on its way to a terminal: it is too slow for a progress bar.
 constexpr std::size_t kMostBeforeUnfinished = 16 << 10;
 constexpr std::string_view kEraseLine = "\r\x1b[K";
+constexpr std::string_view kPlain = "\x1b[0m";
 constexpr std::size_t kUnknownColumns = 80;
 
 // How much to write next: whole lines if any fit, so that lines which others write to the same
@@ -92,7 +96,11 @@ void OutputSink::draw_unfinished() {
   if (unfinished_.empty() || pending_.size() > kMostBeforeUnfinished) return;
   // The last column stays free: a terminal would go to the next line, and one is all that is
   // erased.
-  pending_ += fitting(unfinished_, columns_of(descriptor_) - 1);
+  const std::string_view shown = fitting(unfinished_, columns_of(descriptor_) - 1);
+  pending_ += shown;
+  // What would have ended a colour may be cut off.
+  const bool coloured = shown.find('\x1b') != std::string_view::npos;
+  if (coloured && shown.size() < unfinished_.size()) pending_ += kPlain;
   drawn_ = true;
 }
 
@@ -142,16 +150,58 @@ bool OutputSink::unread() const {
   return error_ == EPIPE || (terminal_ && error_ == EIO);
 }
 
+namespace {
+
+// The length of the escape sequence with which the text begins, or 0.
+std::size_t escape_length(std::string_view text) {
+  if (!text.starts_with("\x1b[")) return 0;
+  std::size_t end = 2;
+  while (end < text.size() && (text[end] < '@' || text[end] > '~')) ++end;
+  return std::min(end + 1, text.size());
+}
+
+// Of the character with which the text begins: its bytes, and the columns that it takes. What is
+// none takes one each.
+std::pair<std::size_t, std::size_t> character_size(std::string_view text) {
+  wchar_t character = 0;
+  std::mbstate_t state{};
+  const std::size_t length = std::mbrtowc(&character, text.data(), text.size(), &state);
+  if (length == 0 || length > text.size()) return {1, 1};
+  const int columns = ::wcwidth(character);  // -1: a control character
+  return {length, columns < 0 ? 1U : static_cast<std::size_t>(columns)};
+}
+
+// Characters are those of UTF-8 while it lives, in this thread.
+class Utf8Locale {
+ public:
+  Utf8Locale() {
+    static locale_t const utf8 = ::newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
+    if (utf8 != nullptr) before_ = ::uselocale(utf8);
+  }
+  ~Utf8Locale() {
+    if (before_ != nullptr) ::uselocale(before_);
+  }
+  Utf8Locale(const Utf8Locale&) = delete;
+  Utf8Locale& operator=(const Utf8Locale&) = delete;
+
+ private:
+  locale_t before_ = nullptr;
+};
+
+}  // namespace
+
 std::string_view fitting(std::string_view text, std::size_t columns) {
+  const Utf8Locale utf8;
   std::size_t used = 0;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    if (byte == 0x1b && i + 1 < text.size() && text[i + 1] == '[') {
-      i += 2;
-      while (i < text.size() && (text[i] < '@' || text[i] > '~')) ++i;
-    } else if ((byte & 0xC0U) != 0x80 && ++used > columns) {
-      return text.substr(0, i);
+  for (std::size_t i = 0; i < text.size();) {
+    if (const std::size_t escape = escape_length(text.substr(i)); escape > 0) {
+      i += escape;
+      continue;
     }
+    const auto [length, taken] = character_size(text.substr(i));
+    used += taken;
+    if (used > columns) return text.substr(0, i);
+    i += length;
   }
   return text;
 }

@@ -76,8 +76,7 @@ class OutputSink {
   std::uint64_t lines_ = 0;
 };
 
-/// The part of `text` that fits into `columns`, for UTF-8 in which a character takes one; escape
-/// sequences take none.
+/// The part of `text`, UTF-8, that fits into `columns` of a terminal; escape sequences take none.
 std::string_view fitting(std::string_view text, std::size_t columns);
 
 }  // namespace dlaunch

@@ -38,8 +38,11 @@ Status RankLogs::make_files(int attempt, int rank) {
   DLAUNCH_RETURN_IF_ERROR(make_log_folder(folder));
   for (const Stream stream : {Stream::kOutput, Stream::kError}) {
     const std::string path = folder + (stream == Stream::kOutput ? "/stdout" : "/stderr");
-    Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    // A FIFO that nobody reads is an error, and no reason to wait.
+    constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK;
+    Descriptor file(::open(path.c_str(), kFlags, 0666));
     if (!file.is_open()) return Status::from_errno("--log-dir: " + path, errno);
+    ::fcntl(file.get(), F_SETFL, 0);
     files_[{rank, stream}] = {path, std::move(file)};
   }
   return {};

@@ -29,11 +29,11 @@ std::optional<double> cpu_quota(const std::string& cgroups, const std::string& r
   const auto group = control_group(cgroups, "cpu", root);
   if (!group) return std::nullopt;
   std::optional<double> least;
-  for (std::string path = group->path;; path.erase(path.rfind('/'))) {
-    const auto quota = quota_in(group->mount + path, group->unified);
+  for_each_enclosing(*group, [&](const std::string& folder) {
+    const auto quota = quota_in(folder, group->unified);
     if (quota) least = std::min(least.value_or(*quota), *quota);
-    if (path.find('/') == std::string::npos) return least;
-  }
+  });
+  return least;
 }
 
 std::optional<double> cpu_quota() {

@@ -28,10 +28,11 @@ std::string shell_quoted(const std::string& word) {
 
 // What a start would set the variable to, as far as that is known before.
 std::string value_of(const std::string& name, const std::string& value) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kUnknown{
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kUnknown{
       {{"DLAUNCH_STORE", "(the store's address)"},
        {"DLAUNCH_TOKEN", "(the job's secret)"},
        {"DLAUNCH_JOB_ID", "(generated)"},
+       {"DLAUNCH_ACTIVITY", "(an in-memory file)"},
        {"TORCHELASTIC_RUN_ID", "(the same as DLAUNCH_JOB_ID)"},
        {"TORCHELASTIC_ERROR_FILE", "(a file of its own)"},
        {"MASTER_ADDR", "(the address of node 0)"},

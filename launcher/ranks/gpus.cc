@@ -13,7 +13,8 @@ std::vector<std::string> visible_gpus() {
   if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
     std::istringstream entries(visible);
     for (std::string entry; std::getline(entries, entry, ',');) {
-      if (entry.empty() || entry.front() == '-') break;
+      // Slurm's word for none is a device that CUDA does not find.
+      if (entry.empty() || entry.front() == '-' || entry == "NoDevFiles") break;
       gpus.push_back(entry);
     }
     return gpus;

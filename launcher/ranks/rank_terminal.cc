@@ -8,9 +8,11 @@
 #include <sys/ioctl.h>
 #include <termios.h>
 
+#include "launcher/base/rank_prefix.h"
+
 namespace dlaunch {
 
-Status make_rank_terminal(int like, Descriptor& reading, Descriptor& writing) {
+Status make_rank_terminal(Descriptor& reading, Descriptor& writing) {
   // Neither end becomes anybody's controlling terminal: signals come from the user's own.
   Descriptor master(posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
   if (!master.is_open()) return Status::from_errno("posix_openpt", errno);
@@ -27,16 +29,18 @@ Status make_rank_terminal(int like, Descriptor& reading, Descriptor& writing) {
   if (tcsetattr(slave.get(), TCSANOW, &settings) != 0) {
     return Status::from_errno("tcsetattr", errno);
   }
-  (void)copy_terminal_size(like, slave.get());
   fcntl(master.get(), F_SETFL, O_NONBLOCK);
   reading = std::move(master);
   writing = std::move(slave);
   return {};
 }
 
-bool copy_terminal_size(int from, int to) {
+bool set_terminal_size(int rank, int from, int to) {
   winsize size{};
-  return ioctl(from, TIOCGWINSZ, &size) == 0 && ioctl(to, TIOCSWINSZ, &size) == 0;
+  if (ioctl(from, TIOCGWINSZ, &size) != 0) return false;
+  const std::size_t taken = rank_prefix(rank).size() + 1;
+  if (size.ws_col > 2 * taken) size.ws_col -= static_cast<unsigned short>(taken);
+  return ioctl(to, TIOCSWINSZ, &size) == 0;
 }
 
 }  // namespace dlaunch

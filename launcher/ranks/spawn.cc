@@ -112,8 +112,10 @@ Result<Rank> spawn_rank(const SpawnPlan& plan, const RankStart& start) {
   }
   // Where there is no pseudo-terminal to be had, a pipe does too.
   if (!start.error_terminal ||
-      !make_rank_terminal(STDERR_FILENO, started.error_output, error_writing).ok()) {
+      !make_rank_terminal(started.error_output, error_writing).ok()) {
     DLAUNCH_RETURN_IF_ERROR(make_pipe(started.error_output, error_writing));
+  } else {
+    (void)set_terminal_size(start.rank, STDERR_FILENO, error_writing.get());
   }
 
   if (start.standard_input == STDIN_FILENO) started.terminal_group = plan.terminal_group;

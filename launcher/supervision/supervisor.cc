@@ -258,7 +258,8 @@ void Supervisor::tell_who_is_waited_for() {
 void Supervisor::resize_terminals() {
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     if (!outcome_.ranks[i].running) continue;
-    if (copy_terminal_size(STDERR_FILENO, ranks_[i].error_output.get())) send_to(i, SIGWINCH);
+    const int terminal = ranks_[i].error_output.get();
+    if (set_terminal_size(ranks_[i].rank, STDERR_FILENO, terminal)) send_to(i, SIGWINCH);
   }
 }
 

@@ -53,6 +53,20 @@ TEST_F(ControlGroups, OfTheOldKindLimitTimeToo) {
   EXPECT_EQ(cpu_quota(cgroups, root()), 3.0);
 }
 
+TEST_F(ControlGroups, LimitTheNumberOfProcessesByTheLeastThatEncloses) {
+  const std::string cgroups = "3:pids:/slice/job\n0::/elsewhere\n";
+  EXPECT_FALSE(most_processes(cgroups, root()));
+  write("pids/slice/job/pids.max", "max");
+  EXPECT_FALSE(most_processes(cgroups, root()));
+  write("pids/slice/pids.max", "512");
+  EXPECT_EQ(most_processes(cgroups, root()), 512U);
+  write("pids/slice/job/pids.max", "9000");
+  EXPECT_EQ(most_processes(cgroups, root()), 512U);
+  write("elsewhere/pids.max", "77");
+  EXPECT_EQ(most_processes("0::/elsewhere\n", root()), 77U);
+  EXPECT_FALSE(most_processes("", root()));
+}
+
 TEST_F(ControlGroups, ThatAreNotToldLimitNothing) {
   for (const char* cgroups : {"", "\n", "0:", "2:cpuset:/a\n"}) {
     EXPECT_FALSE(cpu_quota(cgroups, root())) << cgroups;

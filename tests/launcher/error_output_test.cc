@@ -11,6 +11,10 @@
 namespace dlaunch::testing {
 namespace {
 
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
 TEST(ErrorOutput, HasWholeLinesWithTheRankInFrontAndLosesNone) {
   constexpr int kRanks = 4;
   constexpr int kLines = 200;
@@ -45,6 +49,40 @@ TEST(ErrorOutput, CutsVeryLongLinesIntoPieces) {
     joined += line.substr(std::string("[rank 0] ").size());
   }
   EXPECT_EQ(joined, text);
+}
+
+TEST(ErrorOutput, EndsALineOfWholePiecesWithoutAnEmptyOne) {
+  const std::string text(65'536, 'y');
+  const std::string piece = "[rank 0] " + text.substr(0, 16'384) + "\n";
+  EXPECT_EQ(run_command(ranks_that({"err=" + text, "err=", "err=end"}, 1)).error,
+            piece + piece + piece + piece + "[rank 0] \n[rank 0] end\n");
+}
+
+TEST(ErrorOutput, CutsBetweenCharacters) {
+  std::string text = "x";  // so that none ends where a piece does
+  for (int i = 0; i < 20'000; ++i) text += "\u2588";
+  const auto result = run_command(ranks_that({"err=" + text}, 1));
+  std::string joined;
+  std::istringstream stream(result.error);
+  for (std::string line; std::getline(stream, line);) {
+    line.erase(0, std::string("[rank 0] ").size());
+    EXPECT_EQ(line.size() % 3, joined.empty() ? 1U : 0U);
+    joined += line;
+  }
+  EXPECT_EQ(joined, text);
+}
+
+TEST(ErrorOutput, OfAHiddenRankIsWhatStandsBehindItsProgressBar) {
+  Strings bar;
+  for (int i = 0; i < 100; ++i) bar.push_back("part=\rstep " + std::to_string(i) + " of 100 [===]");
+  bar.insert(bar.begin(), "only=1");
+  bar.insert(bar.end(), {"err=error: data missing at shard 17",
+                         "err=" + std::string(4000, '-') + "!", "exit=1"});
+  const auto result = run_command(ranks_that(bar, {"--nproc", "2", "--only", "0"}));
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.error, HasSubstr("[rank 1] step 99 of 100 [===]error: data missing"));
+  EXPECT_THAT(result.error, Not(HasSubstr("step 98")));
+  EXPECT_THAT(result.error, ContainsRegex("--- \\.\\.\\. --*!\n"));
 }
 
 TEST(ErrorOutput, ArrivesWholeHoweverMuchItIs) {

@@ -172,6 +172,8 @@ TEST_F(RefusedCommandLine, WithAnImpossibleNumber) {
   expect({"--nproc", "1", "--output", "loud", "echo"}, 125, "'loud' is neither plain nor prefix");
   expect({"--nproc", "1", "--gpus-per-rank", "0", "echo"}, 125, "'0' is not a number of GPUs");
   expect({"--nproc"}, 125, "--nproc needs a value (N|auto|gpu|cpu); try");
+  expect({"--nproc", "1", "--report=", "/bin/true"}, 125, "--report= has no value behind it; try");
+  expect({"--nproc=", "1", "/bin/true"}, 125, "--nproc= has no value behind it; try");
 }
 
 TEST_F(RefusedCommandLine, WithAValueForAnOptionThatTakesNone) {

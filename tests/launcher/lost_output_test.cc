@@ -89,6 +89,22 @@ TEST(OutputSink, TellsWhenAnybodyHasMadeItWriteSomething) {
 
 // No more than dlaunch keeps for a slow reader, so that the ranks have ended when it comes; and it
 // comes later than a writer with a time limit would have waited.
+TEST(OutputSink, FitsCharactersAsTerminalsCountThem) {
+  EXPECT_EQ(fitting("12345", 3), "123");
+  EXPECT_EQ(fitting("\u2588\u2588\u2588", 2), "\u2588\u2588");
+  EXPECT_EQ(fitting("\u4e2d\u6587\u5b57", 5), "\u4e2d\u6587") << "two columns each";
+  EXPECT_EQ(fitting("e\u0301f", 1), "e\u0301") << "an accent takes none";
+  EXPECT_EQ(fitting("\x1b[32m12\x1b[0m3", 2), "\x1b[32m12\x1b[0m");
+  EXPECT_EQ(fitting("\xff\xfe"
+                    "34",
+                    3),
+            "\xff\xfe"
+            "3")
+      << "what is no character";
+  EXPECT_EQ(fitting("\x1b[3", 2), "\x1b[3");
+  EXPECT_EQ(fitting("", 0), "");
+}
+
 TEST(LateReader, GetsAllOfBothStreams) {
   Subprocess to_stdout(in_shell(std::string(kTellsItsCode) + " | { sleep 6; wc -l; }",
                                 prefixed({"out-chunks=8000"}, 2)));

@@ -237,10 +237,21 @@ TEST_F(Terminal, ShowsWhatRanksAreDoingAtCtrlBackslashAndGoesOn) {
 TEST_F(Terminal, IsTheStderrOfTheFirstRankShown) {
   TerminalJob job(ranks_that({"tty", "err={rank} says this"}, 2));
   EXPECT_EQ(job.finish(), 0) << job.screen();
-  EXPECT_THAT(job.screen(), HasSubstr("0 writes to a terminal of 72 columns\r\n"));
+  EXPECT_THAT(job.screen(), HasSubstr("0 writes to a terminal of 62 columns\r\n"));
   EXPECT_THAT(job.screen(), HasSubstr("1 writes to no terminal\r\n"));
   EXPECT_THAT(job.screen(), HasSubstr("[rank 0] 0 says this\r\n"));
   EXPECT_THAT(job.screen(), HasSubstr("[rank 1] 1 says this\r\n"));
+}
+
+// Its colour must not go on in what others write.
+TEST_F(Terminal, EndsTheColourOfABarThatDoesNotFit) {
+  const std::string one = std::to_string(SIGUSR1);
+  TerminalJob job(
+      ranks_that({"part=\r\x1b[32m" + std::string(100, '=') + "\x1b[0m", "await=" + one}, 1));
+  ASSERT_TRUE(job.wait_for("[rank 0] \x1b[32m" + std::string(62, '=') + "\x1b[0m"));
+  ASSERT_TRUE(job.wait_for("0 waits"));
+  job.send_signal(SIGUSR1);
+  EXPECT_EQ(job.finish(), 0) << job.screen();
 }
 
 // Without stdin, rank 0 is in no group that the terminal tells: dlaunch does, when the size is set.
@@ -250,7 +261,7 @@ TEST_F(Terminal, TellsTheFirstRankShownWhenItsSizeChanges) {
   ASSERT_TRUE(job.wait_for("0 waits"));
   job.resize(131);
   EXPECT_EQ(job.finish(), 0) << job.screen();
-  EXPECT_THAT(job.screen(), HasSubstr("0 writes to a terminal of 131 columns\r\n"));
+  EXPECT_THAT(job.screen(), HasSubstr("0 writes to a terminal of 121 columns\r\n"));
 }
 
 // More than a terminal holds at a time, and the rank is gone before all is read.
