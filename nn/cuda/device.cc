@@ -25,8 +25,8 @@ const char* describe(int fault) {
 
 Device::Device(int number)
     : number_(number),
-      pools_(make_device_memory(number, [this] { wait_for_all_streams(); }),
-             make_device_memory(number, [this] { wait_for_all_streams(); })) {
+      pools_(make_device_memory(number, [this] { return wait_for_all_streams(); }),
+             make_device_memory(number, [this] { return wait_for_all_streams(); })) {
   check(cudaSetDevice(number_), "device");
   int minor = 0;
   check(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, number_),
@@ -59,9 +59,13 @@ Device::~Device() {
 }
 
 // cudaFree waits too, but while it does other threads' calls wait for it. So a peer's flag that
-// never comes, for which a stream of collectives waits, would go unnoticed.
-void Device::wait_for_all_streams() const {
-  if (!ending_ && !pools_.recording()) ignore(cudaDeviceSynchronize());
+// never comes, for which a stream of collectives waits, would go unnoticed. While a step is being
+// recorded neither may be called, which would break that off; the recording then fails for want of
+// memory, and says so.
+bool Device::wait_for_all_streams() const {
+  if (pools_.recording()) return false;
+  if (!ending_) ignore(cudaDeviceSynchronize());
+  return true;
 }
 
 void Device::refuse_while_recording(const char* what) const {

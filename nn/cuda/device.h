@@ -53,7 +53,7 @@ class Device {
   void synchronize();
 
  private:
-  void wait_for_all_streams() const;
+  bool wait_for_all_streams() const;
 
   int number_;
   int multiprocessors_ = 0;

@@ -19,7 +19,7 @@ std::size_t segment_for(std::size_t total) {
 
 class DeviceMemory final : public MemorySource {
  public:
-  DeviceMemory(int device, std::function<void()> before_giving_back)
+  DeviceMemory(int device, std::function<bool()> before_giving_back)
       : device_(device), before_giving_back_(std::move(before_giving_back)) {
     check(cudaSetDevice(device_), "device memory");
     MemoryInfo info;
@@ -46,7 +46,7 @@ class DeviceMemory final : public MemorySource {
   // Waits for the device, so kernels still at work are done.
   bool give_back(void* segment, std::size_t /*bytes*/) noexcept override {
     ignore(cudaSetDevice(device_));
-    before_giving_back_();
+    if (!before_giving_back_()) return false;
     if (cudaFree(segment) == cudaSuccess) return true;
     ignore(cudaGetLastError());
     return false;
@@ -75,13 +75,13 @@ class DeviceMemory final : public MemorySource {
 
   int device_;
   std::size_t smallest_segment_ = 0;
-  std::function<void()> before_giving_back_;
+  std::function<bool()> before_giving_back_;
 };
 
 }  // namespace
 
 std::unique_ptr<MemorySource> make_device_memory(int device,
-                                                 std::function<void()> before_giving_back) {
+                                                 std::function<bool()> before_giving_back) {
   return std::make_unique<DeviceMemory>(device, std::move(before_giving_back));
 }
 

@@ -8,8 +8,9 @@
 
 namespace dlaunch::nn::cuda {
 
-/// `before_giving_back` is called where memory goes back to the device.
+/// `before_giving_back` is called where memory is about to go back to the device, and says whether
+/// it may.
 std::unique_ptr<MemorySource> make_device_memory(int device,
-                                                 std::function<void()> before_giving_back);
+                                                 std::function<bool()> before_giving_back);
 
 }  // namespace dlaunch::nn::cuda

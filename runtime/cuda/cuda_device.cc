@@ -47,6 +47,9 @@ Status queue_a_call(DeviceStream& stream, std::uint32_t* flag, void* scratch, co
   return stream.flags({&write, 1});
 }
 
+constexpr int kMoreRecordings = 5;
+constexpr std::chrono::milliseconds kBetweenRecordings{100};
+
 /// What `queue` queues on `stream`, ready to be launched.
 Result<cudaGraphExec_t> recorded(DeviceStream& stream, const std::function<Status()>& queue) {
   auto* const native = static_cast<cudaStream_t>(stream.native());
@@ -107,7 +110,14 @@ Status try_calls(DeviceStream& stream, std::uint32_t* flag, void* scratch, const
   *flag = 1;  // nobody looks at it yet
   DLAUNCH_RETURN_IF_ERROR(queue().within("without a graph"));
   DLAUNCH_RETURN_IF_ERROR(wait_for(native).within("without a graph"));
-  const Result<cudaGraphExec_t> graph = recorded(stream, queue);
+  Result<cudaGraphExec_t> graph = recorded(stream, queue);
+  // Libraries that another thread starts meanwhile (cuDNN) may wait for the device, which breaks
+  // off whatever is being recorded on it.
+  for (int again = 0; !graph.ok() && again < kMoreRecordings; ++again) {
+    (void)cudaGetLastError();
+    std::this_thread::sleep_for(kBetweenRecordings);
+    graph = recorded(stream, queue);
+  }
   DLAUNCH_RETURN_IF_ERROR(graph.status());
   Status status = try_call(*graph, native, flag);
   if (status.ok()) status = try_call(*graph, native, flag).within("repeated");

@@ -14,7 +14,7 @@
 namespace dlaunch::nn::cuda {
 
 std::unique_ptr<MemorySource> make_plain_device_memory(
-    int device, std::function<void()> before_giving_back);  // that one
+    int device, std::function<bool()> before_giving_back);  // that one
 
 namespace {
 
@@ -73,7 +73,7 @@ class MarkedMemory final : public MemorySource {
 }  // namespace
 
 std::unique_ptr<MemorySource> make_device_memory(int device,
-                                                 std::function<void()> before_giving_back) {
+                                                 std::function<bool()> before_giving_back) {
   return std::make_unique<MarkedMemory>(
       make_plain_device_memory(device, std::move(before_giving_back)));
 }
