@@ -213,7 +213,7 @@ std::string option_without_value(const CLI::App& app, int argc, const char* cons
     const std::string_view word = argv[i];
     if (word.size() < 2 || word.front() != '-' || word == "--") return {};
     const auto equals = word.find('=');
-    const std::string name(word.substr(0, equals));
+    std::string name(word.substr(0, equals));
     const CLI::Option* const option = app.get_option_no_throw(name);
     if (option == nullptr || option->get_type_size() == 0) continue;
     if (equals == std::string_view::npos) ++i;

@@ -129,7 +129,11 @@ std::string zsh_completion(const std::vector<OptionHelp>& options) {
       // All spellings are known, and one of them is offered.
       const bool offered = option.listed && name == option.names.front();
       const char* const takes = option.value.empty() ? "" : name.starts_with("--") ? "=" : "+";
-      text += "  '" + std::string(offered ? "" : "!") + name + takes + what + "' \\\n";
+      text.append(offered ? "  '" : "  '!")
+          .append(name)
+          .append(takes)
+          .append(what)
+          .append("' \\\n");
     }
   }
   return text + "  '(-)1:program:{_alternative \"commands:command:(" + commands() +

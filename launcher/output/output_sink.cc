@@ -165,6 +165,7 @@ std::size_t escape_length(std::string_view text) {
 std::pair<std::size_t, std::size_t> character_size(std::string_view text) {
   wchar_t character = 0;
   std::mbstate_t state{};
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): the state is this one's
   const std::size_t length = std::mbrtowc(&character, text.data(), text.size(), &state);
   if (length == 0 || length > text.size()) return {1, 1};
   const int columns = ::wcwidth(character);  // -1: a control character

@@ -111,8 +111,7 @@ Result<Rank> spawn_rank(const SpawnPlan& plan, const RankStart& start) {
     DLAUNCH_RETURN_IF_ERROR(make_pipe(started.output, output_writing));
   }
   // Where there is no pseudo-terminal to be had, a pipe does too.
-  if (!start.error_terminal ||
-      !make_rank_terminal(started.error_output, error_writing).ok()) {
+  if (!start.error_terminal || !make_rank_terminal(started.error_output, error_writing).ok()) {
     DLAUNCH_RETURN_IF_ERROR(make_pipe(started.error_output, error_writing));
   } else {
     (void)set_terminal_size(start.rank, STDERR_FILENO, error_writing.get());

@@ -31,7 +31,7 @@ bool holds_in_a_subreaper(const std::function<bool()>& body) {
     sigset_t child_ended;
     sigemptyset(&child_ended);
     sigaddset(&child_ended, SIGCHLD);
-    sigprocmask(SIG_BLOCK, &child_ended, nullptr);
+    pthread_sigmask(SIG_BLOCK, &child_ended, nullptr);
     const bool holds = body();
     close_range(STDERR_FILENO + 1, ~0U, 0);
     Descendants().kill_all(30s);

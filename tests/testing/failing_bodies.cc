@@ -21,6 +21,10 @@ namespace {
 
 using std::chrono::seconds;
 
+const char* variable(const char* name) {
+  return std::getenv(name);  // NOLINT(concurrency-mt-unsafe): read only
+}
+
 class ThrowsOnFailure : public ::testing::EmptyTestEventListener {
   void OnTestPartResult(const ::testing::TestPartResult& result) override {
     if (result.failed()) throw ::testing::AssertionException(result);
@@ -35,7 +39,7 @@ TEST(Failing, ExpectationOnOneRank) {
 }
 
 TEST(Failing, ExpectationBeforeTheCallOnARank) {
-  EXPECT_EQ(std::getenv("RANK"), nullptr) << "before the call";
+  EXPECT_EQ(variable("RANK"), nullptr) << "before the call";
   run_on_ranks(2, [](Communicator&) {});
 }
 
@@ -91,7 +95,7 @@ TEST(Failing, Hang) {
 }
 
 TEST(Failing, HangBeforeTheBody) {
-  const char* rank = std::getenv("RANK");  // NOLINT(concurrency-mt-unsafe): read only
+  const char* rank = variable("RANK");
   if (rank != nullptr && std::string_view(rank) == "0") ::pause();
   run_on_ranks(2, [](Communicator&) {}, {.deadline = seconds(2)});
 }
@@ -99,7 +103,7 @@ TEST(Failing, HangBeforeTheBody) {
 // Of what leaves a file behind unless it is destroyed.
 class Mark {
  public:
-  explicit Mark(std::string name) : path_(std::string(std::getenv("MARKS")) + "/" + name) {
+  explicit Mark(std::string name) : path_(std::string(variable("MARKS")) + "/" + name) {
     std::ofstream(path_ + "-begun." + std::to_string(::getpid()));
   }
   ~Mark() { std::ofstream(path_ + "-ended." + std::to_string(::getpid())); }
@@ -114,12 +118,12 @@ class Torn : public ::testing::Test {
  protected:
   static void SetUpTestSuite() { of_suite = new Mark("suite"); }
   static void TearDownTestSuite() {
-    EXPECT_EQ(std::getenv("FAIL_IN_SUITE"), nullptr) << "of the suite";
+    EXPECT_EQ(variable("FAIL_IN_SUITE"), nullptr) << "of the suite";
     delete of_suite;
   }
   void TearDown() override {
     const Mark mark("tear-down");
-    EXPECT_EQ(std::getenv("FAIL_IN_TEAR_DOWN"), nullptr) << "of the fixture";
+    EXPECT_EQ(variable("FAIL_IN_TEAR_DOWN"), nullptr) << "of the fixture";
   }
 
   static inline Mark* of_suite = nullptr;
@@ -131,7 +135,7 @@ TEST_F(Torn, Down) {
   const Mark local("local");
   run_on_ranks(2, [&](Communicator& world) {
     EXPECT_CALL(mock_, Call(world.rank()));
-    if (std::getenv("FAIL_IN_MOCK") == nullptr) mock_.Call(world.rank());
+    if (variable("FAIL_IN_MOCK") == nullptr) mock_.Call(world.rank());
   });
 }
 
@@ -143,7 +147,7 @@ class CalledFromSetUp : public ::testing::Test {
 };
 
 TEST_F(CalledFromSetUp, RunsTheRestInTheParentOnly) {
-  EXPECT_EQ(std::getenv("RANK"), nullptr);
+  EXPECT_EQ(variable("RANK"), nullptr);
 }
 
 template <typename T>
@@ -151,7 +155,7 @@ class Typed : public ::testing::Test {};
 
 struct OddNames {
   template <typename T>
-  static std::string GetName(int) {
+  static std::string GetName(int) {  // NOLINT(readability-identifier-naming): GoogleTest's
     return std::is_same_v<T, int> ? "std::int32_t" : "low-precision";
   }
 };
@@ -163,7 +167,7 @@ TYPED_TEST(Typed, Fails) {
 }
 
 TEST(Failing, AssertionThatTheBodySwallows) {
-  if (std::getenv("RANK") != nullptr) {
+  if (variable("RANK") != nullptr) {
     ::testing::UnitTest::GetInstance()->listeners().Append(new ThrowsOnFailure);
   }
   run_on_ranks(2, [](Communicator& world) {
@@ -197,7 +201,7 @@ TEST(Failing, HangAtTheEnd) {
 // Only of the first attempt.
 TEST(Failing, CrashOfTheFirstAttempt) {
   run_on_ranks(2, [](Communicator& world) {
-    const char* attempt = std::getenv("TORCHELASTIC_RESTART_COUNT");
+    const char* attempt = variable("TORCHELASTIC_RESTART_COUNT");
     if (world.rank() == 1 && (attempt == nullptr || std::string_view(attempt) == "0")) std::abort();
   });
 }
@@ -220,6 +224,7 @@ TEST(Passing, TestProgramInABody) {
   run_on_ranks(2, [](Communicator& world) {
     if (world.rank() != 1) return;
     const std::string program = std::filesystem::read_symlink("/proc/self/exe");
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): the only thread that starts any
     EXPECT_EQ(std::system((program + " --gtest_filter=Passing.Talkative").c_str()), 0);
   });
 }
@@ -228,7 +233,7 @@ TEST(Passing, AGreatDealOfOutput) {
   run_on_ranks(1, [](Communicator&) {
     const std::string line(999, '.');
     for (int i = 0; i < 40'000; ++i) std::cout << line << '\n';
-    EXPECT_EQ(std::getenv("FAIL"), nullptr);
+    EXPECT_EQ(variable("FAIL"), nullptr);
   });
 }
 
