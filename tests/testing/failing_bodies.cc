@@ -195,7 +195,7 @@ TEST(Failing, HangAtTheEnd) {
                [](Communicator& world) {
                  if (world.rank() == 1) std::atexit([] { ::pause(); });
                },
-               {.deadline = seconds(3)});
+               {.deadline = seconds(6)});
 }
 
 // Only of the first attempt.
