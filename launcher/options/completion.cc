@@ -5,10 +5,13 @@
 #include <sstream>
 #include <string_view>
 
+#include "launcher/status/status_command.h"
 #include "runtime/base/exit_codes.h"
 
 namespace dlaunch {
 namespace {
+
+constexpr const char* kShells = "bash zsh fish";  // for which there is a script
 
 // The words of the commands, with blanks between.
 std::string commands() {
@@ -57,7 +60,8 @@ std::string bash_completion(const std::vector<OptionHelp>& options) {
     if (option.value == "FILE") what = "-f";
     values += "    " + pattern(option) + ") _dlaunch_offer " + what + "; return ;;\n";
   }
-  return "# bash completion for dlaunch, made by: dlaunch completion bash\n"
+  return std::string() +
+         "# bash completion for dlaunch, made by: dlaunch completion bash\n"
          "# A line for each word, which may have blanks in it.\n"
          "_dlaunch_offer() { mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen \"$@\" -- "
          "\"$current\"); }\n"
@@ -67,7 +71,9 @@ std::string bash_completion(const std::vector<OptionHelp>& options) {
          "  # What follows the program is the program's to complete.\n"
          "  for ((i = 1; i < COMP_CWORD; ++i)); do\n"
          "    case ${COMP_WORDS[i]} in\n"
-         "    completion) _dlaunch_offer -W 'bash zsh fish'; return ;;\n"
+         "    completion) _dlaunch_offer -W '" +
+         kShells +
+         "'; return ;;\n"
          "    status) _dlaunch_offer -W '--no-stacks'; return ;;\n"
          "    doctor|token) return ;;\n"
          "    " +
@@ -105,13 +111,16 @@ std::string bash_completion(const std::vector<OptionHelp>& options) {
 
 std::string zsh_completion(const std::vector<OptionHelp>& options) {
   std::string text =
+      std::string() +
       "#compdef dlaunch\n# zsh completion for dlaunch, made by: dlaunch completion zsh\n"
       "if ((CURRENT > 2)); then\n"
       "  case $words[2] in\n"
-      "  completion) compadd bash zsh fish; return ;;\n"
-      "  status) _arguments '--no-stacks[Do not stop the ranks for a look at their stacks]' "
-      "':job:'; "
-      "return ;;\n"
+      "  completion) compadd " +
+      kShells +
+      "; return ;;\n"
+      "  status) _arguments '--no-stacks[" +
+      kNoStacksHelp +
+      "]' ':job:'; return ;;\n"
       "  doctor|token) return ;;\n"
       "  esac\n"
       "fi\n"
@@ -182,10 +191,12 @@ std::string fish_completion(const std::vector<OptionHelp>& options) {
          "end\n" +
          offered + "complete -c dlaunch -n '__fish_is_first_arg' -a '" + commands() +
          "'\n"
-         "complete -c dlaunch -f -n '__dlaunch_command completion' -a 'bash zsh fish'\n"
-         "complete -c dlaunch -f -n '__dlaunch_command status' -l no-stacks -d 'Do not stop the "
-         "ranks "
-         "for a look at their stacks'\n"
+         "complete -c dlaunch -f -n '__dlaunch_command completion' -a '" +
+         kShells +
+         "'\n"
+         "complete -c dlaunch -f -n '__dlaunch_command status' -l no-stacks -d '" +
+         kNoStacksHelp +
+         "'\n"
          "complete -c dlaunch -f -n '__dlaunch_command doctor token'\n"
          "complete -c dlaunch -n 'not __dlaunch_command " +
          commands() + "' -a '(__fish_complete_subcommand)'\n";

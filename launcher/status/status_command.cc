@@ -143,7 +143,7 @@ int status_command(int argc, const char* const* argv) {
   std::string name;
   bool without_stacks = false;
   app.add_option("JOB", name, "Id of the job, or process id of its dlaunch");
-  app.add_flag("--no-stacks", without_stacks, "Do not stop the ranks for a look at their stacks");
+  app.add_flag("--no-stacks", without_stacks, kNoStacksHelp);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

@@ -223,9 +223,6 @@ void Mesh::complete_group(const std::vector<SharingOutcome>& outcomes) {
     const int rank = candidates[slot];
     const SharingOutcome& outcome = outcomes[static_cast<std::size_t>(rank)];
     if (!outcome.joined) {
-      if (!refusal_.empty() && options_.logger != nullptr) {
-        options_.logger->warn("rank {} has refused to share memory: {}", options_.rank, refusal_);
-      }
       // The second of them has found out for all whether reading pays.
       if (slot == 1) group_->members_readable = false;
       continue;
@@ -234,6 +231,10 @@ void Mesh::complete_group(const std::vector<SharingOutcome>& outcomes) {
     if (rank == options_.rank) group_->own = static_cast<int>(group_->members.size());
     group_->members.push_back(
         {.rank = rank, .slot = static_cast<int>(slot), .pid = 0, .pidfd = {}});
+  }
+  const bool all = group_->members.size() == candidates.size();
+  if (!all && !refusal_.empty() && options_.logger != nullptr) {
+    options_.logger->warn("rank {} has refused to share memory: {}", options_.rank, refusal_);
   }
 }
 
