@@ -237,14 +237,19 @@ void label_operations(const Tensor& output, int label) {
   }
 }
 
-void backward(const Tensor& loss, const BackwardOptions& options) {
+void require_graph(const Tensor& loss) {
   const std::shared_ptr<Node>& root = loss.node();
   if (!root) throw Error("backward: the tensor is not the result of a recorded operation");
   if (!root->function) throw Error("backward: the graph was walked before");
+}
+
+void backward(const Tensor& loss, const BackwardOptions& options) {
+  require_graph(loss);
   Tensor gradient = options.gradient;
   if (!gradient.defined()) {
-    if (loss.size() != 1) {
-      throw Error("backward: a loss " + loss.shape().to_string() + " has not one element");
+    if (loss.size() != 1 || loss.dtype() != DType::kF32) {
+      throw Error("backward: a loss is one element of f32, not " + loss.shape().to_string() +
+                  " of " + std::string(to_string(loss.dtype())));
     }
     gradient = Tensor::empty(loss.backend(), loss.shape());
     loss.backend().fill(1, 1.0F, gradient.data<float>());
@@ -253,7 +258,7 @@ void backward(const Tensor& loss, const BackwardOptions& options) {
                 loss.shape().to_string());
   }
   const NoGradGuard guard;
-  Walk(root, options).run(std::move(gradient));
+  Walk(loss.node(), options).run(std::move(gradient));
 }
 
 NoGradGuard::NoGradGuard() : before_(std::exchange(recording, false)) {}

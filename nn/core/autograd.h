@@ -92,9 +92,12 @@ struct BackwardOptions {
   BackwardObserver* observer = nullptr;  // null: nobody
 };
 
+/// Error unless backward() can walk the graph of `loss`: it has none, or it was walked before.
+void require_graph(const Tensor& loss);
+
 /// Adds the gradient of `loss` to grad() of every leaf that requires one and that `loss` was
-/// computed from: into the tensor set by set_grad(), else into a new one. Error if loss has no
-/// graph (or its graph was walked before).
+/// computed from: into the tensor set by set_grad(), else into a new one. Error as
+/// require_graph(), and for a loss without `options.gradient` that is not one element of f32.
 void backward(const Tensor& loss, const BackwardOptions& options = {});
 
 /// Nothing is recorded on this thread while one of these lives.

@@ -241,8 +241,8 @@ class Backend {
 
   // --- CELU (Barron 2017): y = x > 0 ? x : alpha (exp(x / alpha) - 1) ---
   virtual void celu(std::int64_t count, float alpha, ConstArrayRef x, ArrayRef y) = 0;  // in place
-  /// dx = y > 0 ? dy : dy (y / alpha + 1), with y the output of celu. In place (dx == dy).
-  virtual void celu_backward(std::int64_t count, float alpha, ConstArrayRef y, ConstArrayRef dy,
+  /// dx = dy times the slope at x. In place (dx == dy, or dx == x).
+  virtual void celu_backward(std::int64_t count, float alpha, ConstArrayRef x, ConstArrayRef dy,
                              ArrayRef dx) = 0;
 
   // --- kernel groups in headers of their own ---

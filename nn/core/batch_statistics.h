@@ -41,8 +41,9 @@ constexpr Moments unpack(double count, const PackedMoments& total) {
   return {.mean = mean, .m2 = m2 < 0 ? 0 : m2};  // a NaN stays one
 }
 
+/// 1 of no values: an empty part then has nothing infinite, whatever the eps.
 constexpr double biased_variance(double count, double m2) {
-  return count > 0 ? m2 / count : 0;
+  return count > 0 ? m2 / count : 1;
 }
 
 /// The estimate of the population's variance from a sample: M2 / (N - 1). N must be above 1.
@@ -50,9 +51,29 @@ constexpr double unbiased_variance(double count, double m2) {
   return m2 / (count - 1);
 }
 
-/// A running statistic after one more batch.
-constexpr float moved_towards(float running, double value, double momentum) {
-  return static_cast<float>((1 - momentum) * static_cast<double>(running) + momentum * value);
-}
+/// Of one channel, what its running statistics move towards: the means over the parts of the batch
+/// that have values.
+struct PartMeans {
+  double parts = 0;
+  double mean_sum = 0;
+  double variance_sum = 0;
+
+  constexpr void add(double count, const Moments& moments) {
+    if (count == 0) return;
+    ++parts;
+    mean_sum += moments.mean;
+    variance_sum += unbiased_variance(count, moments.m2);
+  }
+  constexpr void move(float& mean, float& variance, double momentum) const {
+    if (parts == 0) return;
+    mean = moved_towards(mean, mean_sum / parts, momentum);
+    variance = moved_towards(variance, variance_sum / parts, momentum);
+  }
+
+ private:
+  static constexpr float moved_towards(float running, double value, double momentum) {
+    return static_cast<float>((1 - momentum) * static_cast<double>(running) + momentum * value);
+  }
+};
 
 }  // namespace dlaunch::nn

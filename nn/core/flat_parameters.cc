@@ -1,7 +1,10 @@
 #include "nn/core/flat_parameters.h"
 
+#include <exception>
 #include <memory>
 #include <utility>
+
+#include <spdlog/spdlog.h>
 
 #include "runtime/comm/communicator.h"
 
@@ -49,6 +52,18 @@ FlatParameters flatten_parameters(Module& module, Communicator* world) {
     view.parameter.set_grad(Tensor::view_of(flat.gradients, view.offset, view.parameter.shape()));
   }
   return flat;
+}
+
+void unflatten_parameters(const FlatParameters& flat) noexcept {
+  for (const FlatView& view : flat.views) {
+    Tensor parameter = view.parameter;  // a handle
+    try {
+      parameter.set_grad({});
+      parameter.move_into(Tensor::empty(parameter.backend(), parameter.shape()), 0);
+    } catch (const std::exception& error) {
+      spdlog::warn("{} stays in memory of a communicator: {}", view.name, error.what());
+    }
+  }
 }
 
 }  // namespace dlaunch::nn

@@ -44,11 +44,15 @@ struct FlatParameters {
 
 /// Moves the module's parameters into one tensor and gives each a gradient that is a view into
 /// another, zeroed. Each parameter begins at a multiple of 16 elements (64 bytes); the padding
-/// between them is zero. The tensors that the module holds stay the same handles. Called once per
-/// module, after its construction.
+/// between them is zero. The tensors that the module holds stay the same handles.
 ///
 /// With a communicator, both lie in memory from its allocate() if it has room and the backend works
-/// in the host's memory: collectives read them in place. They must not be used when it is gone.
+/// in the host's memory: collectives read them in place. They must not be used when it is gone:
+/// unflatten_parameters() comes before that.
 FlatParameters flatten_parameters(Module& module, Communicator* world = nullptr);
+
+/// Gives each parameter memory of its own, with its values; they have no gradients then. For lack
+/// of memory some stay where they are.
+void unflatten_parameters(const FlatParameters& flat) noexcept;
 
 }  // namespace dlaunch::nn

@@ -1,5 +1,7 @@
 #include "nn/core/module.h"
 
+#include <algorithm>
+
 namespace dlaunch::nn {
 namespace {
 
@@ -53,14 +55,26 @@ std::int64_t Module::parameter_count() const {
   return count;
 }
 
+void Module::require_new_name(const std::string& name) const {
+  if (name.empty() || name.find('.') != std::string::npos)
+    throw Error("a part of a module is named \"" + name +
+                "\": names are paths' parts, without dots");
+  const auto has = [&](const auto& part) { return part.name == name; };
+  if (std::ranges::any_of(parameters_, has) || std::ranges::any_of(buffers_, has) ||
+      std::ranges::any_of(children_, [&](const auto& child) { return child.first == name; }))
+    throw Error("a module has a \"" + name + "\" already");
+}
+
 Tensor Module::add_parameter(std::string name, Tensor tensor, ParameterKind kind,
                              std::int64_t image_channels) {
+  require_new_name(name);
   tensor.set_requires_grad(true);
   parameters_.push_back({std::move(name), tensor, kind, image_channels});
   return tensor;
 }
 
 Tensor Module::add_buffer(std::string name, Tensor tensor) {
+  require_new_name(name);
   buffers_.push_back({std::move(name), tensor});
   return tensor;
 }

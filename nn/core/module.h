@@ -100,12 +100,14 @@ class Module {
   }
 
  protected:
-  /// The tensor is made to require a gradient; keep the returned handle.
+  /// Parameters, buffers and children have names of their own (Error for one that is taken, is
+  /// empty or has a dot). The tensor is made to require a gradient; keep the returned handle.
   Tensor add_parameter(std::string name, Tensor tensor, ParameterKind kind,
                        std::int64_t image_channels = 0);
   Tensor add_buffer(std::string name, Tensor tensor);
   template <typename M>
   M& add_module(std::string name, std::unique_ptr<M> child) {
+    require_new_name(name);
     M& reference = *child;
     children_.emplace_back(std::move(name), std::move(child));
     return reference;
@@ -120,6 +122,7 @@ class Module {
   }
 
  private:
+  void require_new_name(const std::string& name) const;
   void collect_parameters(const std::string& prefix, std::vector<NamedParameter>& all) const;
   void collect_buffers(const std::string& prefix, std::vector<NamedBuffer>& all) const;
 

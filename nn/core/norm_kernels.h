@@ -61,7 +61,7 @@ struct RunningStatistics {
 };
 
 /// How packed statistics become finished ones: the running statistics move by `momentum` towards
-/// the mean and the unbiased variance, part by part; a part without rows leaves them alone.
+/// the mean and the unbiased variance, of several parts towards those with rows' average.
 struct StatisticsFinish {
   double eps = 0;
   double momentum = 0;

@@ -85,7 +85,7 @@ Tensor mixed_cross_entropy(const Tensor& logits, std::span<const std::int32_t> l
 Tensor gelu(Tensor x);
 /// x / (1 + exp(-x)) (Elfwing, Uchibe & Doya 2017).
 Tensor silu(Tensor x);
-/// x where it is positive, else alpha (exp(x / alpha) - 1) (Barron 2017). f32.
+/// x where it is positive, else alpha (exp(x / alpha) - 1) (Barron 2017).
 Tensor celu(Tensor x, float alpha);
 /// factor x. f32.
 Tensor scale(Tensor x, float factor);

@@ -11,17 +11,17 @@ namespace {
 
 class CeluFunction : public Function {
  public:
-  CeluFunction(Tensor output, float alpha) : output_(std::move(output)), alpha_(alpha) {}
+  CeluFunction(Tensor input, float alpha) : input_(std::move(input)), alpha_(alpha) {}
   std::string_view name() const override { return "celu"; }
   std::vector<Tensor> backward(Tensor grad_output, const BackwardContext& /*context*/) override {
     const Tensor grad_input = result_like(grad_output);
-    output_.backend().celu_backward(output_.size(), alpha_, output_.read(), grad_output.read(),
-                                    grad_input.write());
+    input_.backend().celu_backward(input_.size(), alpha_, input_.read(), grad_output.read(),
+                                   grad_input.write());
     return {grad_input};
   }
 
  private:
-  Tensor output_;  // its sign and value tell the slope
+  Tensor input_;
   float alpha_;
 };
 
@@ -86,7 +86,7 @@ Tensor celu(Tensor x, float alpha) {
   const ConstArrayRef from = x.read();
   Tensor y = recording ? Tensor::empty(x.backend(), x.shape(), x.dtype()) : result_like(x);
   y.backend().celu(y.size(), alpha, from, y.write());
-  if (recording) record(y, {x}, std::make_unique<CeluFunction>(y.detach(), alpha));
+  if (recording) record(y, {x}, std::make_unique<CeluFunction>(x.detach(), alpha));
   return y;
 }
 

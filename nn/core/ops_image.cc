@@ -187,6 +187,8 @@ PoolGeometry max_pool2d_geometry(const Shape& x, Pool2dOptions options) {
                 std::to_string(stride) + ", padding " + std::to_string(options.padding) +
                 " are impossible");
   }
+  if (x[1] < 1 || x[2] < 1)
+    throw Error("max_pool2d: images of the input " + x.to_string() + " have no pixels");
   if (x[1] + 2 * options.padding < options.kernel || x[2] + 2 * options.padding < options.kernel) {
     throw Error("max_pool2d: a kernel of " + std::to_string(options.kernel) +
                 " is larger than the padded input " + x.to_string());

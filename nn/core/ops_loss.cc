@@ -56,6 +56,7 @@ void check_label(std::size_t index, std::int64_t label, std::int64_t classes) {
 }  // namespace
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, CrossEntropyOptions options) {
+  require_rank("cross_entropy", "labels", labels, 1);
   if (labels.dtype() == DType::kI64) {
     std::vector<std::int64_t> host(static_cast<std::size_t>(labels.size()));
     labels.backend().copy_to_host(host.data(), labels.data<const std::int64_t>(),

@@ -46,6 +46,9 @@ Part part(const Tensor& logits, std::span<const std::int32_t> labels,
 Tensor mixed_cross_entropy(const Tensor& logits, std::span<const std::int32_t> labels,
                            std::span<const std::int32_t> partner_labels, float own_share,
                            CrossEntropyOptions options) {
+  if (!(own_share >= 0 && own_share <= 1))
+    throw Error("mixed_cross_entropy: a share of " + std::to_string(own_share) +
+                " is not in [0, 1]");
   const bool recording = is_recording({logits});
   Part own = part(logits, labels, options, recording);
   const Part other = part(logits, partner_labels, options, recording);

@@ -59,10 +59,11 @@ constexpr float adam_parameter(const AdamFactors& f, float kept, float m, float 
   return kept - f.rate * m / (f.root_scale * root + f.eps);
 }
 
-/// What gradients of this norm are multiplied with so that it is at most max_norm.
+/// What gradients of this norm are multiplied with so that it is at most max_norm; NaN if the norm
+/// is.
 constexpr float clip_factor(double norm, double max_norm) {
   const double factor = max_norm / (norm + 1e-6);
-  return factor < 1 ? static_cast<float>(factor) : 1.0F;
+  return factor >= 1 ? 1.0F : static_cast<float>(factor);
 }
 
 /// How much of the value comes into an average in a step. Rounded once: 1 - decay in float would be
@@ -71,9 +72,11 @@ constexpr float average_weight(double decay) {
   return static_cast<float>(1 - decay);
 }
 
-/// An average after a step; one that equals the value stays as it is, to the last bit.
+/// An average after a step; one that equals the value stays as it is, to the last bit. Computed
+/// from the nearer of the two, as torch.lerp does: with a weight of 1 it is the value.
 constexpr float moved_average(float weight, float average, float value) {
-  return average + weight * (value - average);
+  const float way = value - average;
+  return weight < 0.5F ? average + weight * way : value - (1 - weight) * way;
 }
 
 }  // namespace dlaunch::nn

@@ -17,7 +17,8 @@
 
 namespace dlaunch::nn {
 
-/// A value. Extents are never negative (Error).
+/// A value. Extents are never negative, and the product of those that are not 0 is at most 2^59
+/// (Error).
 class Shape {
  public:
   static constexpr int kMaxRank = 4;

@@ -71,6 +71,7 @@ Tensor Tensor::from_host(Backend& backend, const Shape& shape, DType dtype, cons
 
 Tensor Tensor::over(Backend& backend, const Shape& shape, DType dtype, void* memory,
                     std::shared_ptr<void> owner) {
+  if (owner == nullptr) throw Error("Tensor::over: the memory has no owner");
   auto impl = std::make_shared<Impl>();
   impl->storage =
       std::make_shared<Storage>(backend, memory, bytes_of(shape, dtype), std::move(owner));

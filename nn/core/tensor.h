@@ -36,7 +36,8 @@ class Tensor {
   static Tensor from(Backend& backend, const Shape& shape, std::span<const float> values) {
     return from<float>(backend, shape, values);
   }
-  /// A tensor in memory of somebody else's that the backend can work on; `owner` keeps it alive.
+  /// A tensor in memory of somebody else's that the backend can work on; `owner`, which is not null
+  /// (Error), keeps it alive.
   static Tensor over(Backend& backend, const Shape& shape, DType dtype, void* memory,
                      std::shared_ptr<void> owner);
   /// shape.size() elements of `flat`, beginning at element `offset`, sharing its memory. No

@@ -129,9 +129,9 @@ class CpuBackend : public Backend {
   void celu(std::int64_t count, float alpha, ConstArrayRef x, ArrayRef y) override {
     cpu::celu(count, alpha, x, y);
   }
-  void celu_backward(std::int64_t count, float alpha, ConstArrayRef y, ConstArrayRef dy,
+  void celu_backward(std::int64_t count, float alpha, ConstArrayRef x, ConstArrayRef dy,
                      ArrayRef dx) override {
-    cpu::celu_backward(count, alpha, y, dy, dx);
+    cpu::celu_backward(count, alpha, x, dy, dx);
   }
 
   NormKernels& norm() override { return *norm_; }

@@ -42,7 +42,7 @@ void augment(const AugmentedBatch& batch, ArrayRef y);
 
 // smooth_activations.cc
 void celu(std::int64_t count, float alpha, ConstArrayRef x, ArrayRef y);
-void celu_backward(std::int64_t count, float alpha, ConstArrayRef y, ConstArrayRef dy, ArrayRef dx);
+void celu_backward(std::int64_t count, float alpha, ConstArrayRef x, ConstArrayRef dy, ArrayRef dx);
 
 // smooth_activations.cc
 void activate(Activation activation, std::int64_t count, ConstArrayRef x, ArrayRef y);

@@ -251,19 +251,18 @@ bool CpuNormKernels::finish_statistics(std::int64_t parts, std::int64_t channels
   const std::int64_t size = norm_statistics_size(channels);
   for (std::int64_t part = 0; part < parts; ++part)
     if (statistics[part * size] == 1) return false;
-  for (std::int64_t part = 0; part < parts; ++part) {
-    const double count = statistics[part * size];
-    double* first = statistics + part * size + 1;
-    double* second = first + channels;
-    for (std::int64_t c = 0; c < channels; ++c) {
-      const Moments moments = unpack(count, {.sum = first[c], .square_sum = second[c]});
-      first[c] = moments.mean;
-      second[c] = 1 / std::sqrt(biased_variance(count, moments.m2) + finish.eps);
-      if (running.mean == nullptr || count == 0) continue;
-      running.mean[c] = moved_towards(running.mean[c], moments.mean, finish.momentum);
-      running.variance[c] =
-          moved_towards(running.variance[c], unbiased_variance(count, moments.m2), finish.momentum);
+  for (std::int64_t c = 0; c < channels; ++c) {
+    PartMeans means;
+    for (std::int64_t part = 0; part < parts; ++part) {
+      const double count = statistics[part * size];
+      double& first = statistics[part * size + 1 + c];
+      double& second = statistics[part * size + 1 + channels + c];
+      const Moments moments = unpack(count, {.sum = first, .square_sum = second});
+      first = moments.mean;
+      second = 1 / std::sqrt(biased_variance(count, moments.m2) + finish.eps);
+      means.add(count, moments);
     }
+    if (running.mean != nullptr) means.move(running.mean[c], running.variance[c], finish.momentum);
   }
   return true;
 }

@@ -39,15 +39,6 @@ DLAUNCH_MULTIVERSION void gradients_of(const Function& function, std::int64_t co
   for (std::int64_t i = 0; i < count; ++i) store(dx[i], of.gradient(load(x[i]), load(dy[i])));
 }
 
-/// Of CELU, from its output.
-struct CeluBackward {
-  float alpha;
-  float gradient(float y, float dy) const {
-    const float below = y > 0.0F ? 0.0F : y;
-    return dy * (below / alpha + 1.0F);
-  }
-};
-
 template <typename Function>
 void forward(const Function& function, std::int64_t count, ConstArrayRef x, ArrayRef y) {
   visit_activation(y.dtype, [&]<typename T>() {
@@ -90,9 +81,9 @@ void celu(std::int64_t count, float alpha, ConstArrayRef x, ArrayRef y) {
   forward(Celu{alpha}, count, x, y);
 }
 
-void celu_backward(std::int64_t count, float alpha, ConstArrayRef y, ConstArrayRef dy,
+void celu_backward(std::int64_t count, float alpha, ConstArrayRef x, ConstArrayRef dy,
                    ArrayRef dx) {
-  backward(CeluBackward{alpha}, count, y, dy, dx);
+  backward(Celu{alpha}, count, x, dy, dx);
 }
 
 }  // namespace dlaunch::nn::cpu

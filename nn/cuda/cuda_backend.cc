@@ -150,9 +150,9 @@ class Cuda final : public CudaBackend {
   void celu(std::int64_t count, float alpha, ConstArrayRef x, ArrayRef y) override {
     cuda::celu(device_, count, alpha, x, y);
   }
-  void celu_backward(std::int64_t count, float alpha, ConstArrayRef y, ConstArrayRef dy,
+  void celu_backward(std::int64_t count, float alpha, ConstArrayRef x, ConstArrayRef dy,
                      ArrayRef dx) override {
-    cuda::celu_backward(device_, count, alpha, y, dy, dx);
+    cuda::celu_backward(device_, count, alpha, x, dy, dx);
   }
 
   NormKernels& norm() override { return *norm_; }

@@ -80,13 +80,8 @@ struct Forward {
 };
 template <typename Function>
 struct Backward {
-  __device__ float operator()(float x, float dy) const { return Function::gradient(x, dy); }
-};
-struct CeluBackward {
-  float alpha;
-  __device__ float operator()(float y, float dy) const {
-    return y > 0.0F ? dy : dy * (y / alpha + 1.0F);
-  }
+  Function function;
+  __device__ float operator()(float x, float dy) const { return function.gradient(x, dy); }
 };
 
 }  // namespace
@@ -162,10 +157,11 @@ void celu(Device& device, std::int64_t count, float alpha, ConstArrayRef x, Arra
   });
 }
 
-void celu_backward(Device& device, std::int64_t count, float alpha, ConstArrayRef y,
+void celu_backward(Device& device, std::int64_t count, float alpha, ConstArrayRef x,
                    ConstArrayRef dy, ArrayRef dx) {
   visit_activation(dx.dtype, [&]<typename T>() {
-    start_two(device, "celu backward", count, CeluBackward{alpha}, as<T>(y), as<T>(dy), as<T>(dx));
+    start_two(device, "celu backward", count, Backward<Celu>{Celu(alpha)}, as<T>(x), as<T>(dy),
+              as<T>(dx));
   });
 }
 

@@ -32,7 +32,7 @@ void activate(Device& device, Activation activation, std::int64_t count, ConstAr
 void activate_backward(Device& device, Activation activation, std::int64_t count, ConstArrayRef x,
                        ConstArrayRef dy, ArrayRef dx);
 void celu(Device& device, std::int64_t count, float alpha, ConstArrayRef x, ArrayRef y);
-void celu_backward(Device& device, std::int64_t count, float alpha, ConstArrayRef y,
+void celu_backward(Device& device, std::int64_t count, float alpha, ConstArrayRef x,
                    ConstArrayRef dy, ArrayRef dx);
 /// y += x, of any types.
 void accumulate(Device& device, std::int64_t count, ConstArrayRef x, float* y);

@@ -118,23 +118,22 @@ struct MomentTerms {
 };
 
 struct FinishedChannel {
-  double count, mean, inv_std, unbiased_variance;
+  double count;
+  Moments moments;
+  double inv_std;
 };
 
 __device__ FinishedChannel finished_channel(const StatisticsFinish& finish, double count,
                                             double sum, double square_sum) {
   const Moments moments = unpack(count, {.sum = sum, .square_sum = square_sum});
-  return {count, moments.mean, 1 / sqrt(biased_variance(count, moments.m2) + finish.eps),
-          unbiased_variance(count, moments.m2)};
+  return {count, moments, 1 / sqrt(biased_variance(count, moments.m2) + finish.eps)};
 }
 
 __device__ void move_running(const StatisticsFinish& finish, std::int64_t channel,
-                             const FinishedChannel& of) {
+                             const PartMeans& means) {
   const RunningStatistics& running = finish.running;
-  if (running.mean == nullptr || of.count == 0) return;
-  running.mean[channel] = moved_towards(running.mean[channel], of.mean, finish.momentum);
-  running.variance[channel] =
-      moved_towards(running.variance[channel], of.unbiased_variance, finish.momentum);
+  if (running.mean != nullptr)
+    means.move(running.mean[channel], running.variance[channel], finish.momentum);
 }
 
 // Statistics from the moments' sums, finished where a part is all there is.
@@ -154,9 +153,11 @@ struct StoreStatistics {
     if (finished && count == 1) *fault = kSingleRow;
     if (finished && count != 1) {
       const FinishedChannel of = finished_channel(finish, count, first, second);
-      first = of.mean;
+      first = of.moments.mean;
       second = of.inv_std;
-      move_running(finish, channel, of);
+      PartMeans means;
+      means.add(of.count, of.moments);
+      move_running(finish, channel, means);
     }
     if (channel == 0) own[0] = count;
     own[1 + channel] = first;
@@ -175,6 +176,7 @@ __global__ void finish_all(std::int64_t parts, std::int64_t channels, Statistics
   // Several parts' loads and divisions at once: those of one wait for each other.
   constexpr int kAtOnce = 4;
   for (std::int64_t c = global_thread(); c < channels; c += all_threads()) {
+    PartMeans means;
     for (std::int64_t first = 0; first < parts; first += kAtOnce) {
       FinishedChannel of[kAtOnce];
 #pragma unroll
@@ -186,11 +188,12 @@ __global__ void finish_all(std::int64_t parts, std::int64_t channels, Statistics
       for (int i = 0; i < kAtOnce; ++i) {
         if (first + i >= parts) break;
         double* const own = statistics + (first + i) * size;
-        own[1 + c] = of[i].mean;
+        own[1 + c] = of[i].moments.mean;
         own[1 + channels + c] = of[i].inv_std;
-        move_running(finish, c, of[i]);
+        means.add(of[i].count, of[i].moments);
       }
     }
+    move_running(finish, c, means);
   }
 }
 
@@ -206,7 +209,7 @@ __global__ void finish_from_running(std::int64_t channels, double eps, const flo
 template <typename T, typename Rows, typename... Memory>
 void start_statistics(Device& device, const char* name, NormExtent extent, const Rows& rows,
                       const StatisticsFinish* finish, double* statistics, const Memory*... memory) {
-  // Several parts move the running statistics one after the other.
+  // Several parts move the running statistics together.
   const bool at_once = finish != nullptr && extent.parts.count == 1;
   const StoreStatistics write{extent, at_once, at_once ? *finish : StatisticsFinish(), statistics,
                               device.fault()};

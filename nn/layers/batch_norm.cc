@@ -282,7 +282,7 @@ Tensor BatchNorm::statistics_of_batch(const Tensor& input, const std::optional<P
   NormKernels& norm = input.backend().norm();
   Tensor statistics =
       Tensor::empty(input.backend(), {parts.count, norm_statistics_size(channels_)}, DType::kF64);
-  const StatisticsFinish finish = statistics_finish(parts);
+  const StatisticsFinish finish = statistics_finish();
   const StatisticsFinish* const at_once = group == nullptr ? &finish : nullptr;
   bool finished = pooled.has_value()
                       ? pooled->kernels.pool_and_sum(pooled->geometry, parts.count, input.read(),
@@ -304,16 +304,12 @@ Tensor BatchNorm::statistics_of_batch(const Tensor& input, const std::optional<P
   return statistics;
 }
 
-StatisticsFinish BatchNorm::statistics_finish(RowParts parts) const {
+StatisticsFinish BatchNorm::statistics_finish() const {
   RunningStatistics running;
   if (options_.track_running_stats) {
     running = {.mean = running_mean_.data<float>(), .variance = running_var_.data<float>()};
   }
-  // So many small steps take the running statistics as far as one step would with their mean.
-  const double momentum =
-      parts.count == 1 ? options_.momentum
-                       : 1 - std::pow(1 - options_.momentum, 1 / static_cast<double>(parts.count));
-  return {.eps = options_.eps, .momentum = momentum, .running = running};
+  return {.eps = options_.eps, .momentum = options_.momentum, .running = running};
 }
 
 Tensor BatchNorm::running_statistics(Backend& backend) const {

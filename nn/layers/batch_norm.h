@@ -80,7 +80,7 @@ class BatchNorm : public Module {
   NormFunction function(const Tensor& statistics) const;
   /// Still empty; none if there is no pooling, or none that the device has such a pass for.
   std::optional<Pooled> pooled_in_same_pass(const Tensor& input, bool recording) const;
-  StatisticsFinish statistics_finish(RowParts parts) const;
+  StatisticsFinish statistics_finish() const;
   /// Of the batch's parts, summed over the group: f64 [parts, 2 C + 1]. Fills `pooled`.
   Tensor statistics_of_batch(const Tensor& input, const std::optional<Pooled>& pooled,
                              RowParts parts, Communicator* group);

@@ -13,7 +13,8 @@ void divide_by_deviation(std::span<float> values) {
   double mean = 0, squares = 0;
   for (const float value : values) mean += static_cast<double>(value) / count;
   for (const float value : values) squares += std::pow(static_cast<double>(value) - mean, 2);
-  const auto factor = static_cast<float>(1 / std::sqrt(squares / std::max(1.0, count - 1)));
+  if (squares == 0) return;  // a single one
+  const auto factor = static_cast<float>(1 / std::sqrt(squares / (count - 1)));
   for (float& value : values) value *= factor;
 }
 

@@ -36,6 +36,9 @@ PatchWhitening::PatchWhitening(Backend& backend, std::int64_t in, Generator& gen
                                const PatchWhiteningOptions& options)
     : options_(options) {
   const std::int64_t kernel = options.kernel;
+  if (kernel < 1 || (options.pad && kernel % 2 == 0))
+    throw Error("PatchWhitening: a kernel of " + std::to_string(kernel) +
+                (kernel < 1 ? "" : " cannot keep the size of images; use an odd one, or no pad"));
   const std::int64_t out = kernel * kernel * in * (options.negated ? 2 : 1);
   weight_ = add_buffer("weight", make_weights(backend, {out, kernel, kernel, in},
                                               Initialisation::kUniform, generator));
@@ -111,7 +114,11 @@ std::vector<float> PatchCovariance::filters(double eps, bool centred) const {
     Eigen::Index largest = 0;
     vector.cwiseAbs().maxCoeff(&largest);
     if (vector[largest] < 0) vector = -vector;
-    vector /= std::sqrt(solver.eigenvalues()[i] + eps);
+    const double variance = std::max(0.0, solver.eigenvalues()[i]) + eps;
+    if (!(variance > 0))
+      throw Error(
+          "whitening: the patches of the images do not vary in every direction, and eps is 0");
+    vector /= std::sqrt(variance);
     for (const double value : vector) filters.push_back(static_cast<float>(value));
   }
   return filters;
@@ -120,9 +127,8 @@ std::vector<float> PatchCovariance::filters(double eps, bool centred) const {
 void fill_whitening(
     const Module& network,
     const std::function<void(PatchCovariance& covariance, std::size_t images)>& images_of) {
-  for (const auto& [name, child] : network.children()) {
-    fill_whitening(*child, images_of);
-    const auto* const layer = dynamic_cast<const PatchWhitening*>(child.get());
+  for (const NamedModule& each : named_modules(network)) {
+    const auto* const layer = dynamic_cast<const PatchWhitening*>(each.module);
     if (layer == nullptr) continue;
     const PatchWhiteningOptions& options = layer->options();
     PatchCovariance covariance(options.kernel, layer->weight().shape()[3]);

@@ -19,7 +19,7 @@ enum class StemBias { kNone, kZeros, kRandom };  // random: as torch begins a co
 /// Which filters there are, and from what images.
 struct PatchWhiteningOptions {
   std::int64_t kernel = 3;
-  bool pad = true;       // zeros around the image, so that its size stays (odd kernels)
+  bool pad = true;       // zeros around the image, so that its size stays (odd kernels only)
   bool negated = false;  // every filter, and then every one with the other sign
   StemBias bias = StemBias::kNone;
   bool centred = false;              // covariance about the patches' mean
@@ -67,7 +67,8 @@ class PatchCovariance {
   /// [kernel * kernel * channels][kernel, kernel, channels]: the eigenvectors of the covariance
   /// (the sum over the patches over their number - 1; about zero or, if `centred`, about their
   /// mean), each over sqrt(its eigenvalue + eps), from the largest eigenvalue down. Their signs are
-  /// such that the element of largest magnitude is positive. Error if there was no patch.
+  /// such that the element of largest magnitude is positive. Error if there was no patch,
+  /// or if an eigenvalue is 0 without eps.
   std::vector<float> filters(double eps, bool centred) const;
 
  private:

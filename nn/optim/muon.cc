@@ -39,28 +39,29 @@ double scale_of(MuonScale scale, std::int64_t rows, std::int64_t columns) {
   return 1;
 }
 
-/// The name of the last matrix: the classifier's.
-std::string classifier_of(const FlatParameters& parameters) {
+/// The offset of the last matrix: the classifier's.
+std::int64_t classifier_of(const FlatParameters& parameters) {
   const auto last = std::find_if(parameters.views.rbegin(), parameters.views.rend(), is_matrix);
-  return last == parameters.views.rend() ? std::string() : last->name;
+  return last == parameters.views.rend() ? -1 : last->offset;
 }
 
 /// Those of one shape are neighbours.
 std::vector<FlatView> stepping_matrices(const FlatParameters& parameters) {
-  const std::string classifier = classifier_of(parameters);
+  const std::int64_t classifier = classifier_of(parameters);
   std::vector<FlatView> matrices;
   for (const FlatView& view : parameters.views)
-    if (is_matrix(view) && view.name != classifier) matrices.push_back(view);
+    if (is_matrix(view) && view.parameter.requires_grad() && view.offset != classifier)
+      matrices.push_back(view);
   std::ranges::stable_sort(
       matrices, {}, [](const FlatView& view) { return std::pair(rows_of(view), view.count); });
   return matrices;
 }
 
 std::vector<FlatView> others_of(const FlatParameters& parameters) {
-  const std::string classifier = classifier_of(parameters);
+  const std::int64_t classifier = classifier_of(parameters);
   std::vector<FlatView> others;
   for (const FlatView& view : parameters.views)
-    if (!is_matrix(view) || view.name == classifier) others.push_back(view);
+    if (!is_matrix(view) || view.offset == classifier) others.push_back(view);
   return others;
 }
 

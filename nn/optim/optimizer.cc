@@ -24,7 +24,8 @@ double PerKind::of(ParameterKind kind) const {
 
 void PerKind::check(const std::string& what) const {
   for (const double value : {weight, bias, norm, stem})
-    if (!(value >= 0)) throw Error(what + " must not be negative");
+    if (!(value >= 0 && std::isfinite(value)))
+      throw Error(what + " must be a finite number from 0");
 }
 
 Tensor Optimizer::make_state() const {
@@ -50,12 +51,15 @@ std::vector<OptimizerRange> optimizer_ranges(const std::vector<FlatView>& views,
                                              const PerKind& weight_decay,
                                              const PerKind& rate_factors) {
   std::vector<OptimizerRange> ranges;
+  bool beside = false;  // the last range
   for (const FlatView& view : views) {
+    const bool follows = std::exchange(beside, view.parameter.requires_grad());
+    if (!beside) continue;
     const double decay = weight_decay.of(view.kind);
     const double factor = rate_factors.of(view.kind);
     const bool stem = view.kind == ParameterKind::kStem;
-    if (ranges.empty() || ranges.back().weight_decay != decay ||
-        ranges.back().rate_factor != factor || ranges.back().stem != stem)
+    if (!follows || ranges.back().weight_decay != decay || ranges.back().rate_factor != factor ||
+        ranges.back().stem != stem)
       ranges.push_back(
           {.begin = view.offset, .weight_decay = decay, .rate_factor = factor, .stem = stem});
     ranges.back().end = view.offset + view.count;

@@ -5,6 +5,9 @@
 //   optimizer.begin_step(learning_rate);
 //   for (each part) optimizer.update(begin, end);
 //
+// Parameters that require no gradient when an optimizer is made (Tensor::set_requires_grad(false))
+// are frozen: it leaves them as they are.
+//
 // Optimizers share the parameters' memory and own their state. One thread at a time. Constructors
 // throw Error for options that make no sense.
 #pragma once
@@ -35,7 +38,7 @@ struct PerKind {
   static PerKind uniform(double value) { return {value, value, value, value}; }
   /// Nothing for biases and normalisation parameters.
   static PerKind weights_only(double value) { return {value, 0, 0, 0}; }
-  /// Error that begins with `what` if one of them is negative or NaN.
+  /// Error that begins with `what` if one of them is negative or not finite.
   void check(const std::string& what) const;
 };
 
@@ -106,8 +109,8 @@ class Optimizer {
   Tensor skip_;
 };
 
-/// `views` ascend; neighbours that are alike become one range, with the padding between them
-/// (zeros, which stay zeros).
+/// Of the parameters that require gradients. `views` ascend; neighbours that are alike become one
+/// range, with the padding between them (zeros, which stay zeros).
 std::vector<OptimizerRange> optimizer_ranges(const std::vector<FlatView>& views,
                                              const PerKind& weight_decay,
                                              const PerKind& rate_factors);

@@ -16,11 +16,13 @@ FlatParameters cut(const FlatParameters& whole, const FlatPart& part) {
     const std::int64_t begin = std::max(view.offset, part.begin);
     const std::int64_t count = std::min(view.offset + view.count, part.end) - begin;
     if (count <= 0) continue;
+    Tensor parameter = Tensor::view_of(whole.values, begin, {count});
+    parameter.set_requires_grad(view.parameter.requires_grad());
     result.views.push_back({.name = view.name,
                             .offset = begin - part.begin,
                             .count = count,
                             .kind = view.kind,
-                            .parameter = Tensor::view_of(whole.values, begin, {count})});
+                            .parameter = std::move(parameter)});
   }
   return result;
 }
@@ -50,8 +52,17 @@ void ShardedOptimizer::skip_when(Tensor word) {
 }
 
 void ShardedOptimizer::update(std::int64_t begin, std::int64_t end) {
+  const auto inside = [&](const Shard& shard) {
+    return shard.part.begin >= begin && shard.part.end <= end;
+  };
+  std::int64_t missing = end - begin;
   for (const Shard& shard : shards_)
-    if (shard.part.begin == begin && shard.part.end == end) shard.optimizer->update(0, end - begin);
+    if (inside(shard)) missing -= shard.part.end - shard.part.begin;
+  if (missing != 0)
+    throw Error("ShardedOptimizer: elements " + std::to_string(begin) + " to " +
+                std::to_string(end) + " are not whole parts of this optimizer");
+  for (const Shard& shard : shards_)
+    if (inside(shard)) shard.optimizer->update(0, shard.part.end - shard.part.begin);
 }
 
 std::size_t ShardedOptimizer::state_bytes() const {

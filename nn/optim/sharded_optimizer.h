@@ -18,7 +18,7 @@ class ShardedOptimizer : public Optimizer {
   void begin_step(double learning_rate) override;
   void set_stem_rate(double learning_rate) override;
   void skip_when(Tensor word) override;
-  /// [begin, end) is one of the parts.
+  /// [begin, end) is one or more whole parts (Error).
   void update(std::int64_t begin, std::int64_t end) override;
   /// None: each part's optimizer has its own.
   std::vector<NamedTensor> flat_state() const override { return {}; }

@@ -1,6 +1,7 @@
 #include "nn/parallel/data_parallel.h"
 
 #include <cmath>
+#include <exception>
 #include <string>
 #include <utility>
 
@@ -52,10 +53,12 @@ DataParallel::DataParallel(Module& network, Communicator& world, DataParallelOpt
 }
 
 DataParallel::~DataParallel() {
-  if (summing_)
-    world_.abort(
-        Status(StatusCode::kAborted, "rank " + std::to_string(world_.rank()) +
-                                         " has left DataParallel in the middle of a step"));
+  const bool failed = std::uncaught_exceptions() > exceptions_;
+  if (summing_ || failed)
+    world_.abort(Status(StatusCode::kAborted,
+                        "rank " + std::to_string(world_.rank()) + " has left DataParallel " +
+                            (summing_ ? "in the middle of a step" : "because of an exception")));
+  unflatten_parameters(parameters_);
 }
 
 void DataParallel::backward(const Tensor& loss, double samples, bool last) {
@@ -65,6 +68,7 @@ void DataParallel::backward(const Tensor& loss, double samples, bool last) {
     throw Error("DataParallel: a micro-batch of " + std::to_string(samples) + " samples");
   if (loss.size() != 1)
     throw Error("DataParallel: a loss is one element, not " + loss.shape().to_string());
+  nn::require_graph(loss);  // while nothing has begun yet
   const double value = loss.item();
   summing_ = last;
   reducer_.begin(last, {.samples = samples, .loss = value});

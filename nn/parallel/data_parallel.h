@@ -21,6 +21,7 @@
 // lost or disagree.
 #pragma once
 
+#include <exception>
 #include <optional>
 
 #include "nn/core/flat_parameters.h"
@@ -51,11 +52,12 @@ struct DataParallelReport {
 class DataParallel {
  public:
   /// Flattens the network's parameters (flatten_parameters) and gives all ranks those of rank 0,
-  /// and its buffers. Blocks. Both must outlive it. Batch norms that are not synchronised keep
-  /// running statistics of their own on every rank from then on.
+  /// and its buffers. Blocks. Both must outlive it; afterwards the network has its parameters to
+  /// itself again (unflatten_parameters), and optimizers of them are of no use. Batch norms that
+  /// are not synchronised keep running statistics of their own on every rank from then on.
   DataParallel(Module& network, Communicator& world, DataParallelOptions options = {});
-  /// After the last backward() of a step and before its step(), as when an exception ends it on
-  /// this rank: aborts `world`, in which the other ranks would wait for this one.
+  /// While an exception leaves its scope, and between the last backward() of a step and its step():
+  /// aborts `world`, in which the other ranks would wait for this one.
   ~DataParallel();
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
@@ -84,7 +86,8 @@ class DataParallel {
   const RangeIndex range_of_;
   GradientReducer reducer_;
   std::optional<GradientClipper> clipper_;
-  bool summing_ = false;  // since the last micro-batch of a step
+  const int exceptions_ = std::uncaught_exceptions();  // under way when it was made
+  bool summing_ = false;                               // since the last micro-batch of a step
 };
 
 }  // namespace dlaunch::nn

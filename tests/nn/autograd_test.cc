@@ -207,6 +207,7 @@ TEST_F(AutogradTest, FreesWhatItHasPassedWhileTheLossIsStillHeld) {
 TEST_F(AutogradTest, RefusesWhatHasNoGraph) {
   EXPECT_THROW(backward(leaf({})), Error);
   EXPECT_THROW(backward(relu(leaf({2}))), Error);  // not one element
+  EXPECT_THROW(backward(convert(leaf({1}), DType::kBF16)), Error);
   const Tensor wrong = Tensor::zeros(*backend_, {3});
   EXPECT_THROW(backward(relu(leaf({2})), {.gradient = wrong}), Error);
   Tensor result = relu(leaf({2}));

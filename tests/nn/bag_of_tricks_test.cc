@@ -47,7 +47,9 @@ TEST_F(BagOfTricks, CeluAndScaleHaveTheirValuesAndGradients) {
 }
 
 TEST_F(BagOfTricks, CeluInBf16IsRoundedOnce) {
-  const Array x = random_bf16({4, 33}), dy = random_bf16({4, 33});
+  Array x = random_bf16({4, 33});
+  const Array dy = random_bf16({4, 33});
+  for (std::int64_t i = 0; i < 8; ++i) x.at(i) = -0.5 * static_cast<double>(i);  // y near -0.3
   Tensor input = convert(reference::to_tensor(*backend_, x), DType::kBF16);
   input.set_requires_grad(true);
   const Tensor output = celu(input, 0.3F);
@@ -59,9 +61,8 @@ TEST_F(BagOfTricks, CeluInBf16IsRoundedOnce) {
     const double value = x.values[i];
     const double expected = value > 0 ? value : 0.3 * std::expm1(value / 0.3);
     EXPECT_NEAR(y[i], expected, 1e-6 + std::abs(expected) / 256);
-    // The slope is computed from y as it was rounded.
-    const double slope = value > 0 ? 1 : std::exp(value / 0.3);
-    EXPECT_NEAR(dx[i], dy.values[i] * slope, std::abs(dy.values[i]) * (slope / 256 + 0.004));
+    const double slope = dy.values[i] * (value > 0 ? 1 : std::exp(value / 0.3));
+    EXPECT_NEAR(dx[i], slope, 1e-30 + std::abs(slope) / 256);
   }
 }
 
@@ -115,6 +116,27 @@ TEST_F(BagOfTricks, WhiteningMakesPatchesUncorrelatedAndOfVarianceOne) {
     before = variance;
   }
   EXPECT_LE(products[0] / (count - 1), 1.001);
+}
+
+TEST_F(BagOfTricks, WhiteningFillsANetworkThatIsNothingElse) {
+  Generator generator(3);
+  const PatchWhitening network(*backend_, 1, generator, {.kernel = 1});
+  fill_whitening(network, [](PatchCovariance& covariance, std::size_t /*wanted*/) {
+    covariance.add(std::vector<float>{3, -3, 3}, 1, 3);
+  });
+  EXPECT_NEAR(network.weight().host_values<float>()[0], 1 / std::sqrt(27.0 / 2 + 1e-2), 1e-6);
+}
+
+TEST_F(BagOfTricks, WhiteningRefusesWhatItCannotDo) {
+  Generator generator(3);
+  EXPECT_THROW(PatchWhitening(*backend_, 3, generator, {.kernel = 2}), Error);
+  EXPECT_THROW(PatchWhitening(*backend_, 3, generator, {.kernel = 0, .pad = false}), Error);
+  EXPECT_NO_THROW(PatchWhitening(*backend_, 3, generator, {.kernel = 2, .pad = false}));
+  PatchCovariance alike(1, 2);
+  EXPECT_THROW((void)alike.filters(1e-2, true), Error);  // no patches
+  alike.add(std::vector<float>(20, 1.5F), 2, 5);
+  EXPECT_THROW((void)alike.filters(0, true), Error);
+  for (const float value : alike.filters(1e-2, true)) EXPECT_TRUE(std::isfinite(value));
 }
 
 TEST_F(BagOfTricks, TheNetworkRunsForwardAndBackwardInEitherType) {

@@ -123,7 +123,8 @@ TEST_F(CheckpointFiles, RefuseHeadersThatLieAndNameTheTensor) {
       {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8,9]}})", "a: its data_offsets"},
       {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0.5,8]}})", "a: its data_offsets"},
       {R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}})",
-       "a: its shape is impossible"},
+       "a: shape [4611686018427387904, 4] has too many elements"},
+      {R"({"a":{"dtype":"F32","shape":[-4],"data_offsets":[0,0]}})", "a: its shape is impossible"},
       {R"({"a":{"dtype":"F32","shape":[1,1,1,1,2],"data_offsets":[0,8]}})", "a: it has 5 dim"},
       {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
        R"("b":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",

@@ -101,6 +101,7 @@ TEST_F(CrossEntropyTest, ALabelOutOfRangeIsNamed) {
                                   : "cross_entropy: a label is out of range");
   EXPECT_THAT(message(std::vector<std::int32_t>{0, 0}), testing::HasSubstr("2 labels"));
   EXPECT_THROW(cross_entropy(logits, std::vector<std::int32_t>{0, 0, 0}, {1.5}), Error);
+  EXPECT_THROW(cross_entropy(logits, Tensor::zeros(*backend_, {3, 1}, DType::kI32)), Error);
 }
 
 TEST_F(CrossEntropyTest, LabelsOfAllFormsGiveTheSameLoss) {
@@ -138,6 +139,10 @@ TEST_F(OpTest, MixedCrossEntropyIsTheWeightedSumOfTwoWithItsGradient) {
   });
   for (std::size_t i = 0; i < mixed.size(); ++i)
     EXPECT_NEAR(mixed[i], 0.7 * own[i] + 0.3 * other[i], 1e-6) << i;
+  for (const float share : {-0.1F, 1.1F, std::nanf("")})
+    EXPECT_THROW(
+        mixed_cross_entropy(Tensor::zeros(*backend_, {2, 3}), labels, partners, share, options),
+        Error);
 }
 
 }  // namespace

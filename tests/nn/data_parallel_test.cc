@@ -13,6 +13,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "nn/core/autograd.h"
 #include "nn/core/error.h"
 #include "nn/core/module.h"
 #include "nn/cpu/cpu_backend.h"
@@ -376,6 +377,90 @@ TEST(DataParallel, EndsTheOthersStepIfItsOwnIsLeft) {
       EXPECT_EQ(error.status().code(), StatusCode::kAborted) << error.what();
       EXPECT_THAT(error.what(), HasSubstr("rank 1 has left DataParallel in the middle of a step"));
     }
+  });
+}
+
+TEST(DataParallel, EndsTheOthersStepIfAnExceptionComesBeforeItsOwn) {
+  run_on_ranks(2, [](Communicator& world) {
+    Rank rank(world);
+    Generator random(run_seed());
+    const Samples samples(2, random);
+    const auto step = [&] {
+      DataParallel parallel(rank.network, world);
+      Sgd optimizer(parallel.parameters(), {});
+      if (world.rank() == 1) throw std::runtime_error("out of cheese");
+      rank.learn(parallel, samples, 0, 2);
+      (void)parallel.step(optimizer, kLearningRate);
+    };
+    if (world.rank() == 1) {
+      EXPECT_THROW(step(), std::runtime_error);
+      EXPECT_EQ(world.barrier().code(), StatusCode::kAborted);
+      return;
+    }
+    try {
+      step();
+      ADD_FAILURE() << "there was nobody to take the step with";
+    } catch (const StatusError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("rank 1 has left DataParallel because of an exception"));
+    }
+  });
+}
+
+// As in a destructor that evaluates while an exception is on its way.
+TEST(DataParallel, IsNotEndedByAnExceptionThatWasOnItsWayBefore) {
+  run_on_ranks(1, [](Communicator& world) {
+    Rank rank(world);
+    struct Trains {
+      Rank& rank;
+      Communicator& world;
+      ~Trains() { const DataParallel parallel(rank.network, world); }
+    };
+    try {
+      const Trains trains{rank, world};
+      throw std::runtime_error("out of cheese");
+    } catch (const std::runtime_error&) {
+      EXPECT_TRUE(world.barrier().ok());
+    }
+  });
+}
+
+TEST(DataParallel, LeavesTheNetworkItsParametersWhenTheCommunicatorIsGone) {
+  run_on_ranks(2, [](Communicator& world) {
+    Rank rank(world);
+    Generator random(run_seed());
+    const Samples samples(2, random);
+    std::vector<double> trained;
+    {
+      const std::unique_ptr<Communicator> part = world.split(0, world.rank()).value_or_throw();
+      DataParallel parallel(rank.network, *part);
+      Sgd optimizer(parallel.parameters(), {});
+      rank.learn(parallel, samples, 0, 2);
+      EXPECT_EQ(parallel.step(optimizer, kLearningRate).samples, 4);
+      trained = rank.parameters();
+    }
+    EXPECT_EQ(rank.parameters(), trained);
+    // And can be trained again.
+    DataParallel parallel(rank.network, world);
+    Sgd optimizer(parallel.parameters(), {});
+    rank.learn(parallel, samples, 0, 2);
+    EXPECT_EQ(parallel.step(optimizer, kLearningRate).samples, 4);
+    EXPECT_NE(rank.parameters(), trained);
+  });
+}
+
+TEST(DataParallel, GoesOnAfterALossThatHasNoGraph) {
+  run_on_ranks(1, [](Communicator& world) {
+    Rank rank(world);
+    DataParallel parallel(rank.network, world);
+    Sgd optimizer(parallel.parameters(), {});
+    Generator random(run_seed());
+    const Samples samples(2, random);
+    {
+      const NoGradGuard guard;
+      EXPECT_THROW(rank.learn(parallel, samples, 0, 2), Error);
+    }
+    rank.learn(parallel, samples, 0, 2);
+    EXPECT_EQ(parallel.step(optimizer, kLearningRate).samples, 2);
   });
 }
 

@@ -132,6 +132,21 @@ TEST(Formulas, BackwardIsTheDerivativeWrittenOut) {
   }
 }
 
+TEST(Formulas, AnAverageComesFromTheNearerSideAsTorchsLerp) {
+  EXPECT_EQ(moved_average(1, 1e8F, 1), 1);
+  EXPECT_NEAR(moved_average(0.75F, 1e8F, 1), 0.25e8, 1);
+  EXPECT_NEAR(moved_average(0.25F, 1e8F, 1), 0.75e8, 4);
+  for (const float weight : {0.0F, 0.3F, 0.7F, 1.0F})
+    EXPECT_EQ(moved_average(weight, 0.1F, 0.1F), 0.1F) << weight;
+}
+
+TEST(Formulas, ANormThatIsNoNumberIsHandedOnToAllGradients) {
+  EXPECT_TRUE(std::isnan(clip_factor(std::nan(""), 1)));
+  EXPECT_EQ(clip_factor(HUGE_VAL, 1), 0);
+  EXPECT_EQ(clip_factor(0.5, 1), 1);
+  EXPECT_NEAR(clip_factor(4, 1), 0.25, 1e-6);
+}
+
 TEST(Formulas, SumsWithXhatFollowFromSumsAboutTheShift) {
   const std::vector<double> x{1000.1, 1001.7, 998.2}, dy{0.5, -1, 2};
   const double mean = 1000.01, inv_std = 0.6;

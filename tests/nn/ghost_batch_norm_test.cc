@@ -166,22 +166,22 @@ TEST_F(GhostBatchNorm, In16BitsIsThatOfF32Rounded) {
   }
 }
 
-TEST_F(GhostBatchNorm, EvaluatesWithStatisticsOfAllParts) {
+TEST_F(GhostBatchNorm, EvaluatesWithTheAverageOfItsPartsStatistics) {
   constexpr std::int64_t kParts = 4;
-  BatchNorm layer(*backend_, 2, {.momentum = 0.5, .affine = false, .parts = kParts});
+  constexpr double kMomentum = 0.3;
+  BatchNorm layer(*backend_, 2, {.momentum = kMomentum, .affine = false, .parts = kParts});
   const Array x = random_array({17, 2});
   layer.forward(reference::to_tensor(*backend_, x));
-  // A step for each part, which together leave half of what was there.
-  const double kept = std::pow(0.5, 1.0 / kParts);
-  std::vector<double> mean(2, 0.0), variance(2, 1.0);
+  layer.forward(Tensor::zeros(*backend_, {0, 2}));  // says nothing
+  std::vector<double> mean(2, 0.0), variance(2, 1 - kMomentum);
   const std::vector<std::int64_t> all = borders(17, kParts);
   for (std::size_t part = 0; part < kParts; ++part) {
     BatchNormReference own{.channels = 2};
     own.forward(samples_of(x, all[part], all[part + 1]).values);
     const auto rows = static_cast<double>(all[part + 1] - all[part]);
     for (std::size_t c = 0; c < 2; ++c) {
-      mean[c] = kept * mean[c] + (1 - kept) * own.mean[c];
-      variance[c] = kept * variance[c] + (1 - kept) * own.variance[c] * rows / (rows - 1);
+      mean[c] += kMomentum * own.mean[c] / kParts;
+      variance[c] += kMomentum * own.variance[c] * rows / (rows - 1) / kParts;
     }
   }
   for (const NamedBuffer& buffer : layer.buffers()) {
@@ -195,6 +195,28 @@ TEST_F(GhostBatchNorm, EvaluatesWithStatisticsOfAllParts) {
   for (std::size_t c = 0; c < 2; ++c)
     EXPECT_NEAR(
         y[c], (1.5 * (1 + static_cast<double>(c)) - mean[c]) / std::sqrt(variance[c] + 1e-5), 1e-5);
+}
+
+TEST_F(GhostBatchNorm, TakesTheAverageOverPartsThatHaveSamples) {
+  BatchNorm layer(*backend_, 1, {.momentum = 1, .affine = false, .parts = 4});
+  layer.forward(Tensor::from<float>(*backend_, {2, 1, 2, 1}, std::vector<float>{0, 2, 9, 13}));
+  EXPECT_NEAR(layer.buffers()[0].tensor.host_values<float>()[0], (1 + 11) / 2.0, 1e-6);
+  EXPECT_NEAR(layer.buffers()[1].tensor.host_values<float>()[0], (2 + 8) / 2.0, 1e-5);
+}
+
+TEST_F(GhostBatchNorm, PartsWithoutSamplesAddNothingToGradientsEvenWithoutEps) {
+  for (const std::int64_t samples : {0, 2}) {
+    BatchNorm layer(*backend_, 1, {.eps = 0, .parts = 4});
+    Tensor x = reference::to_tensor(*backend_, random_array({samples, 2, 2, 1}));
+    x.set_requires_grad(true);
+    backward(layer.forward(x),
+             {.gradient = reference::to_tensor(*backend_, random_array({samples, 2, 2, 1}))});
+    for (const NamedParameter& parameter : layer.parameters()) {
+      const float gradient = parameter.tensor.grad().host_values<float>()[0];
+      EXPECT_TRUE(std::isfinite(gradient)) << parameter.name;
+      EXPECT_EQ(gradient != 0, samples > 0) << parameter.name;
+    }
+  }
 }
 
 TEST_F(GhostBatchNorm, TakesFewerSamplesThanParts) {

@@ -63,6 +63,33 @@ TEST_F(ModuleTest, NamesParametersByTheirPath) {
   EXPECT_EQ(network_.parameter_count(), 8 * 27 + 8 + 16 * 72 + 1440 + 10);
 }
 
+TEST_F(ModuleTest, RefusesNamesThatAreTakenOrNone) {
+  const auto append = [this](const char* name) {
+    network_.append(name, std::make_unique<Flatten>());
+  };
+  try {
+    append("fc");
+    ADD_FAILURE() << "two children of one name";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "a module has a \"fc\" already");
+  }
+  EXPECT_THROW(append(""), Error);
+  EXPECT_THROW(append("fc.0"), Error);
+
+  class Twice : public Flatten {
+   public:
+    Twice(Backend& backend, bool parameter, bool buffer, bool child) {
+      if (parameter) add_parameter("a", Tensor::zeros(backend, {1}), ParameterKind::kWeight);
+      if (buffer) add_buffer("a", Tensor::zeros(backend, {1}));
+      if (child) add_module("a", std::make_unique<Flatten>());
+    }
+  };
+  EXPECT_THROW(Twice(*backend_, true, true, false), Error);
+  EXPECT_THROW(Twice(*backend_, true, false, true), Error);
+  EXPECT_THROW(Twice(*backend_, false, true, true), Error);
+  EXPECT_NO_THROW(Twice(*backend_, false, false, true));
+}
+
 /// Remembers what runs.
 class RunObserver : public ModuleObserver, public BackwardObserver {
  public:

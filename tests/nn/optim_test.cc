@@ -24,12 +24,12 @@ namespace {
 class Bag : public Module {
  public:
   explicit Bag(Backend& backend) {
-    add("conv.weight", {5, 3, 3, 3}, backend, ParameterKind::kWeight);
-    add("conv.bias", {5}, backend, ParameterKind::kBias);
-    add("bn.weight", {7}, backend, ParameterKind::kNorm);
-    add("bn.bias", {7}, backend, ParameterKind::kNorm);
-    add("fc.weight", {11, 13}, backend, ParameterKind::kWeight);
-    add("fc.bias", {11}, backend, ParameterKind::kBias);
+    add("conv_weight", {5, 3, 3, 3}, backend, ParameterKind::kWeight);
+    add("conv_bias", {5}, backend, ParameterKind::kBias);
+    add("bn_weight", {7}, backend, ParameterKind::kNorm);
+    add("bn_bias", {7}, backend, ParameterKind::kNorm);
+    add("fc_weight", {11, 13}, backend, ParameterKind::kWeight);
+    add("fc_bias", {11}, backend, ParameterKind::kBias);
   }
   Tensor forward(Tensor input) override { return input; }
   std::string kind() const override { return "Bag"; }
@@ -212,6 +212,32 @@ TEST_F(SgdTest, TheStemsBiasHasARateOfItsOwn) {
       }
 }
 
+TEST_F(SgdTest, InPartsIsSteppedInWholePartsOnly) {
+  const std::int64_t end = flat_.values.size();
+  const auto make = [](const FlatParameters& part) {
+    return std::make_unique<Sgd>(part, SgdOptions{});
+  };
+  const auto step = [](Optimizer& optimizer, std::int64_t from, std::int64_t to) {
+    optimizer.begin_step(0.1);
+    optimizer.update(from, to);
+  };
+  new_gradients();
+  const auto before = flat_.values.host_values<float>();
+  ShardedOptimizer both(flat_, {{0, 16}, {16, end}}, make);
+  both.step(0.1);
+  const auto after = flat_.values.host_values<float>();
+  flat_.values.set_values<float>(before);
+  Sgd(flat_, {}).step(0.1);
+  EXPECT_EQ(flat_.values.host_values<float>(), after);
+
+  ShardedOptimizer one(flat_, {{16, end}}, make);
+  EXPECT_THROW(one.step(0.1), Error);
+  EXPECT_THROW(step(one, 0, 16), Error);
+  EXPECT_THROW(step(one, 17, end), Error);
+  EXPECT_EQ(flat_.values.host_values<float>(), after);
+  EXPECT_NO_THROW(step(one, 16, end));
+}
+
 TEST_F(SgdTest, RefusesImpossibleOptions) {
   EXPECT_THROW(Sgd(flat_, {.momentum = -0.1}), Error);
   EXPECT_THROW(Sgd(flat_, {.momentum = 1.0}), Error);
@@ -221,6 +247,7 @@ TEST_F(SgdTest, RefusesImpossibleOptions) {
   EXPECT_THROW(Sgd(flat_, {.weight_decay = {.stem = -1}}), Error);
   EXPECT_THROW(Sgd(flat_, {.rate_factors = {.norm = -1}}), Error);
   EXPECT_THROW(Sgd(flat_, {.rate_factors = {.weight = std::nan("")}}), Error);
+  EXPECT_THROW(Sgd(flat_, {.weight_decay = {.weight = HUGE_VAL}}), Error);
 }
 
 TEST_F(SgdTest, ClippingKeepsTheDirectionAndBoundsTheNorm) {

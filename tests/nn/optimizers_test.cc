@@ -174,6 +174,29 @@ TEST_P(AgainstTorch, GoesOnFromItsStateAsIfItHadNotStopped) {
   EXPECT_EQ(values(), expected);
 }
 
+TEST_P(AgainstTorch, LeavesWhatNeedsNoGradientAsItIsAndTrainsTheRestAsEver) {
+  const auto train = [&] {
+    set(
+        flat_.values, [](double i, double phase) { return std::sin(1.7 * i + phase); }, 0, 1);
+    const auto optimizer = make_optimizer(flat_, GetParam().options);
+    run(*optimizer);
+    return values();
+  };
+  const std::vector<float> all = train();
+  for (std::size_t frozen = 0; frozen < flat_.views.size(); ++frozen) {
+    flat_.views[frozen].parameter.set_requires_grad(false);
+    const std::vector<float> some = train();
+    flat_.views[frozen].parameter.set_requires_grad(true);
+    for (std::size_t k = 0; k < flat_.views.size(); ++k)
+      for (std::int64_t i = 0; i < flat_.views[k].count; ++i) {
+        const auto at = static_cast<std::size_t>(flat_.views[k].offset + i);
+        const auto begun = static_cast<float>(
+            std::sin(1.7 * static_cast<double>(i) + (flat_.views[k].name == "weight" ? 0 : 1)));
+        EXPECT_EQ(some[at], k == frozen ? begun : all[at]) << flat_.views[k].name << " " << i;
+      }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Optimizers, AgainstTorch, ::testing::ValuesIn(torch_cases()),
                          [](const auto& instance) { return instance.param.name; });
 

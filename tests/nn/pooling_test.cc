@@ -65,6 +65,7 @@ TEST_F(OpTest, MaxPoolRefusesWhatDoesNotFit) {
   EXPECT_THROW(max_pool2d(x, {2, 1, 2}), Error);
   EXPECT_THROW(max_pool2d(x, {2, -1}), Error);
   EXPECT_THROW(max_pool2d(Tensor::zeros(*backend_, {4, 4}), {2}), Error);
+  EXPECT_THROW(max_pool2d(Tensor::zeros(*backend_, {1, 0, 4, 4}), {2, 1, 1}), Error);
 }
 
 TEST_F(OpTest, GlobalAvgPoolGradientsAreThoseOfFiniteDifferences) {

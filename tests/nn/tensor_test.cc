@@ -98,6 +98,22 @@ TEST_F(TensorTest, IsNeverSoleOwnerOfMemoryThatIsSomebodyElses) {
   EXPECT_EQ(theirs.host_values<float>(), negative);
 }
 
+TEST_F(TensorTest, RefusesMemoryThatNobodyOwns) {
+  float value = 0;
+  EXPECT_THROW(Tensor::over(*backend_, {1}, DType::kF32, &value, nullptr), Error);
+}
+
+TEST_F(TensorTest, RefusesShapesWhoseSizeOverflows) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 59;
+  EXPECT_EQ(Shape({kMost}).size(), kMost);
+  EXPECT_EQ(Shape({2, kMost / 2, 0}).size(), 0);
+  EXPECT_THROW(Shape({kMost + 1}), Error);
+  EXPECT_THROW(Shape({kMost, 2}), Error);
+  EXPECT_THROW(Shape({std::int64_t{1} << 32, std::int64_t{1} << 32}), Error);
+  EXPECT_THROW(Shape({kMost, 0, kMost}), Error);  // whichever dimension is looked at first
+  EXPECT_THROW((void)Shape({kMost, 1}).with(1, 2), Error);
+}
+
 TEST_F(TensorTest, OnlyFloatingTensorsHaveGradients) {
   Tensor labels = Tensor::zeros(*backend_, {4}, DType::kI32);
   EXPECT_THROW(labels.set_requires_grad(true), Error);

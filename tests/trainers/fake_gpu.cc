@@ -380,9 +380,9 @@ class FakeGpu final : public Backend {
   void celu(std::int64_t count, float alpha, nn::ConstArrayRef x, nn::ArrayRef y) override {
     queue_([=, this] { inner_->celu(count, alpha, x, y); });
   }
-  void celu_backward(std::int64_t count, float alpha, nn::ConstArrayRef y, nn::ConstArrayRef dy,
+  void celu_backward(std::int64_t count, float alpha, nn::ConstArrayRef x, nn::ConstArrayRef dy,
                      nn::ArrayRef dx) override {
-    queue_([=, this] { inner_->celu_backward(count, alpha, y, dy, dx); });
+    queue_([=, this] { inner_->celu_backward(count, alpha, x, dy, dx); });
   }
 
   NormKernels& norm() override { return norm_; }
