@@ -1,6 +1,7 @@
 #include "runtime/base/host_address.h"
 
 #include <array>
+#include <charconv>
 #include <condition_variable>
 #include <csignal>
 #include <cstring>
@@ -84,12 +85,19 @@ Result<FoundHost> result_of(Answer answer) {
   return Status(StatusCode::kUnavailable, gai_strerror(answer.error));
 }
 
+bool is_port(std::string_view text) {
+  int port = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  return error == std::errc() && end == text.data() + text.size() && port > 0 && port <= 65535;
+}
+
 }  // namespace
 
 std::optional<HostPort> split_host_port(std::string_view address) {
   const std::size_t colon = address.rfind(':');
-  if (colon == std::string_view::npos || colon == 0 || colon + 1 == address.size()) return {};
-  if (address.ends_with(']')) return {};  // a colon of IPv6
+  if (colon == std::string_view::npos || colon == 0) return {};
+  if (address.ends_with(']')) return {};               // a colon of IPv6
+  if (!is_port(address.substr(colon + 1))) return {};  // the library would take it modulo 65536
   return HostPort{std::string(without_brackets(address.substr(0, colon))),
                   std::string(address.substr(colon + 1))};
 }

@@ -17,7 +17,8 @@ struct HostPort {
   std::string host;  // of IPv6 without brackets
   std::string port;
 };
-/// Of "host:port" or "[host]:port"; nothing if one of the two is missing.
+/// Of "host:port" or "[host]:port"; nothing if one of the two is missing, or the port is no number
+/// from 1 to 65535.
 std::optional<HostPort> split_host_port(std::string_view address);
 
 /// "[::1]" -> "::1": for a resolver, not the beginning of "host:port".

@@ -1,7 +1,9 @@
-// OptionHelp: how this project's tools show their options in --help.
+// OptionHelp: how this project's tools show their options in --help, and a check that CLI11's own
+// are too lenient for.
 #pragma once
 
 #include <cstddef>
+#include <iomanip>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -9,6 +11,21 @@
 #include <CLI/CLI.hpp>
 
 namespace dlaunch {
+
+/// CLI::Range takes NaN for a number within it.
+inline CLI::Validator number_range(double least, double most) {
+  return CLI::Validator(
+      [=](std::string& text) {
+        double value = 0;
+        if (CLI::detail::lexical_cast(text, value) && value >= least && value <= most)
+          return std::string();
+        std::ostringstream why;
+        why << std::setprecision(10) << "Value " << text << " not in range " << least << " to "
+            << most;
+        return why.str();
+      },
+      "FLOAT in [...]");
+}
 
 /// "--nproc N  Ranks to start (default 2)", in lines of 80 columns, instead of CLI11's
 /// "--nproc INT:INT in [1 - 4096]=2". What a value has to be is said where one is refused.

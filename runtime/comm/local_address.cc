@@ -34,7 +34,7 @@ Result<std::string> local_address_towards(std::string_view address, Deadline dea
     return Status(StatusCode::kUnavailable, "no route to '" + std::string(address) + "': " + why);
   };
   const auto parts = split_host_port(address);
-  if (!parts) return unavailable("not of the form host:port");
+  if (!parts) return unavailable("not of the form host:port, with a port from 1 to 65535");
   const auto found = find_host(parts->host, parts->port, deadline);
   if (!found.ok()) return unavailable(found.status().to_string());
   Status last;

@@ -54,7 +54,9 @@ Status try_connect(int socket, const HostAddress& target, Deadline deadline) {
 
 Result<int> connect_socket(std::string_view address, Deadline deadline) {
   const auto parts = split_host_port(address);
-  if (!parts) return Status(StatusCode::kInvalidArgument, "an address is written host:port");
+  if (!parts)
+    return Status(StatusCode::kInvalidArgument,
+                  "an address is written host:port, with a port from 1 to 65535");
   const auto found = find_host(parts->host, parts->port, deadline);
   if (!found.ok()) return found.status();
 

@@ -132,7 +132,7 @@ void StoreSession::handle_requests() {
   const auto reply_here = [weak = weak_from_this()](const store_protocol::Message& response) {
     if (const auto self = weak.lock()) self->reply(response);
   };
-  while (outbox_.size() <= kMostUnsentBytes) {
+  while (outbox_.size() <= kMostUnsentBytes && !given_up_) {
     const auto body = inbox_.next();
     if (body.ok() && !*body) return read_requests();
     auto request = body.ok() ? store_protocol::decode_body(**body) : body.status();
@@ -170,7 +170,7 @@ store_protocol::Message StoreSession::stat(std::uint64_t id) const {
 }
 
 void StoreSession::reply(const store_protocol::Message& response) {
-  if (!socket_.is_open()) return;
+  if (!socket_.is_open() || given_up_) return;
   try {
     store_protocol::append_frame(outbox_, response);
     if (writing_.empty()) write();
@@ -178,12 +178,14 @@ void StoreSession::reply(const store_protocol::Message& response) {
     // A frame may have been begun. The operation that is pending finds the connection ended, and
     // closes it; the caller may walk over the waits, which closing changes.
     outbox_.clear();
+    given_up_ = true;
     asio::error_code ignored;
     socket_.shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
     return context_.refusals.note(spdlog::level::warn, peer_, kNoMemory);
   }
   if (outbox_.size() <= kTooManyUnsentBytes) return;
   outbox_.clear();
+  given_up_ = true;
   context_.refusals.note(spdlog::level::warn, peer_, "it does not read its answers");
   // Not at once: the caller walks over the waits, which closing changes.
   asio::post(socket_.get_executor(), [self = shared_from_this()] { self->close(); });

@@ -69,6 +69,7 @@ class StoreSession : public std::enable_shared_from_this<StoreSession> {
   std::string outbox_;            // responses that wait for the write under way
   std::string writing_;           // the write under way
   bool handling_paused_ = false;  // until the client has read its answers
+  bool given_up_ = false;         // it is closed soon, and gets no answers any more
 };
 
 }  // namespace dlaunch

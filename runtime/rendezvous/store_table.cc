@@ -36,7 +36,7 @@ Status StoreTable::set(std::string_view key, std::string_view value) {
   const bool there = found != entries_.end() && found->first == key;
   const std::size_t freed = there ? found->second.value.size() : 0;
   const std::size_t added = value.size() + (there ? 0 : key.size() + kEntryBytes);
-  if (!has_room(key, bytes_ - freed + added)) return full(key);
+  if (added > freed && !has_room(key, bytes_ - freed + added)) return full(key);
   if (there) {
     found->second.value = value;
     found->second.revision = ++revision_;
@@ -83,7 +83,7 @@ Result<std::int64_t> StoreTable::append(std::string_view key, std::string_view b
   }
   std::string& value = found->second.value;
   DLAUNCH_RETURN_IF_ERROR(store_protocol::check_value(key, value.size() + bytes.size()));
-  if (!has_room(key, bytes_ + bytes.size())) return full(key);
+  if (!bytes.empty() && !has_room(key, bytes_ + bytes.size())) return full(key);
   value += bytes;
   bytes_ += bytes.size();
   found->second.revision = ++revision_;
@@ -117,11 +117,6 @@ const std::string* StoreTable::find(std::string_view key) const {
   return found == entries_.end() ? nullptr : &found->second.value;
 }
 
-std::uint64_t StoreTable::revision_of(std::string_view key) const {
-  const auto found = entries_.find(key);
-  return found == entries_.end() ? 0 : found->second.revision;
-}
-
 std::vector<std::string> StoreTable::missing(const std::vector<std::string>& keys) const {
   std::vector<std::string> absent;
   for (const std::string& key : keys) {
@@ -152,8 +147,7 @@ std::vector<StoreEntry> StoreTable::list(std::string_view prefix, std::string_vi
                                          std::size_t most) const {
   std::vector<StoreEntry> listed;
   std::size_t bytes = 0;
-  auto each =
-      after.empty() ? entries_.lower_bound(prefix) : entries_.upper_bound(std::max(after, prefix));
+  auto each = after < prefix ? entries_.lower_bound(prefix) : entries_.upper_bound(after);
   for (; each != entries_.end() && each->first.starts_with(prefix); ++each) {
     if (listed.size() == most || bytes > store_protocol::kEnoughEntryBytes) break;
     listed.push_back({each->first, each->second.value.size(), each->second.revision});

@@ -37,8 +37,6 @@ class StoreTable {
 
   /// Null if the key is not there. Valid until the table changes.
   const std::string* find(std::string_view key) const;
-  /// The revision of a key's last change; 0 if it is not there.
-  std::uint64_t revision_of(std::string_view key) const;
   /// Those of `keys` that are not there.
   std::vector<std::string> missing(const std::vector<std::string>& keys) const;
   /// The values of `keys`, all of which are there.

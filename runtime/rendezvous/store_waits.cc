@@ -101,7 +101,9 @@ void StoreWaits::handle(Message request, const void* owner, const Reply& reply) 
   }
   const std::uint64_t before = table_.revision();
   reply(response_or_error(request.id, [&] { return change(request, owner); }));
-  if (table_.revision() != before) key_changed(request.parts[0]);
+  if (table_.revision() == before) return;
+  disown(request, owner);
+  key_changed(request.parts[0]);
 }
 
 // The operations that change one key.
@@ -114,12 +116,10 @@ Message StoreWaits::change(const Message& request, const void* owner) {
   };
   switch (static_cast<Operation>(request.code)) {
     case Operation::kSetOwned: {
-      const auto owned = owners_.try_emplace(owner).first;
-      std::uint64_t& revision = owned->second.keys[key];
-      auto done = set();
-      if (done.ok()) revision = table_.revision();
-      if (revision == 0) owned->second.keys.erase(key);
-      forget_if_idle(owned);
+      const auto [owned, fresh] = owned_.try_emplace(key, nullptr);  // while nothing has changed
+      const auto done = set();
+      if (done.ok()) owned->second = owner;
+      if (!done.ok() && fresh) owned_.erase(owned);
       return number_response(request.id, done);
     }
     case Operation::kAdd:
@@ -127,10 +127,6 @@ Message StoreWaits::change(const Message& request, const void* owner) {
     case Operation::kAppend:
       return number_response(request.id, table_.append(key, request.parts[1]));
     case Operation::kRemove:
-      if (const auto found = owners_.find(owner); found != owners_.end()) {
-        found->second.keys.erase(key);
-        forget_if_idle(found);
-      }
       return number_response(request.id, std::int64_t{table_.remove(key) ? 1 : 0});
     case Operation::kCompareAndSet: {
       std::optional<std::string_view> expected;
@@ -140,6 +136,14 @@ Message StoreWaits::change(const Message& request, const void* owner) {
     default:
       return number_response(request.id, set());
   }
+}
+
+// A key belongs to whoever has set it so until somebody else changes it, or it is removed.
+void StoreWaits::disown(const Message& request, const void* owner) {
+  const auto owned = owned_.find(request.parts[0]);
+  if (owned == owned_.end()) return;
+  const bool removed = static_cast<Operation>(request.code) == Operation::kRemove;
+  if (removed || owned->second != owner) owned_.erase(owned);
 }
 
 void StoreWaits::get_all(Message request, const void* owner, const Reply& reply) {
@@ -273,20 +277,22 @@ void StoreWaits::unregister(const WaitPointer& wait) {
 }
 
 void StoreWaits::forget_if_idle(Owners::iterator owner) {
-  if (owner->second.waits.empty() && owner->second.keys.empty()) owners_.erase(owner);
+  if (owner->second.waits.empty()) owners_.erase(owner);
 }
 
 void StoreWaits::forget(const void* owner) {
-  const auto found = owners_.find(owner);
-  if (found == owners_.end()) return;
-  const Owner gone = std::move(found->second);
-  owners_.erase(found);
-  for (const auto& wait : gone.waits) unregister(wait);
-  waiting_ -= gone.waits.size();
-  for (const auto& [key, revision] : gone.keys) {
-    if (table_.revision_of(key) != revision) continue;
-    table_.remove(key);
-    key_changed(key);
+  if (const auto found = owners_.find(owner); found != owners_.end()) {
+    const Owner gone = std::move(found->second);
+    owners_.erase(found);
+    for (const auto& wait : gone.waits) unregister(wait);
+    waiting_ -= gone.waits.size();
+  }
+  for (auto each = owned_.begin(); each != owned_.end();) {
+    const auto here = each++;
+    if (here->second != owner) continue;
+    const auto owned = owned_.extract(here);
+    table_.remove(owned.key());
+    key_changed(owned.key());
   }
 }
 

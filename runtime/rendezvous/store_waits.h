@@ -50,11 +50,11 @@ class StoreWaits {
   struct Owner {
     std::vector<WaitPointer> waits;
     std::size_t waiting_bytes = 0;
-    std::unordered_map<std::string, std::uint64_t> keys;  // it set, with their revisions then
   };
   using Owners = std::unordered_map<const void*, Owner>;
 
   Message change(const Message& request, const void* owner);
+  void disown(const Message& request, const void* owner);
   void get_all(Message request, const void* owner, const Reply& reply);
   void watch(Message request, const void* owner, const Reply& reply);
   void wait(Message request, const void* owner, const Reply& reply,
@@ -76,6 +76,7 @@ class StoreWaits {
   std::unordered_map<std::string, std::vector<WaitPointer>> by_key_;  // get_alls
   std::vector<WaitPointer> watches_;
   Owners owners_;
+  std::unordered_map<std::string, const void*> owned_;  // keys that go with a connection
   std::size_t waiting_ = 0;
 };
 

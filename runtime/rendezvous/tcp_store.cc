@@ -61,6 +61,13 @@ std::string numeric_host(int socket, int (*end_of)(int, sockaddr*, socklen_t*)) 
   return end.ss_family == AF_INET6 ? "[" + text + "]" : text;
 }
 
+// "store: no value for 'go'" -> "no value for 'go'".
+std::string without_context(std::string text) {
+  constexpr std::string_view kWho = "store: ";
+  if (text.starts_with(kWho)) text.erase(0, kWho.size());
+  return text;
+}
+
 Status check_greeting(std::string_view greeting) {
   constexpr std::string_view kOurs = store_protocol::kGreeting;
   if (greeting == kOurs) return {};
@@ -74,13 +81,20 @@ Status check_greeting(std::string_view greeting) {
                     ": they come from different versions of dlaunch");
 }
 
+// A server that closes the connection meanwhile may be asked again.
+Status receive_part(int socket, void* data, std::size_t bytes, Deadline deadline) {
+  Status received = receive_exactly(socket, static_cast<char*>(data), bytes, deadline);
+  if (received.code() != StatusCode::kPeerLost) return received;
+  return Status(StatusCode::kUnavailable,
+                "the store closed the connection before the handshake was done");
+}
+
 Status shake_hands(int socket, std::string_view token, Deadline deadline) {
   std::array<char, store_protocol::kGreeting.size()> greeting;
   Nonce challenge;
-  DLAUNCH_RETURN_IF_ERROR(receive_exactly(socket, greeting.data(), greeting.size(), deadline));
+  DLAUNCH_RETURN_IF_ERROR(receive_part(socket, greeting.data(), greeting.size(), deadline));
   DLAUNCH_RETURN_IF_ERROR(check_greeting(as_text(greeting)));
-  DLAUNCH_RETURN_IF_ERROR(receive_exactly(socket, reinterpret_cast<char*>(challenge.data()),
-                                          challenge.size(), deadline));
+  DLAUNCH_RETURN_IF_ERROR(receive_part(socket, challenge.data(), challenge.size(), deadline));
   const Nonce own = make_nonce();
   const Mac proof = make_proof(token, HandshakeRole::kConnector, challenge, own);
   std::string response(as_text(own));
@@ -88,13 +102,7 @@ Status shake_hands(int socket, std::string_view token, Deadline deadline) {
   DLAUNCH_RETURN_IF_ERROR(send_all(socket, response, deadline));
 
   Mac answer;
-  const Status received =
-      receive_exactly(socket, reinterpret_cast<char*>(answer.data()), answer.size(), deadline);
-  if (received.code() == StatusCode::kPeerLost) {
-    return Status(StatusCode::kUnavailable,
-                  "the store closed the connection before the handshake was done");
-  }
-  DLAUNCH_RETURN_IF_ERROR(received);
+  DLAUNCH_RETURN_IF_ERROR(receive_part(socket, answer.data(), answer.size(), deadline));
   if (answer == store_protocol::kRefusal) {
     return Status(StatusCode::kUnauthenticated, "the store refused this job's token");
   }
@@ -149,11 +157,17 @@ std::string TcpStore::server_host() const {
   return numeric_host(socket_, getpeername);
 }
 
-std::vector<std::string> TcpStore::scoped(const std::vector<std::string>& keys) const {
-  std::vector<std::string> all;
-  all.reserve(keys.size());
-  for (const std::string& key : keys) all.push_back(scoped(key));
-  return all;
+// Requests name keys as the caller does, and in the store their names begin with the prefix.
+Status TcpStore::put_prefix(Message& request) const {
+  DLAUNCH_RETURN_IF_ERROR(store_protocol::check_request(request));
+  if (prefix_.empty() || request.parts.empty()) return {};
+  const auto operation = static_cast<Operation>(request.code);
+  std::size_t keys = 1;  // of the parts
+  if (operation == Operation::kGetAll || operation == Operation::kTryGet)
+    keys = request.parts.size();
+  if (operation == Operation::kList && !request.parts[1].empty()) keys = 2;
+  for (std::size_t i = 0; i < keys; ++i) request.parts[i].insert(0, prefix_);
+  return store_protocol::check_request(request).within("with the prefix '" + prefix_ + "'");
 }
 
 Status TcpStore::strip_prefix(std::string& key) const {
@@ -165,13 +179,14 @@ Status TcpStore::strip_prefix(std::string& key) const {
 }
 
 Status TcpStore::set(std::string_view key, std::string_view value) {
-  return call({.code = code_of(Operation::kSet), .parts = {scoped(key), std::string(value)}},
+  return call({.code = code_of(Operation::kSet), .parts = {std::string(key), std::string(value)}},
               Deadline::after(answer_limit_))
       .status();
 }
 
 Status TcpStore::set_owned(std::string_view key, std::string_view value) {
-  return call({.code = code_of(Operation::kSetOwned), .parts = {scoped(key), std::string(value)}},
+  return call({.code = code_of(Operation::kSetOwned),
+               .parts = {std::string(key), std::string(value)}},
               Deadline::after(answer_limit_))
       .status();
 }
@@ -189,23 +204,22 @@ auto TcpStore::wait_visibly(std::size_t keys, Deadline deadline, const Wait& wai
   for (auto turn = kUnpublished;; turn = kTurn) {
     auto result = wait(earliest(deadline, Deadline::after(turn + for_keys)));
     if (result.status().code() != StatusCode::kTimeout || deadline.expired()) return result;
-    const std::string missing = without_prefix(result.status().to_string());
+    const std::string missing = without_context(result.status().to_string());
     if (missing == std::exchange(published, missing)) continue;
     if (!reporter.published()) reporter = activity_->reporter("", 0, 0);
     reporter.begin_store_wait(missing, since);
   }
 }
 
-// "store: no value for 'attempt 0/go'" -> "no value for 'go'".
-std::string TcpStore::without_prefix(const std::string& text) const {
-  constexpr std::string_view kWho = "store: ";
-  std::string rest = text.starts_with(kWho) ? text.substr(kWho.size()) : text;
-  if (prefix_.empty()) return rest;
-  const std::string quoted = "'" + prefix_;
-  for (std::size_t at = 0; (at = rest.find(quoted, at)) != std::string::npos; ++at) {
-    rest.erase(at + 1, prefix_.size());
+// An error names keys as the caller does: "no value for 'go'", not 'attempt 0/go'.
+Status TcpStore::status_of(Message& response) const {
+  if (static_cast<StatusCode>(response.code) != StatusCode::kOk && !prefix_.empty()) {
+    const std::string quoted = "'" + prefix_;
+    for (std::string& text : response.parts)
+      for (std::size_t at = 0; (at = text.find(quoted, at)) != std::string::npos; ++at)
+        text.erase(at + 1, prefix_.size());
   }
-  return rest;
+  return store_protocol::response_status(response);
 }
 
 Result<std::vector<std::string>> TcpStore::get_all(const std::vector<std::string>& keys,
@@ -218,7 +232,7 @@ Result<std::vector<std::string>> TcpStore::get_all_once(const std::vector<std::s
                                                         Deadline deadline) {
   const auto wait = time_to_wait(deadline);
   auto response =
-      call({.code = code_of(Operation::kGetAll), .number = wait.count(), .parts = scoped(keys)},
+      call({.code = code_of(Operation::kGetAll), .number = wait.count(), .parts = keys},
            Deadline::after(wait + std::min<std::chrono::nanoseconds>(kAnswerSlack, answer_limit_)));
   if (!response.ok()) return response.status();
   if (response->parts.size() != keys.size()) {
@@ -229,15 +243,15 @@ Result<std::vector<std::string>> TcpStore::get_all_once(const std::vector<std::s
 
 Result<std::vector<std::optional<std::string>>> TcpStore::try_get(
     const std::vector<std::string>& keys) {
-  auto response = call({.code = code_of(Operation::kTryGet), .parts = scoped(keys)},
-                       Deadline::after(answer_limit_));
+  auto response =
+      call({.code = code_of(Operation::kTryGet), .parts = keys}, Deadline::after(answer_limit_));
   if (!response.ok()) return response.status();
   return store_protocol::read_try_get(*std::move(response), keys.size());
 }
 
 Result<std::int64_t> TcpStore::add(std::string_view key, std::int64_t amount) {
   return number_of(
-      call({.code = code_of(Operation::kAdd), .number = amount, .parts = {scoped(key)}},
+      call({.code = code_of(Operation::kAdd), .number = amount, .parts = {std::string(key)}},
            Deadline::after(answer_limit_)));
 }
 
@@ -246,7 +260,7 @@ Result<StoreSwap> TcpStore::compare_and_set(std::string_view key,
                                             std::string_view desired) {
   Message request{.code = code_of(Operation::kCompareAndSet),
                   .number = expected ? 1 : 0,
-                  .parts = {scoped(key), std::string(desired)}};
+                  .parts = {std::string(key), std::string(desired)}};
   if (expected) request.parts.emplace_back(*expected);
   auto response = call(std::move(request), Deadline::after(answer_limit_));
   if (!response.ok()) return response.status();
@@ -257,13 +271,14 @@ Result<StoreSwap> TcpStore::compare_and_set(std::string_view key,
 
 Result<std::int64_t> TcpStore::append(std::string_view key, std::string_view bytes) {
   return number_of(
-      call({.code = code_of(Operation::kAppend), .parts = {scoped(key), std::string(bytes)}},
+      call({.code = code_of(Operation::kAppend), .parts = {std::string(key), std::string(bytes)}},
            Deadline::after(answer_limit_)));
 }
 
 Result<bool> TcpStore::remove(std::string_view key) {
-  const auto removed = number_of(call({.code = code_of(Operation::kRemove), .parts = {scoped(key)}},
-                                      Deadline::after(answer_limit_)));
+  const auto removed =
+      number_of(call({.code = code_of(Operation::kRemove), .parts = {std::string(key)}},
+                     Deadline::after(answer_limit_)));
   if (!removed.ok()) return removed.status();
   return *removed != 0;
 }
@@ -273,7 +288,7 @@ Result<std::vector<StoreEntry>> TcpStore::list(std::string_view prefix) {
   while (true) {
     auto response = call({.code = code_of(Operation::kList),
                           .number = static_cast<std::int64_t>(store_protocol::kMostEntries),
-                          .parts = {scoped(prefix), all.empty() ? "" : scoped(all.back().key)}},
+                          .parts = {std::string(prefix), all.empty() ? "" : all.back().key}},
                          Deadline::after(answer_limit_));
     if (!response.ok()) return response.status();
     const bool more = response->number != 0 && !response->parts.empty();
@@ -299,7 +314,7 @@ Result<StoreChanges> TcpStore::watch_once(std::string_view prefix, std::uint64_t
   auto response =
       call({.code = code_of(Operation::kWatch),
             .number = wait.count(),
-            .parts = {scoped(prefix), std::to_string(revision)}},
+            .parts = {std::string(prefix), std::to_string(revision)}},
            Deadline::after(wait + std::min<std::chrono::nanoseconds>(kAnswerSlack, answer_limit_)));
   if (!response.ok()) return response.status();
   auto changes = store_protocol::read_watch(*std::move(response));
@@ -321,8 +336,7 @@ Result<std::vector<std::pair<std::string, std::string>>> TcpStore::stat() {
 Result<std::vector<std::int64_t>> TcpStore::run(const StoreBatch& batch, Deadline deadline) {
   std::vector<Message> requests = batch.requests();
   for (Message& request : requests) {
-    request.parts[0].insert(0, prefix_);
-    DLAUNCH_RETURN_IF_ERROR(store_protocol::check_request(request));
+    DLAUNCH_RETURN_IF_ERROR(put_prefix(request));
   }
   std::vector<Call> calls(requests.size());
   for (std::size_t begin = 0; begin < requests.size();) {
@@ -337,21 +351,21 @@ Result<std::vector<std::int64_t>> TcpStore::run(const StoreBatch& batch, Deadlin
   }
   std::vector<std::int64_t> numbers;
   numbers.reserve(calls.size());
-  for (const Call& call : calls) {
-    DLAUNCH_RETURN_IF_ERROR(store_protocol::response_status(call.response));
+  for (Call& call : calls) {
+    DLAUNCH_RETURN_IF_ERROR(status_of(call.response));
     numbers.push_back(call.response.number);
   }
   return numbers;
 }
 
 Result<Message> TcpStore::call(Message request, Deadline deadline) {
-  DLAUNCH_RETURN_IF_ERROR(store_protocol::check_request(request));
+  DLAUNCH_RETURN_IF_ERROR(put_prefix(request));
   if (store_protocol::body_bytes(request) > store_protocol::kMostRequestBytes) {
     return Status(StatusCode::kInvalidArgument, "store: the keys of one call are too long");
   }
   Call own;
   DLAUNCH_RETURN_IF_ERROR(run_calls({&request, 1}, {&own, 1}, deadline));
-  DLAUNCH_RETURN_IF_ERROR(store_protocol::response_status(own.response));
+  DLAUNCH_RETURN_IF_ERROR(status_of(own.response));
   return std::move(own.response);
 }
 

@@ -52,7 +52,7 @@ class TcpStore final : public Store {
                              Deadline deadline) override;
 
   /// Like set, but the server removes the key when this connection ends, however it ends, unless
-  /// somebody else has changed it since.
+  /// somebody else has changed or removed it since.
   Status set_owned(std::string_view key, std::string_view value);
 
   /// From now on what get_all and watch wait for, and wait for in vain, is shown in dlaunch's hang
@@ -61,7 +61,8 @@ class TcpStore final : public Store {
 
   /// Carries out the changes of a batch in order, with many of them under way at once, and returns
   /// each one's number as set (0), add, append and remove give it. An error is that of the first
-  /// change that was refused, by its key; the others are carried out nevertheless.
+  /// change that the store refused, by its key; the others are carried out nevertheless. Where a
+  /// key or a value is too long, nothing is.
   Result<std::vector<std::int64_t>> run(const StoreBatch& batch, Deadline deadline);
 
   /// What the server counts: pairs of a name and a number.
@@ -91,9 +92,8 @@ class TcpStore final : public Store {
                                                 Deadline deadline);
   Result<StoreChanges> watch_once(std::string_view prefix, std::uint64_t revision,
                                   Deadline deadline);
-  std::string without_prefix(const std::string& text) const;
-  std::string scoped(std::string_view key) const { return prefix_ + std::string(key); }
-  std::vector<std::string> scoped(const std::vector<std::string>& keys) const;
+  Status status_of(Message& response) const;
+  Status put_prefix(Message& request) const;
   Status strip_prefix(std::string& key) const;
   Result<Message> call(Message request, Deadline deadline);
   Status run_calls(std::span<Message> requests, std::span<Call> calls, Deadline deadline);

@@ -33,7 +33,9 @@ TEST(HostAddress, OfHostAndPortIsTakenApart) {
   ASSERT_TRUE(six);
   EXPECT_EQ(six->host, "fe80::1");
   EXPECT_EQ(six->port, "29500");
-  for (const char* bad : {"", "host", ":80", "host:", ":", "[::1]"}) {
+  EXPECT_TRUE(split_host_port("host:65535"));
+  for (const char* bad : {"", "host", ":80", "host:", ":", "[::1]", "host:0", "host:65536",
+                          "host:http", "host:+1", "host:8 "}) {
     EXPECT_FALSE(split_host_port(bad)) << bad;
   }
 }

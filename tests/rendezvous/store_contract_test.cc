@@ -47,12 +47,15 @@ class MemoryPlace : public Place {
 
 class TcpPlace : public Place {
  public:
+  explicit TcpPlace(std::string prefix = "") : prefix_(std::move(prefix)) {}
   std::shared_ptr<Store> client() override {
-    return TcpStore::connect("127.0.0.1:" + std::to_string(server_->port()), token_, soon())
+    return TcpStore::connect("127.0.0.1:" + std::to_string(server_->port()), token_, soon(),
+                             prefix_)
         .value_or_throw();
   }
 
  private:
+  std::string prefix_;
   std::string token_ = make_token();
   std::unique_ptr<StoreServer> server_ = StoreServer::start({.token = token_}).value_or_throw();
 };
@@ -233,7 +236,7 @@ TEST_P(StoreContract, ListsKeysByTheirBeginning) {
 
 TEST_P(StoreContract, ListsMoreKeysThanOneAnswerHolds) {
   constexpr int kKeys = 18'000;
-  const std::string longest(1024 - 6, 'k');  // 17 MiB of them
+  const std::string longest(1000 - 6, 'k');  // 17 MiB of them
   std::vector<std::string> keys;
   for (int i = 100'000; i < 100'000 + kKeys; ++i) keys.push_back(longest + std::to_string(i));
   ASSERT_TRUE(set_all(keys).ok());
@@ -297,6 +300,13 @@ TEST_P(StoreContract, RefusesKeysAndValuesOutOfBounds) {
   EXPECT_EQ(store_->append("key", "x").status().code(), StatusCode::kInvalidArgument);
 }
 
+TEST_P(StoreContract, NamesKeysInErrorsAsItsCallerDoes) {
+  ASSERT_TRUE(store_->set("text", "x").ok());
+  EXPECT_EQ(store_->add("text", 1).status().to_string(), "store: 'text' holds no number to add to");
+  EXPECT_EQ(store_->get_all({"text", "a", "b"}, at_once()).status().to_string(),
+            "store: no value for 'a', 'b'");
+}
+
 TEST_P(StoreContract, SwapsTheLongestValues) {
   const std::string before(16 << 20, 'b');
   const std::string after(16 << 20, 'a');
@@ -310,7 +320,9 @@ TEST_P(StoreContract, SwapsTheLongestValues) {
 INSTANTIATE_TEST_SUITE_P(
     Stores, StoreContract,
     ::testing::Values(Kind{"Memory", [] { return std::unique_ptr<Place>(new MemoryPlace); }},
-                      Kind{"Tcp", [] { return std::unique_ptr<Place>(new TcpPlace); }}),
+                      Kind{"Tcp", [] { return std::unique_ptr<Place>(new TcpPlace); }},
+                      Kind{"TcpWithPrefix",
+                           [] { return std::unique_ptr<Place>(new TcpPlace("attempt 1/")); }}),
     [](const auto& test) { return test.param.name; });
 
 }  // namespace

@@ -338,6 +338,12 @@ TEST_F(StoreServerTest, KeepsRoomForThoseWhoLetOthersFillIt) {
   EXPECT_EQ(store->append("rank/0", std::string(1000, 'x')).status().code(),
             StatusCode::kUnavailable);
   EXPECT_TRUE(store->set("own", std::string(40'000, 'x')).ok());
+  // What needs no more room than there was is done also beyond the limit.
+  EXPECT_TRUE(store->set("rank/0", std::string(1000, 'y')).ok());
+  EXPECT_TRUE(store->set("rank/0", "7").ok());
+  EXPECT_EQ(*store->add("rank/0", 1), 8);
+  EXPECT_TRUE(store->compare_and_set("rank/1", std::string(1000, 'x'), "less")->swapped);
+  EXPECT_EQ(*store->append("rank/1", ""), 4);
 }
 
 TEST_F(StoreServerTest, RefusesToKeepMoreWaitsThanItsLimitForOneClient) {
@@ -374,6 +380,28 @@ TEST_F(StoreServerTest, RemovesTheKeysThatAClientOwnedWhenItGoes) {
   ASSERT_TRUE(after.ok()) << after.status().to_string();
   EXPECT_EQ(after->changes.front().value, std::nullopt);
   EXPECT_THAT(*watcher->try_get({"taken over", "left"}), ElementsAre("y", "x"));
+}
+
+TEST_F(StoreServerTest, AKeyStaysItsOwnersWhateverTheOwnerMakesOfIt) {
+  start();
+  const auto other = client();
+  auto owner = client();
+  for (const char* key : {"set", "appended", "swapped", "removed", "removed by another"})
+    ASSERT_TRUE(owner->set_owned(key, "x").ok());
+  ASSERT_TRUE(owner->set("set", "y").ok());
+  ASSERT_TRUE(owner->append("appended", "y").ok());
+  ASSERT_TRUE(owner->compare_and_set("swapped", "x", "y")->swapped);
+  ASSERT_TRUE(*owner->remove("removed"));
+  ASSERT_TRUE(owner->set("removed", "and plain now").ok());
+  ASSERT_TRUE(*other->remove("removed by another"));
+  ASSERT_TRUE(owner->set("removed by another", "and plain now").ok());
+  const auto revision = other->watch("", 0, soon())->revision;
+  owner.reset();
+  ASSERT_TRUE(other->watch("swapped", revision, soon()).ok());
+  std::vector<std::string> keys;
+  const auto left = other->list("").value_or_throw();
+  for (const StoreEntry& entry : left) keys.push_back(entry.key);
+  EXPECT_THAT(keys, ElementsAre("removed", "removed by another"));
 }
 
 TEST_F(StoreServerTest, CountsWhatItHolds) {

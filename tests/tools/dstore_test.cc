@@ -91,6 +91,25 @@ TEST_F(DstoreTest, ShowsKeysAsTheRankOfAPrefixNamesThem) {
   EXPECT_EQ(run_command(own).out, "attempt 1/world/0 = here\n");
 }
 
+TEST_F(DstoreTest, SendsNoControlCharactersOfKeysToATerminal) {
+  const auto none = run_command(dstore({"get", "red \x1b[31m", "--timeout", "0.1"}));
+  EXPECT_EQ(none.error, "dstore: store: no value for 'red \\x1b[31m'\n");
+}
+
+TEST_F(DstoreTest, RefusesTimesAndPortsThatAreNone) {
+  for (const char* time : {"nan", "-1", "inf", "soon"}) {
+    const auto result = run_command(dstore({"set", "key", "value", "--timeout", time}));
+    EXPECT_EQ(result.exit_code, 2) << time;
+    EXPECT_THAT(result.error, HasSubstr("--timeout")) << time;
+  }
+  EXPECT_FALSE(store_->try_get({"key"})->front());
+  Command beyond = dstore({"list"});
+  beyond.arguments[2] = "127.0.0.1:" + std::to_string(server_->port() + 65536);
+  const auto result = run_command(beyond);
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.error, HasSubstr("with a port from 1 to 65535"));
+}
+
 TEST_F(DstoreTest, OutputThatIsLostIsAFailure) {
   ASSERT_TRUE(store_->set("key", "value").ok());
   for (const std::string& action : {std::string("get key"), std::string("list")}) {

@@ -122,7 +122,7 @@ void add_common(CLI::App& app, Options& options) {
   add_transport(app, options);
   app.add_option("--seconds", options.limits.seconds, "Time for each line at most")
       ->type_name("SECONDS")
-      ->check(CLI::Range(1e-3, 1e6))
+      ->check(number_range(1e-3, 1e6))
       ->capture_default_str();
   app.add_option_function<int>(
          "--iterations",
@@ -232,7 +232,7 @@ void add_tune(CLI::App& app, Options& options) {
   add_transport(*sub, options);
   sub->add_option("--seconds", options.limits.seconds, "Time for each term at most")
       ->type_name("SECONDS")
-      ->check(CLI::Range(1e-3, 1e6))
+      ->check(number_range(1e-3, 1e6))
       ->capture_default_str();
   sub->add_option("--model", options.model_path, "The file to write; other terms in it are kept")
       ->type_name("FILE");

@@ -136,7 +136,7 @@ int main(int argc, char** argv) {
   app.formatter(std::make_shared<dlaunch::OptionHelp>());
   dlaunch::Options options;
   app.add_option("--operations", options.operations, "Sets of one client; a twentieth one by one")
-      ->check(CLI::Range(1000, 100'000'000))
+      ->check(CLI::Range(1000, 5'000'000))
       ->capture_default_str();
   app.add_option("--clients", options.clients, "That pass a barrier")
       ->check(CLI::Range(1, 100'000))

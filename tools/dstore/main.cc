@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -32,19 +33,25 @@ std::chrono::nanoseconds timeout_of(const Request& request) {
   return std::chrono::nanoseconds(static_cast<long long>(request.timeout * 1e9));
 }
 
-// A value on one line of a terminal: what is not printable as \xNN, and cut short.
-std::string shown(const std::string& value) {
+// For a line of a terminal: what is not printable as \xNN.
+std::string escaped(std::string_view bytes) {
   std::string text;
-  for (const char each : value.substr(0, kShownBytes)) {
+  for (const char each : bytes) {
     const auto byte = static_cast<unsigned char>(each);
-    char escaped[5];
+    char code[5];
     if (byte >= 0x20 && byte < 0x7f && byte != '\\') {
       text += each;
     } else {
-      std::snprintf(escaped, sizeof(escaped), "\\x%02x", byte);
-      text += escaped;
+      std::snprintf(code, sizeof(code), "\\x%02x", byte);
+      text += code;
     }
   }
+  return text;
+}
+
+// A value, cut short.
+std::string shown(const std::string& value) {
+  std::string text = escaped(std::string_view(value).substr(0, kShownBytes));
   if (value.size() > kShownBytes) text += "... (" + std::to_string(value.size()) + " bytes)";
   return text;
 }
@@ -135,7 +142,7 @@ void describe(CLI::App& app, Request& request, Action& action) {
   app.add_option("--pid", request.location.pid, "Take these from the environment of this rank");
   app.add_option("--timeout", request.timeout, "For connecting and for answers (default 5)")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.0, 1e6));
+      ->check(number_range(0.0, 1e6));
   const auto command = [&](const char* name, const char* help, Action does) {
     return app.add_subcommand(name, help)->callback([&action, does] { action = does; });
   };
@@ -182,7 +189,7 @@ int run(int argc, char** argv) {
     return kExitUsage;
   }
   const Status status = carry_out(action, request);
-  if (!status.ok()) std::fprintf(stderr, "dstore: %s\n", status.to_string().c_str());
+  if (!status.ok()) std::fprintf(stderr, "dstore: %s\n", escaped(status.to_string()).c_str());
   return exit_code_of(status.code());
 }
 

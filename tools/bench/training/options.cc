@@ -67,7 +67,7 @@ void add_device(CLI::App& sub, TrainingOptions& options) {
 void add_limits(CLI::App& sub, TrainingOptions& options) {
   sub.add_option("--seconds", options.limits.seconds, "Time for each cell at most")
       ->type_name("SECONDS")
-      ->check(CLI::Range(1e-3, 1e6))
+      ->check(number_range(1e-3, 1e6))
       ->capture_default_str();
   sub.add_option_function<int>(
          "--iterations",
