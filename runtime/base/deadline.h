@@ -28,8 +28,9 @@ class Deadline {
   Clock::time_point when() const { return when_; }
   /// What is left, never below zero.
   std::chrono::nanoseconds remaining() const {
-    return std::max(std::chrono::nanoseconds(0),
-                    std::chrono::duration_cast<std::chrono::nanoseconds>(when_ - Clock::now()));
+    const auto now = Clock::now();  // the difference to a time far in the past would overflow
+    if (when_ <= now) return std::chrono::nanoseconds(0);
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(when_ - now);
   }
   /// The sooner of two.
   friend Deadline earliest(Deadline a, Deadline b) { return a.when_ < b.when_ ? a : b; }

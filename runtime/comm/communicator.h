@@ -6,8 +6,10 @@
 // scatter) not before its next collective, and after the last one nobody may notice. A rank that
 // dies fails the operation everywhere with kPeerLost and its rank. After any such failure the
 // communicator stays failed: every later call that communicates returns the first failure's code,
-// and its text behind "the communicator failed earlier". Bad arguments on one rank
-// (kInvalidArgument) are found before anything is sent, also then, and fail nothing.
+// and its text behind "the communicator failed earlier". (But for a rank that comes late and finds
+// all the messages it needs: over sockets that call may still succeed, and the next one fails.) Bad
+// arguments on one rank (kInvalidArgument) are found before anything is sent, also then, and fail
+// nothing.
 //
 // Blocking collectives run on the caller's thread and are serialised among threads. start_*() calls
 // return at once with a Work and run on a progress thread of the communicator; those of high
@@ -139,7 +141,8 @@ class Communicator {
     return run(all_to_all_call(input, output, {}, {}));
   }
   /// The same with unequal parts: send_counts[r] elements go to rank r, recv_counts[q] come from
-  /// rank q, the number that rank q sends to this one.
+  /// rank q, the number that rank q sends to this one. A call of its own: all ranks write counts,
+  /// or none does.
   Status all_to_all(ConstBuffer input, Buffer output, Counts send_counts, Counts recv_counts) {
     return run(all_to_all_call(input, output, send_counts, recv_counts));
   }

@@ -191,6 +191,9 @@ void Lane::start(Operation& operation) {
   } catch (const std::bad_alloc&) {
     give_up(operation, no_memory());
   }
+  // A member may have announced all that this rank needs, and then given up.
+  if (!operation.shared) return;
+  if (const Status failure = endpoint_->group_failure(); !failure.ok()) operation.cancel(failure);
 }
 
 void Lane::show(const Operation* operation) {

@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <iterator>
+#include <limits>
 #include <new>
 #include <string>
 #include <utility>
@@ -77,7 +79,10 @@ void SharedHeap::close() {
 
 Result<SharedMemory> allocate_plain(std::size_t bytes) {
   if (bytes == 0) return SharedMemory();
-  void* const memory = ::operator new(bytes, std::align_val_t(kPage), std::nothrow);
+  // The library rounds up to whole pages, and would round what is next to the largest number to 0.
+  void* const memory = bytes > std::numeric_limits<std::ptrdiff_t>::max() - kPage
+                           ? nullptr
+                           : ::operator new(bytes, std::align_val_t(kPage), std::nothrow);
   if (memory == nullptr) {
     return Status(StatusCode::kIo, "no memory for " + std::to_string(bytes) + " bytes");
   }

@@ -1,7 +1,7 @@
 // Work: an asynchronous operation in flight, as start_all_reduce() and its like return it.
 //
 // A handle: copies refer to the same operation, which goes on whether or not anyone holds one. Any
-// thread may wait; several may.
+// thread may wait; several may. One that was moved from can only be assigned to or destroyed.
 #pragma once
 
 #include <chrono>

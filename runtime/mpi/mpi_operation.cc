@@ -98,17 +98,23 @@ void begin_recv(const MpiContext& context, Buffer data, int peer, std::uint64_t 
   operation.finish = [&operation, data, sender] {
     const int from = operation.results.front().MPI_SOURCE;
     std::size_t received = 0;
+    std::size_t bytes = 0;
+    bool whole = true;
     for (const MPI_Status& result : operation.results) {
-      int elements = 0;
-      MPI_Get_count(&result, mpi_type(data.dtype), &elements);
-      received += static_cast<std::size_t>(std::max(elements, 0));
+      int count = 0;
+      MPI_Get_count(&result, MPI_BYTE, &count);
+      bytes += static_cast<std::size_t>(std::max(count, 0));
+      MPI_Get_count(&result, mpi_type(data.dtype), &count);
+      whole = whole && count != MPI_UNDEFINED;  // else what came is no number of elements
+      received += static_cast<std::size_t>(std::max(count, 0));
     }
-    if (received == data.count) {
+    if (whole && received == data.count) {
       if (sender != nullptr) *sender = from;
       return Status();
     }
     return Status::about_peer(StatusCode::kMismatch, from,
-                              "sent " + std::to_string(received) + " elements");
+                              whole ? "sent " + std::to_string(received) + " elements"
+                                    : "sent " + std::to_string(bytes) + " bytes");
   };
 }
 

@@ -11,6 +11,8 @@
 namespace dlaunch {
 
 bool running_under_mpirun() {
+  // Its own variables are those of a dlaunch further up, which ranks of dlaunch's inherit.
+  if (std::getenv("DLAUNCH_STORE") != nullptr) return false;  // NOLINT(concurrency-mt-unsafe)
   // Open MPI and what else uses PMIx; MPICH, Intel MPI and others of its family.
   return std::ranges::any_of(
       std::initializer_list<const char*>{"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"},

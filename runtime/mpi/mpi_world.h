@@ -25,7 +25,8 @@ struct MpiWorldOptions {
   std::size_t largest_count = std::numeric_limits<int>::max();
 };
 
-/// True in a process that an mpirun, mpiexec or srun with a process manager's interface started.
+/// True in a process that an mpirun, mpiexec or srun with a process manager's interface started;
+/// not in a rank of dlaunch, which they may have started on every node.
 bool running_under_mpirun();
 
 /// The communicator of all ranks of MPI_COMM_WORLD, with MPI communicators of its own. Initialises

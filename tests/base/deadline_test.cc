@@ -35,6 +35,14 @@ TEST(Deadline, MayBeAsFarAwayAsNumbersGo) {
   }
 }
 
+TEST(Deadline, MayBeAsLongAgoAsNumbersGo) {
+  for (const Deadline past :
+       {Deadline::at(Deadline::Clock::time_point::min()), Deadline::after(nanoseconds::min())}) {
+    EXPECT_TRUE(past.expired());
+    EXPECT_EQ(past.remaining(), nanoseconds(0));
+  }
+}
+
 TEST(Deadline, EarliestIsTheSoonerOfTwo) {
   const auto sooner = Deadline::after(hours(1));
   const auto later = Deadline::after(hours(2));

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -189,6 +190,35 @@ TEST(World, WithoutItsStoreSaysWhere) {
   ASSERT_FALSE(world.ok());
   EXPECT_THAT(world.status().to_string(), HasSubstr("connecting rank 1 of 2"));
   EXPECT_THAT(world.status().to_string(), HasSubstr("127.0.0.1:1"));
+}
+
+// It finds in the segment what the others announced before they gave up.
+TEST(FailureOfProcesses, IsSeenByARankThatComesLateByAllCollectivesOfSharedMemory) {
+  const std::vector<std::function<Status(Communicator&)>> calls{
+      [](Communicator& world) { return world.barrier(); },
+      [](Communicator& world) {
+        std::vector<float> few(4);
+        return world.all_reduce(few);
+      },
+      [](Communicator& world) {
+        std::vector<float> few(4);
+        return world.start_all_reduce(few).wait();
+      }};
+  for (std::size_t which = 0; which < calls.size(); ++which) {
+    run_on_ranks(3, [&](Communicator& world) {
+      const JobEnvironment job = read_job_environment().value_or_throw();
+      const auto store = connect_job_store(job, soon()).value_or_throw();
+      ASSERT_TRUE(world.barrier().ok());
+      if (world.rank() == 2) {
+        ASSERT_TRUE(store->get_all({"gave up 0", "gave up 1"}, soon()).ok());
+      } else {
+        world.set_timeout(100ms);
+      }
+      EXPECT_EQ(calls[which](world).code(), StatusCode::kTimeout) << which;
+      ASSERT_TRUE(store->set("gave up " + std::to_string(world.rank()), "").ok());
+      ASSERT_TRUE(store->get("gave up 2", soon()).ok());  // who leaves is another case
+    });
+  }
 }
 
 TEST(MismatchOfProcesses, IsToldToEveryRank) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -131,6 +132,14 @@ TEST(Allocate, GivesAlignedMemoryThatCollectivesWorkOn) {
       EXPECT_TRUE(comm.allocate(0)->bytes().empty());
     });
   }
+}
+
+TEST(Allocate, RefusesWhatNoMachineHas) {
+  run_threads_as_ranks(1, [](Communicator& comm) {
+    constexpr std::size_t kMost = std::numeric_limits<std::size_t>::max();
+    for (const std::size_t bytes : {kMost, kMost - 4'000, kMost - 4'094, kMost / 2})
+      EXPECT_EQ(comm.allocate(bytes).status().code(), StatusCode::kIo) << bytes;
+  });
 }
 
 TEST(Allocate, MayBeFreedAfterTheCommunicator) {

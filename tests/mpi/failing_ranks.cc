@@ -53,7 +53,8 @@ Status die(Communicator& world) {
 }
 
 // From rank 0 to rank 1.
-Status exchange_and_meet(Communicator& world, std::vector<float>& data) {
+template <typename T>
+Status exchange_and_meet(Communicator& world, std::vector<T>& data) {
   if (world.rank() == 1) return world.recv(data, 0);
   if (world.rank() == 0) {
     const Status sent = world.send(data, 1);
@@ -65,6 +66,13 @@ Status exchange_and_meet(Communicator& world, std::vector<float>& data) {
 Status send_too_few(Communicator& world) {
   std::vector<float> data(world.rank() == 0 ? 3 : 5);
   return exchange_and_meet(world, data);
+}
+
+// Bytes that are no number of the receiver's elements.
+Status send_bytes(Communicator& world) {
+  std::vector<std::uint8_t> bytes(6);
+  std::vector<std::int32_t> elements(4);
+  return world.rank() == 0 ? exchange_and_meet(world, bytes) : exchange_and_meet(world, elements);
 }
 
 Status send_too_many(Communicator& world) {
@@ -134,12 +142,17 @@ int outlive_the_communicator() {
 
 int run(const std::string& scenario) {
   if (scenario == "outlive_the_communicator") return outlive_the_communicator();
+  if (scenario == "who_has_started_it") {
+    std::puts(dlaunch::running_under_mpirun() ? "mpirun" : "dlaunch");
+    return 0;
+  }
   const std::map<std::string, std::function<Status(Communicator&)>> scenarios{
       {"time_out", time_out},
       {"abort", abort},
       {"time_out_in_a_part", time_out_in_a_part},
       {"die", die},
       {"send_too_few", send_too_few},
+      {"send_bytes", send_bytes},
       {"send_too_many", send_too_many},
       {"split_too_late", split_too_late},
       {"never_receive", never_receive},

@@ -1,6 +1,7 @@
 // What becomes of a job over MPI when something goes wrong: real processes under mpiexec.
 #include <chrono>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,17 +16,29 @@ using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
-CompletedProcess run_three_ranks(const std::string& scenario) {
-  const Command command{
-      .arguments = {MPIEXEC, "-n", "3", built_program("mpi_failing_ranks"), scenario},
-      .environment = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
-                      {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
-                      {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
-                      {"OMPI_MCA_mpi_yield_when_idle", "1"},
-                      {"MPIEXEC_TIMEOUT", "25"}}};
+CompletedProcess run_under_mpi(int ranks, const std::vector<std::string>& program) {
+  Command command{.arguments = {MPIEXEC, "-n", std::to_string(ranks)},
+                  .environment = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+                                  {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+                                  {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
+                                  {"OMPI_MCA_mpi_yield_when_idle", "1"},
+                                  {"MPIEXEC_TIMEOUT", "25"}}};
+  command.arguments.insert(command.arguments.end(), program.begin(), program.end());
   CompletedProcess result = run_command(command, Deadline::after(30s));
   EXPECT_FALSE(result.timed_out) << result.out << result.error;
   return result;
+}
+
+CompletedProcess run_three_ranks(const std::string& scenario) {
+  return run_under_mpi(3, {built_program("mpi_failing_ranks"), scenario});
+}
+
+TEST(MpiWorld, IsNotThatOfRanksOfADlaunchUnderMpirun) {
+  const std::vector<std::string> rank{built_program("mpi_failing_ranks"), "who_has_started_it"};
+  EXPECT_EQ(run_under_mpi(1, rank).out, "mpirun\n");
+  const auto result = run_under_mpi(1, {built_program("dlaunch"), "--standalone", "--nproc", "2",
+                                        "--bind", "none", rank[0], rank[1]});
+  EXPECT_EQ(result.out, "dlaunch\ndlaunch\n") << result.error;
 }
 
 TEST(MpiFailures, TimeOutNamesTheCallAndIsToldToAllRanks) {
@@ -70,6 +83,8 @@ TEST(MpiFailures, DeathOfARankEndsTheJob) {
 TEST(MpiFailures, MessagesOfAnotherLengthAreRefused) {
   EXPECT_THAT(run_three_ranks("send_too_few").out,
               HasSubstr("rank 1: recv f32[5] from rank 0 tag 0: peer 0: sent 3 elements"));
+  EXPECT_THAT(run_three_ranks("send_bytes").out,
+              HasSubstr("rank 1: recv i32[4] from rank 0 tag 0: peer 0: sent 6 bytes"));
   EXPECT_THAT(run_three_ranks("send_too_many").out,
               ContainsRegex("rank 1: recv f32\\[3\\] from rank 0 tag 0: MPI_Test: .*truncated"));
 }
