@@ -31,7 +31,7 @@ std::optional<std::uint64_t> number(const std::optional<Derived>& derived) {
 // Jobs that run at the same time on a host need ports of their own: one out of a number or a name
 // that all nodes of the job know.
 std::optional<Derived> port_of(const std::optional<Derived>& job) {
-  if (!job) return Derived{kTorchrunMasterPort, "(default)"};
+  if (!job) return Derived{kTorchrunMasterPort, kDefaultSource};
   const std::uint64_t value = number(job).value_or(hash_text(job->value));
   return Derived{std::to_string(kFirstPort + value % kPorts), job->source};
 }
@@ -55,10 +55,10 @@ std::optional<ClusterEnvironment> detect_torchrun(const Variables& variables) {
     const std::size_t colon = before_port(endpoint->value);
     found.head = Derived{endpoint->value.substr(0, colon), endpoint->source};
     found.port = colon == std::string::npos
-                     ? Derived{kTorchrunEndpointPort, "(default)"}
+                     ? Derived{kTorchrunEndpointPort, kDefaultSource}
                      : Derived{endpoint->value.substr(colon + 1), endpoint->source};
   }
-  if (!found.port) found.port = Derived{kTorchrunMasterPort, "(default)"};
+  if (!found.port) found.port = Derived{kTorchrunMasterPort, kDefaultSource};
   return found;
 }
 
@@ -125,7 +125,7 @@ std::optional<ClusterEnvironment> detect_mpi(const Variables& variables, const M
   if (here && here->value == found.nodes->value) {
     found.head = Derived{"127.0.0.1", here->source + " (all are on this host)"};
   }
-  found.port = Derived{kTorchrunMasterPort, "(default)"};
+  found.port = Derived{kTorchrunMasterPort, kDefaultSource};
   return found;
 }
 
@@ -165,7 +165,7 @@ std::optional<ClusterEnvironment> detect_indexed_job(
     found.head =
         Derived{pod.substr(0, pod.size() - ending.size()) + "-0" + domain, "host name " + host};
   }
-  found.port = Derived{kTorchrunMasterPort, "(default)"};
+  found.port = Derived{kTorchrunMasterPort, kDefaultSource};
   return found;
 }
 

@@ -29,6 +29,9 @@ inline constexpr const char* kTorchrunEndpointPort = "29400";
 /// And its MASTER_PORT if nothing says another.
 inline constexpr const char* kTorchrunMasterPort = "29500";
 
+/// What the source of a value is called that nobody gave.
+inline constexpr const char* kDefaultSource = "default";
+
 /// A value and the variables that it comes from.
 struct Derived {
   std::string value;

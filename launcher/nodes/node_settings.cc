@@ -18,7 +18,6 @@ namespace dlaunch {
 namespace {
 
 constexpr const char* kCommandLine = "command line";
-constexpr const char* kDefault = "default";
 constexpr std::chrono::minutes kDefaultJoinTimeout{5};
 constexpr std::chrono::seconds kOwnNameTakes{5};  // at most
 
@@ -28,7 +27,7 @@ Status invalid(std::string why) {
 
 // Where a value is from, for --explain.
 std::string from(const std::string& source) {
-  if (source == kDefault) return "by default";
+  if (source == kDefaultSource) return "by default";
   return source == kCommandLine ? "from the command line" : "from " + source;
 }
 
@@ -76,12 +75,12 @@ Status parse_endpoint(const NodeOptions& options, const ClusterEnvironment& clus
       port = Derived{options.endpoint.substr(colon + 1), kCommandLine};
     }
     // What a manager has made of the job's number keeps jobs on one host apart.
-    const bool chosen = port && port->source != "(default)";
-    if (!chosen) port = Derived{kTorchrunEndpointPort, kDefault};
+    const bool chosen = port && port->source != kDefaultSource;
+    if (!chosen) port = Derived{kTorchrunEndpointPort, kDefaultSource};
   }
   if (options.endpoint.empty() && !options.master_address.empty()) {
     head = Derived{options.master_address, "--master-addr"};
-    port = options.master_port == 0 ? Derived{kTorchrunMasterPort, kDefault}
+    port = options.master_port == 0 ? Derived{kTorchrunMasterPort, kDefaultSource}
                                     : Derived{std::to_string(options.master_port), "--master-port"};
   }
   if (!head || head->value.empty()) {
@@ -153,7 +152,7 @@ Status find_token(const NodeOptions& options, const Variables& variables, NodeSe
   }
   if (file.empty()) source = "DLAUNCH_TOKEN";
   auto token = file.empty() ? token_from_hex(*hex) : read_token_file(file);
-  if (!token.ok()) return token.status();
+  if (!token.ok()) return file.empty() ? token.status().within(source) : token.status();
   settings.token = *std::move(token);
   settings.explanation.push_back("secret: from " + source);
   return {};
@@ -186,9 +185,10 @@ Result<NodeSettings> resolve_nodes(const NodeOptions& options, const ClusterEnvi
   settings.join_timeout = options.join_timeout.value_or(kDefaultJoinTimeout);
   settings.last_call = options.last_call.value_or(settings.last_call);
   settings.run_id = options.run_id;
-  const auto nodes = options.standalone
-                         ? Derived{"1", "--standalone"}
-                         : given(options.nodes, cluster.nodes).value_or(Derived{"1", kDefault});
+  const auto nodes =
+      options.standalone
+          ? Derived{"1", "--standalone"}
+          : given(options.nodes, cluster.nodes).value_or(Derived{"1", kDefaultSource});
   if (!cluster.manager.empty()) settings.explanation.push_back("started by: " + cluster.manager);
   settings.explanation.push_back("nodes: " + nodes.value + ", " + from(nodes.source));
   DLAUNCH_RETURN_IF_ERROR(parse_nodes(nodes, settings));

@@ -86,6 +86,8 @@ Result<NodeStore> try_once(const NodeSettings& settings, const Logger& logger, D
     // Else the port is taken: most likely by another dlaunch of this job on this host.
     if (server.ok()) store.server = *std::move(server);
     store.address = host_port(from_here(serving, settings), settings.port);
+    if (store.server && is_loopback(own.front()) && without_brackets(settings.host) != own.front())
+      store.loopback = own.front();
   }
   auto client = TcpStore::connect(store.address, settings.token,
                                   earliest(deadline, Deadline::after(kAttempt)));
@@ -118,12 +120,15 @@ bool may_change(StatusCode code) {
 Result<NodeStore> open_node_store(const NodeSettings& settings, const Logger& logger,
                                   Deadline deadline,
                                   const std::function<bool(const Status& so_far)>& pause) {
+  Status why;
   while (true) {
     auto store = try_once(settings, logger, deadline);
     if (store.ok() || !may_change(store.status().code())) return store;
+    // An attempt that had no time left says no more than that.
+    if (why.ok() || !deadline.expired()) why = store.status();
     if (deadline.expired()) {
       return Status(StatusCode::kUnavailable,
-                    "nobody answers at " + settings.endpoint() + ": " + store.status().to_string());
+                    "nobody answers at " + settings.endpoint() + ": " + why.to_string());
     }
     if (!pause(store.status())) return Status(StatusCode::kAborted, "given up");
   }

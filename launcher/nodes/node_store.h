@@ -18,6 +18,7 @@ namespace dlaunch {
 struct NodeStore {
   std::unique_ptr<StoreServer> server;  // if this node hosts it
   std::string address;                  // host:port by which this node reaches it
+  std::string loopback;  // what the endpoint's name is here, if it is hosted for that reason
   std::unique_ptr<TcpStore> client;
 };
 

@@ -67,6 +67,16 @@ TEST(NodesInVain, WhereAnEndpointNamesNoMachineTheOthersNeedOne) {
                 "node: give --rdzv-endpoint a name or address that the other nodes reach"));
 }
 
+// As where a machine was copied with its /etc/hosts.
+TEST(NodesInVain, WhereAnotherHostsNameIsTakenForThisOneItIsSaid) {
+  Nodes nodes("2", "0x7f000001:" + std::to_string(*find_free_port()));  // a name for 127.0.0.1
+  nodes.start_ranks({"--nproc", "1", "--rdzv-timeout", "2"}, {"out=never"});
+  EXPECT_THAT(nodes.finish(0).error,
+              HasSubstr("only 1 of 2 nodes came within 2.00 s; 0x7f000001 is 127.0.0.1 here, so "
+                        "this node hosts the store: if 0x7f000001 is another host, correct that "
+                        "in /etc/hosts"));
+}
+
 TEST(NodesInVain, AnotherSecretIsRefused) {
   Nodes nodes("2");
   nodes.start_ranks(kOneRank, {});
