@@ -1,5 +1,6 @@
 // tools/fetch_data against an HTTP server of our own on a port that the system chooses.
 #include <atomic>
+#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -166,6 +167,27 @@ TEST_F(FetchData, DownloadsChecksAndUnpacksOnce) {
   EXPECT_EQ(again.exit_code, 0);
   EXPECT_THAT(again.error, HasSubstr("is there already"));
   EXPECT_EQ(server.bytes_sent(), archive_.size());
+}
+
+TEST_F(FetchData, SeveralAtOnceDownloadOnce) {
+  FileServer server(archive_);
+  std::vector<CompletedProcess> done(3);
+  std::vector<std::thread> threads;
+  for (CompletedProcess& each : done)
+    threads.emplace_back([&] { each = fetch(server.url(), md5_); });
+  for (std::thread& each : threads) each.join();
+  for (const CompletedProcess& each : done) expect_fetched(each);
+  EXPECT_EQ(server.bytes_sent(), archive_.size());
+}
+
+TEST_F(FetchData, TakesAChecksumInCapitalsAndOptionsWithAnEqualsSign) {
+  FileServer server(archive_);
+  std::string capitals = md5_;
+  for (char& each : capitals) each = static_cast<char>(std::toupper(each));
+  expect_fetched(testing::run_command(
+      {.arguments = {std::string(SOURCE_ROOT) + "/tools/fetch_data", "cifar-10",
+                     directory_ + "/data", "--url=" + server.url(), "--md5=" + capitals},
+       .environment = {{"no_proxy", "127.0.0.1"}}}));
 }
 
 TEST_F(FetchData, DoesNotTakeAnEmptyFolderForADataSet) {
