@@ -14,7 +14,16 @@
 namespace dlaunch::nn {
 namespace {
 
-constexpr const char* kMark = ".partial-";
+constexpr std::string_view kMark = ".partial-";  // and the writer's pid
+
+/// The name of the file that a temporary one of this name was to become; empty: it is none.
+std::string_view name_within(std::string_view temporary) {
+  const std::size_t mark = temporary.rfind(kMark);
+  if (mark == std::string_view::npos) return {};
+  const std::string_view pid = temporary.substr(mark + kMark.size());
+  if (pid.empty() || pid.find_first_not_of("0123456789") != std::string_view::npos) return {};
+  return temporary.substr(0, mark);
+}
 
 [[noreturn]] void fail(const std::string& path, int error_number) {
   throw std::system_error(error_number, std::generic_category(), "cannot write " + path);
@@ -60,16 +69,16 @@ void AtomicFile::commit() {
   if (const int error = flush_folder(parent.empty() ? "." : parent); error != 0) fail(path_, error);
 }
 
-void AtomicFile::remove_leftovers(const std::string& directory, std::string_view file_name) {
+void AtomicFile::remove_leftovers(const std::string& directory,
+                                  const std::function<bool(std::string_view)>& is_own) {
   std::error_code error;
   for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
        entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    const std::size_t mark = name.find(kMark);
-    if (mark == std::string::npos) continue;
+    const std::string temporary = entry->path().filename().string();
+    const std::string_view name = name_within(temporary);
     std::error_code ignored;
-    if (file_name.empty() || name.substr(0, mark) == file_name)
-      std::filesystem::remove(entry->path(), ignored);
+    const bool is_file = std::filesystem::is_regular_file(entry->symlink_status(ignored));
+    if (is_file && !name.empty() && is_own(name)) std::filesystem::remove(entry->path(), ignored);
   }
 }
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,9 +30,10 @@ class AtomicFile {
   /// Gives the file its name. Once, after all writes.
   void commit();
 
-  /// Removes from a folder what processes left behind that were killed while they wrote the file of
-  /// that name; or any, without a name.
-  static void remove_leftovers(const std::string& directory, std::string_view file_name = {});
+  /// Removes from a folder what processes left behind that were killed while they wrote a file
+  /// whose name `is_own`.
+  static void remove_leftovers(const std::string& directory,
+                               const std::function<bool(std::string_view)>& is_own);
 
  private:
   std::string path_;

@@ -81,7 +81,8 @@ std::vector<CheckpointFile> CheckpointFolder::list(std::error_code& error) const
 
 void CheckpointFolder::prepare() const {
   make_writable_folder(directory_);
-  AtomicFile::remove_leftovers(directory_);
+  AtomicFile::remove_leftovers(directory_,
+                               [](std::string_view name) { return step_of(name).has_value(); });
 }
 
 /// Those after step `begin` that can be found.

@@ -34,8 +34,8 @@ class CheckpointFolder {
   std::string path_of(std::uint64_t step) const;
   /// By step, ascending; none if there is no such folder. Throws DataError if it cannot be read.
   std::vector<CheckpointFile> list() const;
-  /// Makes the folder (make_writable_folder), and removes what killed writers left in it. Throws
-  /// std::runtime_error.
+  /// Makes the folder (make_writable_folder), and removes what killed writers of checkpoints left
+  /// in it, and nothing else. Throws std::runtime_error.
   void prepare() const;
   /// Removes all but the newest `count` of the checkpoints after step `begin`; those up to there
   /// are another run's.

@@ -396,11 +396,15 @@ TEST_F(CheckpointFiles, AreRefusedByAFolderInWhichNoneCanBeMade) {
 }
 
 TEST_F(CheckpointFiles, LeftoversOfOneAreRemovedAndNothingElse) {
-  for (const char* name : {"best.safetensors.partial-17", "best.safetensors.partial-18",
-                           "best.safetensors", "notes.partial-17"})
+  for (const char* name :
+       {"best.safetensors.partial-17", "best.safetensors.partial-18", "best.safetensors",
+        "notes.partial-17", "best.safetensors.partial-", "best.safetensors.partial-17.txt"})
     std::ofstream(path(name)) << "x";
-  AtomicFile::remove_leftovers(directory_, "best.safetensors");
-  EXPECT_THAT(names(), ::testing::UnorderedElementsAre("best.safetensors", "notes.partial-17"));
+  AtomicFile::remove_leftovers(directory_,
+                               [](std::string_view name) { return name == "best.safetensors"; });
+  EXPECT_THAT(names(), ::testing::UnorderedElementsAre("best.safetensors", "notes.partial-17",
+                                                       "best.safetensors.partial-",
+                                                       "best.safetensors.partial-17.txt"));
 }
 
 TEST_F(CheckpointFiles, InAFolderThatCannotBeReadAreNotTakenForNone) {
@@ -418,14 +422,19 @@ TEST_F(CheckpointFiles, AreListedByStepAndLeftoversAreRemoved) {
   folder.prepare();
   for (const std::uint64_t step : {7U, 123456789U, 20U}) std::ofstream(folder.path_of(step)) << "x";
   std::ofstream(folder.path_of(30) + ".partial-17") << "x";
-  std::ofstream(folder.directory() + "/notes.txt") << "x";
+  const std::vector<std::string> others{"notes.txt", "notes.partial-17",
+                                        "step-31.safetensors.partial-old"};
+  for (const std::string& name : others) std::ofstream(folder.directory() + "/" + name) << "x";
+  fs::create_directory(folder.path_of(32) + ".partial-17");
   folder.prepare();
   folder.keep_newest(2);
   const auto left = folder.list();
   ASSERT_EQ(left.size(), 2U);
   EXPECT_EQ(left[0].step, 20U);
   EXPECT_EQ(left[1].step, 123456789U);
-  EXPECT_TRUE(fs::exists(folder.directory() + "/notes.txt"));
+  for (const std::string& name : others)
+    EXPECT_TRUE(fs::exists(folder.directory() + "/" + name)) << name;
+  EXPECT_TRUE(fs::exists(folder.path_of(32) + ".partial-17")) << "a folder is nobody's leftover";
   EXPECT_FALSE(fs::exists(folder.path_of(30) + ".partial-17"));
 }
 

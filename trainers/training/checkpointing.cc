@@ -152,8 +152,9 @@ void Checkpointing::prepare_output() {
   } catch (const std::runtime_error& error) {
     throw ConfigError(fmt::format("output.directory: {}; set another one", error.what()));
   }
-  for (const char* name : {kBestFile, kModelFile})
-    nn::AtomicFile::remove_leftovers(config_.output_directory, name);
+  nn::AtomicFile::remove_leftovers(config_.output_directory, [](std::string_view name) {
+    return name == kBestFile || name == kModelFile;
+  });
 }
 
 /// Two runs in one folder would remove and replace each other's files, and mix their metrics.
