@@ -8,6 +8,8 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include "runtime/base/half.h"
+
 namespace dlaunch::nn {
 namespace {
 
@@ -58,6 +60,33 @@ std::vector<std::byte> to_memory_layout(std::span<const std::byte> bytes,
   return transposed(bytes, weights.out, weights.channels, weights.pixels, size_of(dtype));
 }
 
+/// Numbers of type T as f32.
+template <typename T>
+std::vector<std::byte> to_f32(std::span<const std::byte> bytes) {
+  std::vector<std::byte> result(bytes.size() / sizeof(T) * sizeof(float));
+  for (std::size_t i = 0; i < bytes.size() / sizeof(T); ++i) {
+    T value;
+    std::memcpy(&value, &bytes[i * sizeof value], sizeof value);
+    const auto converted = static_cast<float>(value);
+    std::memcpy(&result[i * sizeof converted], &converted, sizeof converted);
+  }
+  return result;
+}
+
+/// Whether numbers of this type can be read into tensors of the other: others' networks are often
+/// written with fewer bits, ours never.
+bool is_readable_as(DType there, DType wanted) {
+  const bool floating =
+      there == DType::kF16 || there == DType::kBF16 || there == DType::kF32 || there == DType::kF64;
+  return there == wanted || (wanted == DType::kF32 && floating);
+}
+
+std::vector<std::byte> converted(std::vector<std::byte> bytes, DType there, DType wanted) {
+  if (there == wanted) return bytes;
+  if (there == DType::kF16) return to_f32<Float16>(bytes);
+  return there == DType::kBF16 ? to_f32<BFloat16>(bytes) : to_f32<double>(bytes);
+}
+
 template <typename T>
 std::size_t count_not_finite(std::span<const std::byte> bytes) {
   std::size_t count = 0;
@@ -93,13 +122,20 @@ void* write_pointer(const Tensor& tensor) {
                                        : static_cast<void*>(tensor.data<float>());
 }
 
+/// Not so counters and masks, which torch's modules keep beside their weights.
+bool is_weight(const std::string& name, const SafetensorsFile::Entry& entry) {
+  const bool whole =
+      entry.type.starts_with('I') || entry.type.starts_with('U') || entry.type == "BOOL";
+  return !whole && !name.ends_with("num_batches_tracked");
+}
+
 void check_entry(const SafetensorsFile& file, const NamedTensor& wanted) {
   const SafetensorsFile::Entry& entry = file.entry(wanted.name);
   const Tensor& tensor = wanted.tensor;
   if (tensor.dtype() != DType::kF32 && tensor.dtype() != DType::kF64)
     throw Error(fmt::format("{}: a tensor of {} cannot be read from a file; only f32 and f64 can",
                             wanted.name, to_string(tensor.dtype())));
-  if (entry.dtype != tensor.dtype())
+  if (!is_readable_as(entry.dtype, tensor.dtype()))
     file.refuse(wanted.name, fmt::format("type {}, expected {}", to_string(entry.dtype),
                                          to_string(tensor.dtype())));
   const Shape shape = file_shape(tensor.shape());
@@ -152,7 +188,7 @@ void load_tensors(const SafetensorsFile& file, std::span<const NamedTensor> tens
     wanted.insert(tensor.name);
   }
   for (const auto& [name, entry] : file.tensors())
-    if (!wanted.contains(name) && !name.ends_with("num_batches_tracked"))
+    if (!wanted.contains(name) && is_weight(name, entry))
       file.refuse(name, "unexpected tensor: the network has none of this name");
   load_some_tensors(file, tensors);
 }
@@ -160,9 +196,10 @@ void load_tensors(const SafetensorsFile& file, std::span<const NamedTensor> tens
 void load_some_tensors(const SafetensorsFile& file, std::span<const NamedTensor> tensors) {
   for (const NamedTensor& tensor : tensors) check_entry(file, tensor);
   for (const NamedTensor& item : tensors) {
-    std::vector<std::byte> bytes = file.read(item.name);
-    check_finite(file, item, bytes);
     const Tensor& tensor = item.tensor;
+    std::vector<std::byte> bytes =
+        converted(file.read(item.name), file.entry(item.name).dtype, tensor.dtype());
+    check_finite(file, item, bytes);
     if (const auto weights = image_weights(tensor.shape(), item.image_channels))
       bytes = to_memory_layout(bytes, *weights, tensor.dtype());
     tensor.backend().copy_from_host(write_pointer(tensor), bytes.data(), bytes.size());

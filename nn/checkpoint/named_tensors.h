@@ -46,10 +46,10 @@ class Snapshot {
   std::vector<Item> items_;
 };
 
-/// Fills `tensors` from the file. Other tensors in the file are refused unless their names end with
-/// one of torch's that have no counterpart here ("num_batches_tracked"). DataError with the
-/// tensor's name: it is missing, unexpected, damaged, has another type or shape, or numbers in it
-/// are not finite.
+/// Fills `tensors` from the file; f32 also from f16, bf16 and f64. Other tensors in the file are
+/// refused unless they are no weights: of whole numbers, or of a name of torch's that has no
+/// counterpart here ("num_batches_tracked"). DataError with the tensor's name: it is missing,
+/// unexpected, damaged, has another type or shape, or numbers in it are not finite.
 void load_tensors(const SafetensorsFile& file, std::span<const NamedTensor> tensors);
 
 /// The same, whatever else is in the file.

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cerrno>
@@ -26,6 +27,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the format's numbers are little-endian");
 
 constexpr const char* kMetadata = "__metadata__";
+constexpr const char* kOwn = "dlaunch.";  // with which all keys of our own metadata begin
 constexpr const char* kDigests = "dlaunch.digests";  // JSON: tensor -> digest, "" -> the metadata's
 constexpr std::uint64_t kLongestHeader = 100'000'000;  // as the reference implementation has it
 constexpr std::size_t kDataAlignment = 64;             // of the data within the file
@@ -83,9 +85,8 @@ std::string make_header(std::span<const TensorBytes> tensors, TensorMetadata met
   return result + text;
 }
 
+/// Of at most Shape::kMaxRank dimensions.
 Shape read_shape(const nlohmann::json& value) {
-  for (const nlohmann::json& dim : value)
-    if (!dim.is_number_unsigned()) throw Error("its shape is impossible");
   const auto dims = value.get<std::vector<std::int64_t>>();
   switch (dims.size()) {
     case 0:
@@ -96,34 +97,41 @@ Shape read_shape(const nlohmann::json& value) {
       return {dims[0], dims[1]};
     case 3:
       return {dims[0], dims[1], dims[2]};
-    case 4:
-      return {dims[0], dims[1], dims[2], dims[3]};
     default:
-      throw Error(fmt::format("it has {} dimensions; at most {} are known here", dims.size(),
-                              Shape::kMaxRank));
+      return {dims[0], dims[1], dims[2], dims[3]};
   }
+}
+
+/// Returns why the tensor cannot be read here: it is of a type or rank that is not known; empty: it
+/// can. Throws nn::Error for a shape that no tensor has.
+std::string read_type_and_shape(const nlohmann::json& shape, SafetensorsFile::Entry& entry) {
+  const auto* const known = std::ranges::find_if(
+      kDTypes, [&](const auto& candidate) { return entry.type == candidate.first; });
+  if (known == kDTypes.end()) return fmt::format("its type {} is not known here", entry.type);
+  if (shape.size() > Shape::kMaxRank)
+    return fmt::format("it has {} dimensions; at most {} are known here", shape.size(),
+                       Shape::kMaxRank);
+  entry.dtype = known->second;
+  entry.shape = read_shape(shape);
+  return "";
 }
 
 /// Throws nlohmann's exceptions and nn::Error.
 SafetensorsFile::Entry read_entry(const nlohmann::json& value) {
   SafetensorsFile::Entry entry;
-  const auto dtype = value.at("dtype").get<std::string>();
-  bool known = false;
-  for (const auto& [name, type] : kDTypes)
-    if (dtype == name) {
-      entry.dtype = type;
-      known = true;
-    }
-  if (!known) throw Error(fmt::format("its type {} is not known here", dtype));
-  entry.shape = read_shape(value.at("shape"));
+  entry.type = value.at("dtype").get<std::string>();
+  for (const nlohmann::json& dim : value.at("shape"))
+    if (!dim.is_number_unsigned()) throw Error("its shape is impossible");
   const nlohmann::json& range = value.at("data_offsets");
   if (range.size() != 2 || !range.at(0).is_number_unsigned() || !range.at(1).is_number_unsigned())
     throw Error("its data_offsets are not two whole numbers");
-  const auto offsets = range.get<std::array<std::uint64_t, 2>>();
-  entry.begin = offsets[0];
-  entry.end = offsets[1];
+  entry.begin = range.at(0);
+  entry.end = range.at(1);
+  if (entry.end < entry.begin) throw Error("its data_offsets descend");
+  entry.obstacle = read_type_and_shape(value.at("shape"), entry);
+  if (!entry.obstacle.empty()) return entry;
   const std::uint64_t bytes = static_cast<std::uint64_t>(entry.shape.size()) * size_of(entry.dtype);
-  if (entry.end < entry.begin || entry.end - entry.begin != bytes)
+  if (entry.end - entry.begin != bytes)
     throw Error(
         fmt::format("its offsets hold {} bytes, its shape {}", entry.end - entry.begin, bytes));
   return entry;
@@ -169,6 +177,28 @@ void SafetensorsFile::read_at(std::uint64_t position, std::span<std::byte> bytes
   }
 }
 
+/// Of a file whose first bytes are no length of a header.
+void SafetensorsFile::refuse_format(std::uint64_t first_bytes) const {
+  constexpr std::uint64_t kZip = 0x04034B50;  // "PK"; torch.save's format since torch 1.6
+  constexpr std::uint64_t kPickle = 0x80;     // and before
+  if ((first_bytes & 0xFFFFFFFF) == kZip || (first_bytes & 0xFF) == kPickle)
+    throw DataError(path_ +
+                    ": looks like a file of torch.save, which is not read here; in Python, write "
+                    "safetensors.torch.save_file(model.state_dict(), \"NAME.safetensors\")");
+  throw DamagedFile(path_ + ": truncated, or no safetensors file");
+}
+
+/// Throws nlohmann's exceptions.
+void SafetensorsFile::read_digests() {
+  if (const auto digests = metadata_.extract(kDigests); !digests.empty()) {
+    digests_ = nlohmann::json::parse(digests.mapped()).get<TensorMetadata>();
+    if (digests_[""] != metadata_digest(metadata_)) damaged(kMetadata, "damaged: wrong checksum");
+  } else if (const auto own = metadata_.lower_bound(kOwn);
+             own != metadata_.end() && own->first.starts_with(kOwn)) {
+    damaged(kMetadata, fmt::format("damaged: {} is there, but no checksums", own->first));
+  }
+}
+
 void SafetensorsFile::read_header() {
   struct stat status {};
   if (::fstat(file_.get(), &status) != 0 || !S_ISREG(status.st_mode))
@@ -177,8 +207,7 @@ void SafetensorsFile::read_header() {
   std::uint64_t length = 0;
   if (size < kLengthBytes) throw DamagedFile(path_ + ": truncated, or no safetensors file");
   read_at(0, std::as_writable_bytes(std::span(&length, 1)));
-  if (length > kLongestHeader || length > size - kLengthBytes)
-    throw DamagedFile(path_ + ": truncated, or no safetensors file");
+  if (length > kLongestHeader || length > size - kLengthBytes) refuse_format(length);
   data_begin_ = kLengthBytes + length;
   std::string text(length, '\0');
   read_at(kLengthBytes, std::as_writable_bytes(std::span(text)));
@@ -194,10 +223,7 @@ void SafetensorsFile::read_header() {
         tensors_[name] = read_entry(item.value());
     }
     name = kMetadata;
-    if (const auto digests = metadata_.extract(kDigests); !digests.empty()) {
-      digests_ = nlohmann::json::parse(digests.mapped()).get<TensorMetadata>();
-      if (digests_[""] != metadata_digest(metadata_)) damaged(name, "damaged: wrong checksum");
-    }
+    read_digests();
   } catch (const nlohmann::json::exception&) {
     damaged(name, "damaged: not what a safetensors header has there");
   } catch (const ConfigError&) {
@@ -223,6 +249,7 @@ void SafetensorsFile::read_header() {
 const SafetensorsFile::Entry& SafetensorsFile::entry(const std::string& name) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) refuse(name, "not in this file");
+  if (!found->second.obstacle.empty()) refuse(name, found->second.obstacle);
   return found->second;
 }
 

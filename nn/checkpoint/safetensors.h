@@ -3,7 +3,8 @@
 // safetensors and torch read them.
 //
 // The format has no checksums. Ours keep one per tensor, and one for the rest of the metadata, in
-// the metadata; files of others have none and are read without.
+// the metadata; files of others, which say nothing of dlaunch there, have none and are read
+// without.
 #pragma once
 
 #include <cstddef>
@@ -35,28 +36,30 @@ void write_safetensors(const std::string& path, std::span<const TensorBytes> ten
                        TensorMetadata metadata = {});
 
 /// An open file whose header has been checked: tensors cover the data without gaps or overlaps, and
-/// have the sizes of their shapes. Const members may be called from any thread.
+/// have the sizes of their shapes. Those of types and ranks that are not known here are left alone
+/// until somebody asks for them. Const members may be called from any thread.
 class SafetensorsFile {
  public:
   struct Entry {
-    DType dtype = DType::kF32;
-    Shape shape;
+    std::string type;         // the file's word for it: "F32"
     std::uint64_t begin = 0;  // bytes from the start of the data
     std::uint64_t end = 0;
+    std::string obstacle;       // why this tensor cannot be read here; empty: it can, as
+    DType dtype = DType::kF32;  // numbers of this type
+    Shape shape;                // in this shape
   };
 
-  /// Throws DataError with the path: unreadable, a tensor of a type or rank that is not known here;
-  /// DamagedFile: truncated, no such file format.
+  /// Throws DataError with the path: unreadable, of another format; DamagedFile: truncated, or
+  /// nothing that is known.
   explicit SafetensorsFile(const std::string& path);
 
   const std::string& path() const { return path_; }
   const std::map<std::string, Entry>& tensors() const { return tensors_; }
   const TensorMetadata& metadata() const { return metadata_; }
 
-  /// DataError with the tensor's name if there is none.
+  /// DataError with the tensor's name if there is none, or it cannot be read here.
   const Entry& entry(const std::string& name) const;
-  /// The tensor's bytes. DataError with its name if there is none; DamagedFile if its checksum is
-  /// wrong.
+  /// The tensor's bytes. Throws as entry() does; DamagedFile if its checksum is wrong.
   std::vector<std::byte> read(const std::string& name) const;
 
   /// Throws DataError "PATH: NAME: WHY".
@@ -64,7 +67,9 @@ class SafetensorsFile {
 
  private:
   [[noreturn]] void damaged(const std::string& name, const std::string& why) const;
+  [[noreturn]] void refuse_format(std::uint64_t first_bytes) const;
   void read_header();
+  void read_digests();
   void read_at(std::uint64_t position, std::span<std::byte> bytes) const;
 
   std::string path_;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -42,6 +43,22 @@ class Checkpoints : public DtrainTest {
     return values;
   }
   std::string newest() const { return nn::CheckpointFolder(folder()).list().back().path; }
+
+  /// Writes the file anew with the same tensors, and what `change` makes of what a checkpoint says
+  /// of its run.
+  static void edit(const std::string& path,
+                   const std::function<void(nlohmann::json& training)>& change) {
+    const nn::SafetensorsFile file(path);
+    nn::TensorMetadata metadata = file.metadata();
+    nlohmann::json training = nlohmann::json::parse(metadata.at("dlaunch.training"));
+    change(training);
+    metadata["dlaunch.training"] = training.dump();
+    const Tensors all = tensors_in(path);
+    std::vector<nn::TensorBytes> tensors;
+    for (const auto& [name, bytes] : all)
+      tensors.push_back({name, file.entry(name).dtype, file.entry(name).shape, bytes});
+    nn::write_safetensors(path, tensors, metadata);
+  }
 
   /// Changes a byte in the middle of the file's data.
   static void damage(const std::string& path) {

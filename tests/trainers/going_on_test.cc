@@ -99,18 +99,7 @@ TEST_F(GoingOn, FromACheckpointThatDoesNotSayWhatARunReportsIsRefused) {
       dtrain(0, {"--set", "checkpoint.every_epochs=1", "--set", "train.max_steps=1"}).exit_code,
       kExitOk);
   const std::string path = newest();
-  {
-    const nn::SafetensorsFile file(path);
-    nn::TensorMetadata metadata = file.metadata();
-    nlohmann::json training = nlohmann::json::parse(metadata.at("dlaunch.training"));
-    training["report"]["progress"]["images"] = "many";
-    metadata["dlaunch.training"] = training.dump();
-    const Tensors all = tensors_in(path);
-    std::vector<nn::TensorBytes> tensors;
-    for (const auto& [name, bytes] : all)
-      tensors.push_back({name, file.entry(name).dtype, file.entry(name).shape, bytes});
-    nn::write_safetensors(path, tensors, metadata);
-  }
+  edit(path, [](auto& training) { training["report"]["progress"]["images"] = "many"; });
   const CompletedProcess process =
       dtrain(2, {"--resume", path, "--set", "train.batch_size_per_rank=4"});
   EXPECT_EQ(process.exit_code, kExitBadData) << process.error;

@@ -42,28 +42,13 @@ std::vector<Buffer> buffers_of(std::span<const nn::NamedTensor> state) {
   return buffers;
 }
 
-/// What a checkpoint says of its run.
-nlohmann::json training_in(const nn::SafetensorsFile& file) {
-  if (!is_checkpoint(file))
-    file.refuse(kTraining,
-                "not in this file: it is no checkpoint of dtrain; a network alone is "
-                "given with model.weights");
-  try {
-    nlohmann::json training = nlohmann::json::parse(file.metadata().at(kTraining));
-    if (training.at("version") != kVersion)
-      file.refuse(kTraining, fmt::format("of version {}, this dtrain reads version {}",
-                                         training["version"].dump(), kVersion));
-    for (const char* key :
-         {"steps_done", "epoch", "step", "run", "run_id", "data", "config", "report"})
-      (void)training.at(key);
-    if (training.at("random").size() % kStateWords != 0 || !training.at("begun_from").is_string() ||
-        !training.at("begun_at").is_number_unsigned())
-      file.refuse(kTraining,
-                  "\"random\", \"begun_from\" or \"begun_at\" are not what dtrain writes");
-    return training;
-  } catch (const nlohmann::json::exception& error) {
-    file.refuse(kTraining, error.what());
-  }
+/// Whether an item of what a checkpoint says of its run is what dtrain writes there.
+bool is_of_training(const std::string& key, const nlohmann::json& value) {
+  if (key == "run" || key == "config" || key == "report") return value.is_object();
+  if (key == "run_id" || key == "data" || key == "begun_from") return value.is_string();
+  if (key != "random") return value.is_number_unsigned();
+  return value.is_array() && value.size() % kStateWords == 0 &&
+         std::ranges::all_of(value, [](const auto& word) { return word.is_number_unsigned(); });
 }
 
 /// Refuses a file that holds other tensors than `state` of those that a setting decides about: the
@@ -115,6 +100,26 @@ std::string new_run_id(const TrainConfig& config, int ranks) {
 
 bool is_checkpoint(const nn::SafetensorsFile& file) {
   return file.metadata().contains(kTraining);
+}
+
+nlohmann::json training_in(const nn::SafetensorsFile& file) {
+  if (!is_checkpoint(file))
+    file.refuse(kTraining,
+                "not in this file: it is no checkpoint of dtrain; a network alone is "
+                "given with model.weights");
+  try {
+    nlohmann::json training = nlohmann::json::parse(file.metadata().at(kTraining));
+    if (training.at("version") != kVersion)
+      file.refuse(kTraining, fmt::format("of version {}, this dtrain reads version {}",
+                                         training["version"].dump(), kVersion));
+    for (const char* key : {"steps_done", "epoch", "step", "run", "run_id", "data", "config",
+                            "report", "begun_from", "begun_at", "random"})
+      if (!is_of_training(key, training.value(key, nlohmann::json())))
+        file.refuse(kTraining, fmt::format("\"{}\" is not what dtrain writes", key));
+    return training;
+  } catch (const nlohmann::json::exception& error) {
+    file.refuse(kTraining, error.what());
+  }
 }
 
 Checkpointing::Checkpointing(const TrainConfig& config, Communicator& world,

@@ -43,6 +43,10 @@ struct RunPosition {
 /// Else it is a network alone, or something else.
 bool is_checkpoint(const nn::SafetensorsFile& file);
 
+/// What a checkpoint says of its run: every item that dtrain writes there, of its type. Throws
+/// nn::DataError.
+nlohmann::json training_in(const nn::SafetensorsFile& file);
+
 class Checkpointing {
  public:
   /// What only rank 0 has of a run's state, for a moment perhaps. Called there, when a checkpoint
