@@ -181,14 +181,15 @@ void Snapshot::write(const std::string& path, const TensorMetadata& metadata) {
   write_safetensors(path, tensors, metadata);
 }
 
-void load_tensors(const SafetensorsFile& file, std::span<const NamedTensor> tensors) {
+void load_tensors(const SafetensorsFile& file, std::span<const NamedTensor> tensors,
+                  const std::set<std::string>& left) {
   std::set<std::string> wanted;
   for (const NamedTensor& tensor : tensors) {
     check_entry(file, tensor);  // before what is too much: it says more
     wanted.insert(tensor.name);
   }
   for (const auto& [name, entry] : file.tensors())
-    if (!wanted.contains(name) && is_weight(name, entry))
+    if (!wanted.contains(name) && !left.contains(name) && is_weight(name, entry))
       file.refuse(name, "unexpected tensor: the network has none of this name");
   load_some_tensors(file, tensors);
 }

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -49,8 +50,10 @@ class Snapshot {
 /// Fills `tensors` from the file; f32 also from f16, bf16 and f64. Other tensors in the file are
 /// refused unless they are no weights: of whole numbers, or of a name of torch's that has no
 /// counterpart here ("num_batches_tracked"). DataError with the tensor's name: it is missing,
-/// unexpected, damaged, has another type or shape, or numbers in it are not finite.
-void load_tensors(const SafetensorsFile& file, std::span<const NamedTensor> tensors);
+/// unexpected, damaged, has another type or shape, or numbers in it are not finite. Those whose
+/// names are `left` stay in the file.
+void load_tensors(const SafetensorsFile& file, std::span<const NamedTensor> tensors,
+                  const std::set<std::string>& left = {});
 
 /// The same, whatever else is in the file.
 void load_some_tensors(const SafetensorsFile& file, std::span<const NamedTensor> tensors);

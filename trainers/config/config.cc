@@ -421,6 +421,9 @@ TrainConfig read_train_config(const nlohmann::json& json, const ConfigSource& so
     root.object("model", [&](JsonObject& object) {
       config.model = object.choice("name", "small_cnn", nn::model_names());
       config.weights = object.text("weights", "");
+      config.new_classifier = object.boolean("new_classifier", false);
+      if (config.new_classifier && config.weights.empty())
+        object.refuse("new_classifier", "has no effect without model.weights; set that too");
     });
     root.object("optimizer", [&](JsonObject& object) { read_optimizer(object, config); });
     root.object("ema", [&](JsonObject& object) { read_ema(object, config.ema); });

@@ -117,7 +117,8 @@ enum class ProgressStyle { kAuto, kBar, kLines, kNone };
 struct TrainConfig {
   DataConfig data;
   std::string model;
-  std::string weights;  // file of initial weights; empty: random ones
+  std::string weights;          // file of initial weights; empty: random ones
+  bool new_classifier = false;  // the last linear layer begins at random all the same
   nn::OptimizerOptions optimizer;
   double clip_norm = 0;  // greatest norm of a step's gradients; 0: any
   EmaConfig ema;

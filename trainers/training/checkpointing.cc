@@ -229,7 +229,9 @@ bool Checkpointing::resume_own(const std::string& newest) {
 void Checkpointing::begin_from(const std::string& path) {
   std::error_code ignored;  // whoever opens it says it
   if (std::filesystem::is_directory(path, ignored)) {
-    const std::vector<nn::CheckpointFile> inside = nn::CheckpointFolder(path).list();
+    std::vector<nn::CheckpointFile> inside = nn::CheckpointFolder(path).list();
+    if (inside.empty())
+      inside = nn::CheckpointFolder(fmt::format("{}/{}", path, kCheckpointFolder)).list();
     throw nn::DataError(fmt::format(
         "checkpoint.resume: {} is a folder; name a file{}, or use auto for the newest in "
         "output.directory",

@@ -17,6 +17,7 @@
 #include "runtime/base/hash_text.h"
 #include "runtime/base/process_stat.h"
 #include "trainers/training/datasets.h"
+#include "trainers/training/network_file.h"
 #include "trainers/training/trainer_parts.h"
 
 namespace dlaunch {
@@ -99,7 +100,10 @@ Trainer::~Trainer() = default;
 
 /// Rank 0: what other weights than random ones are to begin with.
 void Trainer::initialise_from_files() {
-  if (!config_.weights.empty()) return nn::load_state_dict(config_.weights, *model_);
+  if (!config_.weights.empty())
+    return NetworkFile(config_.weights)
+        .load(*model_, config_.new_classifier ? NetworkFile::Classifier::kStays
+                                              : NetworkFile::Classifier::kFromFile);
   nn::fill_whitening(*model_, [&](nn::PatchCovariance& covariance, std::size_t images) {
     add_training_images(*train_set_, validation_transform_, images, covariance);
   });

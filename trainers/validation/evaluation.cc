@@ -7,14 +7,15 @@
 #include <vector>
 
 #include <spdlog/fmt/fmt.h>
+#include <spdlog/logger.h>
 
-#include "nn/checkpoint/named_tensors.h"
 #include "nn/parallel/tensor_memory.h"
+#include "runtime/base/logging.h"
 #include "runtime/parallel/state_broadcast.h"
 #include "trainers/output/progress.h"
-#include "trainers/training/checkpointing.h"
 #include "trainers/training/datasets.h"
 #include "trainers/training/failures.h"
+#include "trainers/training/network_file.h"
 #include "trainers/training/trainer_parts.h"
 
 namespace dlaunch {
@@ -42,12 +43,10 @@ Evaluation::Evaluation(const TrainConfig& config, const TrainingPlace& place, co
 }
 
 void Evaluation::load() {
-  const nn::SafetensorsFile file(path_);
-  std::vector<nn::NamedTensor> state = nn::state_of(*model_);
-  if (!is_checkpoint(file)) return load_tensors(file, state);
-  if (file.tensors().contains("ema." + state.front().name))  // what its run has validated
-    for (nn::NamedTensor& item : state) item.name = "ema." + item.name;
-  load_some_tensors(file, state);
+  const NetworkFile file(path_);
+  for (const std::string& line : file.differences(config_, *images_))
+    make_logger("validation")->warn("{}: figures are not those of that training", line);
+  file.load(*model_);
 }
 
 /// Rank 0's network.

@@ -22,11 +22,11 @@ namespace dlaunch {
 
 class Evaluation {
  public:
-  /// `path` is read by rank 0: a network alone (model.safetensors, best.safetensors, of torch), or
-  /// a checkpoint, of which the moving average is taken if it has one. Throws ConfigError (the
-  /// network does not go with the images or the machine), nn::DataError (images or file cannot be
-  /// used), std::runtime_error (the file for the result cannot be made). All arguments but `path`
-  /// must outlive the object.
+  /// `path` is read by rank 0 (network_file.h), which says on stderr if the network was trained
+  /// with other settings that matter. Throws ConfigError (the network does not go with the images
+  /// or the machine), nn::DataError (images or file cannot be used, or do not go together),
+  /// std::runtime_error (the file for the result cannot be made). All arguments but `path` must
+  /// outlive the object.
   Evaluation(const TrainConfig& config, const TrainingPlace& place, const Screen& screen,
              const Machine& machine, std::string path);
 
