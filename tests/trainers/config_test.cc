@@ -7,6 +7,7 @@
 
 #include "nn/cuda/cuda_backend.h"
 #include "runtime/base/json_reader.h"
+#include "runtime/base/temporary_folder.h"
 
 namespace dlaunch {
 namespace {
@@ -154,6 +155,29 @@ TEST(TrainConfig, NamesTheFilesThatTrainingLeaves) {
   EXPECT_EQ(files(R"({"output": {"metrics": "", "tensorboard": ""},
                       "checkpoint": {"final": false}})"),
             "");
+}
+
+TEST(TrainConfig, RefusesFilesThatWouldReplaceEachOther) {
+  const TemporaryFolder folder;
+  const auto with = [&](const std::string& keys) {
+    return refusal(R"({"output": {"directory": ")" + folder.path() + R"(/a", )" + keys + "}}");
+  };
+  const std::string out = folder.path() + "/a/";
+  EXPECT_THAT(with(R"("metrics": "x", "trace": ")" + out + R"(x")"),
+              HasSubstr("output.trace: " + out + "x is output.metrics too; name another one"));
+  EXPECT_THAT(with(R"("metrics": "model.safetensors")"),
+              HasSubstr("output.metrics: " + out + "model.safetensors is the network at the end"));
+  EXPECT_THAT(with(R"("metrics": "./b/../best.safetensors")"), HasSubstr(" is the best network "));
+  EXPECT_THAT(with(R"("tensorboard": "checkpoints/")"), HasSubstr(" is the folder of checkpoints"));
+  std::filesystem::create_directory(out);
+  std::filesystem::create_directory_symlink(folder.path() + "/a", folder.path() + "/link");
+  EXPECT_THAT(with(R"("tensorboard": "m", "metrics": ")" + folder.path() + R"(/link/m")"),
+              HasSubstr("output.tensorboard: " + out + "m is output.metrics too"));
+  EXPECT_THAT(with(R"("trace": "c.json")"), HasSubstr("c.json is the configuration too"));
+  EXPECT_THAT(refusal(R"({"model": {"weights": "w"}, "output": {"trace": "./w"}})"),
+              HasSubstr("output.trace: ./w is model.weights too"));
+  EXPECT_EQ(read(R"({"output": {"metrics": "/dev/null", "trace": "/dev/null"}})").trace.file,
+            "/dev/null");
 }
 
 TEST(TrainConfig, RefusesKeysThatWouldChangeNothing) {

@@ -14,6 +14,7 @@
 #include "nn/cuda/cuda_backend.h"
 #include "nn/models/model.h"
 #include "runtime/base/json_reader.h"
+#include "trainers/config/output_paths.h"
 
 namespace dlaunch {
 namespace {
@@ -410,6 +411,7 @@ void read_output(JsonObject& object, const std::string& source, TrainConfig& con
                     : progress == "bar"   ? ProgressStyle::kBar
                     : progress == "lines" ? ProgressStyle::kLines
                                           : ProgressStyle::kNone;
+  refuse_shared_paths(object, config, source);
 }
 
 }  // namespace
