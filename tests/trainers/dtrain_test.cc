@@ -93,6 +93,28 @@ TEST_F(Dtrain, SetsAsideWhatAnEarlierRunLeft) {
   EXPECT_EQ(contents("model.safetensors.previous"), second);
 }
 
+TEST_F(Dtrain, RefusesFoldersWhereItsFilesAreToBeBeforeItTrains) {
+  const std::string out = directory_ + "/out/";
+  const auto refusal = [&](const std::string& folder) {
+    write("out/" + folder + "/keep", "a file of the user's");
+    const CompletedProcess process = dtrain(2, {"--set", "checkpoint.keep_best=true"});
+    EXPECT_EQ(process.exit_code, kExitUsage) << process.error;
+    EXPECT_TRUE(std::filesystem::exists(out + folder + "/keep"));
+    std::filesystem::remove_all(out + folder);
+    const auto lines = complaints(process);
+    return lines.size() == 1 ? lines[0] : process.error;
+  };
+  for (const std::string name : {"model.safetensors", "best.safetensors", "metrics.jsonl"})
+    EXPECT_THAT(refusal(name), HasSubstr(out + name + " is a folder, but the run is to write "));
+  write("out/metrics.jsonl", "an earlier run's");
+  for (const std::string name : {"model.safetensors", "best.safetensors", "metrics.jsonl"}) {
+    write("out/" + name, "an earlier run's");
+    EXPECT_THAT(refusal(name + ".previous"),
+                HasSubstr(out + name + ".previous is a folder, but an earlier run's file is to "));
+    EXPECT_FALSE(std::filesystem::exists(out + "metrics.jsonl.previous")) << "nothing is renamed";
+  }
+}
+
 TEST_F(Dtrain, RepeatsItselfExactly) {
   const auto losses = [&] {
     EXPECT_EQ(dtrain(2, {}).exit_code, kExitOk);
@@ -167,6 +189,9 @@ TEST_F(Dtrain, RefusesBadInputWithOneLineAndItsExitCode) {
       {{"--trace-steps", "five", "--trace", "trace.json"},
        kExitUsage,
        "dtrain: --trace-steps five: output.trace_steps: allowed: FIRST:LAST"},
+      {{"--trace", directory_ + "/run.json"},
+       kExitUsage,
+       "output.trace: " + directory_ + "/run.json is the configuration too; name another one"},
       {{"--set", "data.cutout=64"}, kExitUsage, "data.cutout: a square of 64 covers images of 32 "},
       {{"--set", "train.global_batch_size=200000000", "--set", "train.batch_size_per_rank=0",
         "--set", "data.synthetic.train_size=10000000"},

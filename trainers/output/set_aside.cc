@@ -12,7 +12,7 @@ std::string set_aside(const std::string& path, bool stay) {
   namespace fs = std::filesystem;
   std::error_code error;
   if (!fs::is_regular_file(path, error)) return "";
-  std::string previous = path + ".previous";
+  std::string previous = path + kPreviousSuffix;
   if (stay) {
     fs::copy_file(path, previous, fs::copy_options::overwrite_existing, error);
   } else {

@@ -6,6 +6,8 @@
 
 namespace dlaunch {
 
+inline constexpr const char* kPreviousSuffix = ".previous";
+
 /// Renames a regular file to PATH.previous, in place of an older file of that name; copies it if it
 /// is also to `stay`. Returns the new name; empty if there is no such file. Throws
 /// std::runtime_error.

@@ -25,6 +25,7 @@
 #include "runtime/parallel/long_work.h"
 #include "runtime/parallel/state_broadcast.h"
 #include "trainers/config/config_difference.h"
+#include "trainers/output/set_aside.h"
 
 namespace dlaunch {
 namespace {
@@ -157,9 +158,32 @@ void Checkpointing::prepare_output() {
   } catch (const std::runtime_error& error) {
     throw ConfigError(fmt::format("output.directory: {}; set another one", error.what()));
   }
+  refuse_folders_in_the_way();
   nn::AtomicFile::remove_leftovers(config_.output_directory, [](std::string_view name) {
     return name == kBestFile || name == kModelFile;
   });
+}
+
+/// Where files will be written or, if they are an earlier run's, set aside (set_aside.h): at the
+/// end it would be too late to hear of it.
+void Checkpointing::refuse_folders_in_the_way() const {
+  const auto refuse = [](const std::string& path, const char* what) {
+    throw ConfigError(
+        fmt::format("{} is a folder, {}; move it, or set output.directory", path, what));
+  };
+  std::error_code ignored;  // whoever writes says it
+  const auto look = [&](const std::string& name, bool is_written) {
+    const std::string path = config_.output_path(name);
+    const std::string previous = path + kPreviousSuffix;
+    if (is_written && std::filesystem::is_directory(path, ignored))
+      refuse(path, "but the run is to write a file there");
+    if (!resumes() && std::filesystem::is_regular_file(path, ignored) &&
+        std::filesystem::is_directory(previous, ignored))
+      refuse(previous, "but an earlier run's file is to be set aside there");
+  };
+  look(kModelFile, config_.checkpoint.final_network);
+  look(kBestFile, config_.checkpoint.keep_best);
+  if (!config_.metrics_file.empty()) look(config_.metrics_file, true);
 }
 
 /// Two runs in one folder would remove and replace each other's files, and mix their metrics.

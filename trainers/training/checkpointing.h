@@ -107,6 +107,7 @@ class Checkpointing {
   bool resume_own(const std::string& newest);
   void begin_from(const std::string& path);
   void prepare_output();
+  void refuse_folders_in_the_way() const;
   void lock_output();
   void load(const nn::SafetensorsFile& file, nlohmann::json training);
   void check_same_run(const nn::SafetensorsFile& file, const nlohmann::json& run);
