@@ -155,6 +155,12 @@ TEST(TrainConfig, NamesTheFilesThatTrainingLeaves) {
   EXPECT_EQ(files(R"({"output": {"metrics": "", "tensorboard": ""},
                       "checkpoint": {"final": false}})"),
             "");
+  LostFiles lost;
+  lost.add("metrics.jsonl", "the disk is full");
+  lost.add("t.json", "too");
+  EXPECT_EQ(lost.why(), "the disk is full; too");
+  EXPECT_EQ(read(R"({"output": {"trace": "t.json"}})").describe_files(lost),
+            "runs/c: tensorboard, model.safetensors");
 }
 
 TEST(TrainConfig, RefusesFilesThatWouldReplaceEachOther) {

@@ -18,6 +18,7 @@
 #include "runtime/base/json_reader.h"
 #include "runtime/device/path_choice.h"
 #include "runtime/parallel/gradient_reducer_options.h"
+#include "trainers/output/lost_files.h"
 #include "trainers/trace/trace_options.h"
 
 namespace dlaunch {
@@ -160,7 +161,7 @@ struct TrainConfig {
   /// Of a file in the output folder, or of one that is named absolutely.
   std::string output_path(const std::string& name) const;
   /// What training leaves, for people: "runs/x: metrics.jsonl, checkpoints; /tmp/trace.json".
-  std::string describe_files() const;
+  std::string describe_files(const LostFiles& lost = {}) const;
   /// Whether there is anything that training writes into the output folder.
   bool writes_output() const;
   /// Samples of a step, over all ranks and micro-batches. ConfigError if a rank would get none.

@@ -19,10 +19,10 @@ struct Files {
   std::vector<std::string> elsewhere;
 };
 
-Files files_of(const TrainConfig& config) {
+Files files_of(const TrainConfig& config, const LostFiles& lost = {}) {
   Files files;
   const auto add = [&](const std::string& name) {
-    if (name.empty()) return;
+    if (name.empty() || lost.contains(name)) return;
     const bool absolute = std::filesystem::path(name).is_absolute();
     (absolute ? files.elsewhere : files.inside).push_back(name);
   };
@@ -32,7 +32,8 @@ Files files_of(const TrainConfig& config) {
   if (config.checkpoint.final_network) add(kModelFile);
   if (config.checkpoint.keep_best) add(kBestFile);
   // In the working directory.
-  if (!config.trace.file.empty()) files.elsewhere.push_back(config.trace.file);
+  const std::string& trace = config.trace.file;
+  if (!trace.empty() && !lost.contains(trace)) files.elsewhere.push_back(trace);
   return files;
 }
 
@@ -42,8 +43,8 @@ std::string TrainConfig::output_path(const std::string& name) const {
   return (std::filesystem::path(output_directory) / name).string();
 }
 
-std::string TrainConfig::describe_files() const {
-  auto [inside, elsewhere] = files_of(*this);
+std::string TrainConfig::describe_files(const LostFiles& lost) const {
+  auto [inside, elsewhere] = files_of(*this, lost);
   if (!inside.empty())
     elsewhere.insert(elsewhere.begin(),
                      fmt::format("{}: {}", output_directory, fmt::join(inside, ", ")));

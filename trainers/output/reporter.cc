@@ -81,7 +81,6 @@ void Reporter::start(std::size_t ranks, const nn::StepPlan& plan, std::size_t tr
                      std::size_t parameters, const std::string& compute_type) {
   summary_.ranks = ranks;
   summary_.steps_per_epoch = plan.steps();
-  summary_.files = config_.describe_files();
   begin_files();
   if (!resumes_) events_.restart_at(1);  // what an earlier run wrote there is void
   metrics_.write({{"event", "start"},
@@ -308,9 +307,14 @@ void Reporter::finish() {
   progress_.line(format_summary(summary_));
 }
 
-void Reporter::close() {
-  metrics_.finish();
-  events_.finish();
+void Reporter::close(LostFiles& lost) {
+  lost.try_to_write(config_.metrics_file, [&] { metrics_.finish(); });
+  lost.try_to_write(config_.tensorboard, [&] { events_.finish(); });
+}
+
+void Reporter::list_files(const LostFiles& lost) {
+  if (const std::string files = config_.describe_files(lost); !files.empty())
+    progress_.line("  files          " + files);
 }
 
 }  // namespace dlaunch

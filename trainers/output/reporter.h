@@ -14,6 +14,7 @@
 #include "runtime/parallel/gradient_reducer.h"
 #include "trainers/config/config.h"
 #include "trainers/output/event_file.h"
+#include "trainers/output/lost_files.h"
 #include "trainers/output/metrics_file.h"
 #include "trainers/output/progress.h"
 #include "trainers/output/step_clock.h"
@@ -86,8 +87,10 @@ class Reporter {
   Summary& summary() { return summary_; }
   const Summary& summary() const { return summary_; }
   void finish();
-  /// The last: throws std::runtime_error if something that was reported is not in its file.
-  void close();
+  /// Of what was reported everything must be in its file now.
+  void close(LostFiles& lost);
+  /// The last line of the summary's: what the run leaves.
+  void list_files(const LostFiles& lost);
 
  private:
   /// Sums over several steps.

@@ -56,7 +56,6 @@ std::string format_summary(const Summary& summary) {
     text += fmt::format(", first step done {:.2f} s after the start", *summary.first_step_seconds);
   if (summary.prepare_seconds > 0)
     text += fmt::format(", {:.2f} s of it for preparing steps", summary.prepare_seconds);
-  if (!summary.files.empty()) text += "\n  files          " + summary.files;
   if (summary.use.steps > 0) text += "\n" + format_use(summary.use);
   return text;
 }

@@ -38,7 +38,6 @@ struct Summary {
   double best_top1 = 0;
   std::size_t best_epoch = 0;  // from 1
   ResourceUse use;
-  std::string files;  // that the run leaves, as the summary names them; empty: none
 
   /// Whether the last validation is of what the last step left.
   bool is_validated() const { return validated_steps == steps; }

@@ -425,13 +425,15 @@ Summary Trainer::finish() {
   summary.use = gather_use(world_, observation_.clock(), memory_.use());
   reduce_summary(world_, summary);
   reporter_.finish();
-  std::string failure;
-  try_to_write(failure, [&] { checkpointing_.finish(); });  // may be three times the network
-  try_to_write(failure, [&] { save_final_network(); });
-  try_to_write(failure, [&] { observation_.finish(world_); });
-  try_to_write(failure, [&] { reporter_.close(); });
-  if (failure.empty()) failure = best_failure_;
-  if (!failure.empty()) throw std::runtime_error(failure);
+  LostFiles lost;
+  lost.try_to_write(kCheckpointFolder,
+                    [&] { checkpointing_.finish(); });  // may be three times the network
+  lost.try_to_write(kModelFile, [&] { save_final_network(); });
+  lost.try_to_write(config_.trace.file, [&] { observation_.finish(world_); });
+  reporter_.close(lost);
+  if (!best_failure_.empty()) lost.add(kBestFile, best_failure_);
+  reporter_.list_files(lost);
+  if (!lost.empty()) throw std::runtime_error(lost.why());
   return summary;
 }
 

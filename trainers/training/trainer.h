@@ -99,7 +99,6 @@ class Trainer {
   void save_network(const std::string& name, bool mine, const nn::TensorMetadata& about);
   void save_best(const ValidationSums& sums);
   void save_final_network();
-  static void try_to_write(std::string& failure, const std::function<void()>& write);
   Status remember(ExchangeMemory memory, const nlohmann::json& report);
   void share_network();
   void share_parameters();

@@ -221,26 +221,14 @@ void Trainer::save_best(const ValidationSums& sums) {
   const BestNetwork network{checkpointing_.run_id(), sums.mean_top1(), summary.epochs};
   nn::TensorMetadata about = about_network_;
   about[BestNetwork::kKey] = network.text();
-  std::string failure;
-  try_to_write(failure, [&] { save_network(kBestFile, best, about); });
+  LostFiles lost;
+  lost.try_to_write(kBestFile, [&] { save_network(kBestFile, best, about); });
   if (!best) return;
-  best_failure_ = failure;
-  if (failure.empty())
+  best_failure_ = lost.why();
+  if (lost.empty())
     best_ = network;
   else
-    logger_->warn("{}; training goes on, the next best network is tried", failure);
-}
-
-/// Keeps in `failure` why a file could not be written, if that is the first one: what cannot be
-/// written must not cost what can be. An error of the communicator goes on.
-void Trainer::try_to_write(std::string& failure, const std::function<void()>& write) {
-  try {
-    write();
-  } catch (const StatusError&) {
-    throw;
-  } catch (const std::runtime_error& error) {
-    if (failure.empty()) failure = error.what();
-  }
+    logger_->warn("{}; training goes on, the next best network is tried", best_failure_);
 }
 
 /// Collective: what a run leaves that a signal ends, as fast as it can.
@@ -248,23 +236,23 @@ void Trainer::end_interrupted(int signal) {
   const std::string name = name_of_stop_signal(signal);
   reporter_.interrupted(name);
   std::string left;
-  std::string failure;
+  LostFiles lost;
   if (config_.checkpoint.enabled()) {
-    try_to_write(failure, [&] { checkpointing_.finish(); });
+    lost.try_to_write(kCheckpointFolder, [&] { checkpointing_.finish(); });
     left = "resume with --resume auto";
   } else {
     left = "it cannot be resumed, as it writes no checkpoints (checkpoint.every_epochs)";
     share_network();
     check_network("no network was written");
-    try_to_write(failure, [&] { save_final_network(); });
+    lost.try_to_write(kModelFile, [&] { save_final_network(); });
     if (config_.checkpoint.final_network)
       left += "; the network as it was then is in " + config_.output_path(kModelFile);
   }
-  try_to_write(failure, [&] { reporter_.close(); });
+  reporter_.close(lost);
   // Which code the job ends with must not depend on who is the first to end.
-  std::array<std::int32_t, 1> failed{failure.empty() ? 0 : 1};
+  std::array<std::int32_t, 1> failed{lost.empty() ? 0 : 1};
   throw_if_error(world_.all_reduce(failed, ReduceOp::kMax).within("stop"));
-  if (failed[0] != 0) throw TrainingFailure(failure);  // rank 0's, which says it
+  if (failed[0] != 0) throw TrainingFailure(lost.why());  // rank 0's, which says it
   throw Interruption(signal, fmt::format("stopped by {} after step {}; {}", name,
                                          reporter_.summary().steps, left));
 }
