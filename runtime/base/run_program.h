@@ -4,16 +4,17 @@
 #include <cerrno>
 #include <cstdio>
 #include <exception>
+#include <stdexcept>
 #include <system_error>
 #include <utility>
 
 namespace dlaunch {
 
-/// Throws std::system_error if something written to stdout is lost.
+/// Throws std::runtime_error if something written to stdout is lost.
 inline void flush_output() {
-  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
-  throw std::system_error(errno == 0 ? EIO : errno, std::generic_category(),
-                          "cannot write to standard output");
+  const char* const lost = "cannot write to standard output";
+  if (std::fflush(stdout) != 0) throw std::system_error(errno, std::generic_category(), lost);
+  if (std::ferror(stdout) != 0) throw std::runtime_error(lost);  // why, nobody knows any more
 }
 
 /// Returns what `body` does; `failure` if it throws, or something it wrote to stdout is lost, and
