@@ -74,6 +74,8 @@ Outcome attempt(const std::function<void()>& part) {
     return {kExitDiverged, error.what(), true};
   } catch (const UnusableCheckpoint& error) {
     return {kExitBadData, error.what(), true};
+  } catch (const DifferentData& error) {
+    return {kExitBadData, error.what(), true};
   } catch (const TrainingFailure& error) {
     return {kExitFailure, error.what(), true};
   } catch (const std::bad_alloc&) {
@@ -200,11 +202,19 @@ std::shared_ptr<Activity> this_activity() {
   return Activity::open(job.activity, job.local_rank);
 }
 
+void announce_ready(const std::shared_ptr<Activity>& activity) {
+  if (activity != nullptr) activity->set_ready();
+}
+
 /// Until here a signal ends the process at once: there is nothing to be kept.
-void train(Trainer& trainer, std::shared_ptr<Activity> activity) {
-  catch_stop_signals(std::move(activity));
+Outcome train(Trainer& trainer, const std::shared_ptr<Activity>& activity) {
+  catch_stop_signals(activity);
   trainer.stop_on(stop_signal);
-  (void)trainer.run();
+  trainer.when_ready([&] { announce_ready(activity); });
+  Outcome outcome = attempt([&] { (void)trainer.run(); });
+  const bool is_failure = outcome.code != kExitOk && outcome.code < kExitSignalled;
+  if (is_failure) trainer.note_failure(outcome.line, outcome.code);
+  return outcome;
 }
 
 /// Trains, or validates only.
@@ -244,11 +254,9 @@ int work(const Arguments& arguments) {
     if (const int code = agree(*world, preparation()); code != kExitOk) return code;
 
   const std::shared_ptr<Activity> activity = this_activity();
-  if (activity != nullptr) activity->set_ready();
-  const Outcome outcome = attempt([&] {
-    if (trainer) train(*trainer, activity);
-    if (evaluation) (void)evaluation->run();
-  });
+  const Outcome outcome =
+      trainer ? train(*trainer, activity)
+              : attempt([&] { (void)evaluation->run([&] { announce_ready(activity); }); });
   if (outcome.code != kExitOk) return give_up(device->place().world, outcome);
   return kExitOk;
 }

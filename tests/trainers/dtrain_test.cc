@@ -93,6 +93,22 @@ TEST_F(Dtrain, SetsAsideWhatAnEarlierRunLeft) {
   EXPECT_EQ(contents("model.safetensors.previous"), second);
 }
 
+TEST_F(Dtrain, RunsThatFailSayWhyInTheMetricsAndLeaveTheResultsOfTheLastGoodOne) {
+  ASSERT_EQ(dtrain(0, {"--set", "train.epochs=1"}).exit_code, kExitOk);
+  const auto good = metrics();
+  for (const int ranks : {2, 0, 2}) {
+    EXPECT_EQ(dtrain(ranks, {"--set", "optimizer.learning_rate=1e30"}).exit_code, kExitDiverged);
+    EXPECT_EQ(metrics("metrics.jsonl.previous"), good);
+    EXPECT_EQ(events("start").size(), 1U);
+    const nlohmann::json last = metrics().back();
+    EXPECT_EQ(last["event"], "failed");
+    EXPECT_EQ(last["exit_code"], kExitDiverged);
+    EXPECT_THAT(last["line"], HasSubstr("the loss is "));
+  }
+  EXPECT_EQ(dtrain(0, {"--set", "train.epochs=1"}).exit_code, kExitOk);
+  EXPECT_EQ(metrics("metrics.jsonl.previous"), good) << "nothing has come of those between";
+}
+
 TEST_F(Dtrain, RefusesFoldersWhereItsFilesAreToBeBeforeItTrains) {
   const std::string out = directory_ + "/out/";
   const auto refusal = [&](const std::string& folder) {
@@ -244,6 +260,16 @@ TEST_F(Dtrain, IsNotRestartedForWhatWouldFailAgain) {
     EXPECT_EQ(complaints(process).size(), 1U) << process.error;
     EXPECT_THAT(process.error, HasSubstr("dlaunch: no restart: the job never got ready"));
   }
+  std::mt19937 random(7);
+  for (const char* name : {"train/a/1", "train/b/1", "test/a/1", "test/b/1"})
+    write(std::string("images/") + name + ".png", testing::noise_png(32, random));
+  const std::string whole = testing::noise_png(32, random);
+  write("images/test/b/1.png", whole.substr(0, whole.size() / 2));  // only its head is read before
+  const CompletedProcess process =
+      dtrain(2, {"--set", "data.set=folder", "--set", "data.directory=" + directory_ + "/images"},
+             "run.json", {"--max-restarts", "3", "--restart-delay", "0"});
+  EXPECT_EQ(process.exit_code, kExitBadData) << process.error;
+  EXPECT_THAT(process.error, HasSubstr("dlaunch: no restart: the job never got ready"));
 }
 
 TEST_F(Dtrain, RefusesWhatCannotGoTogetherBeforeAnythingIsWritten) {
@@ -416,7 +442,8 @@ class RanksWithImagesOfTheirOwn : public Dtrain {
   /// Two ranks, each with the images of its number.
   CompletedProcess run() const {
     return testing::run_command(
-        {.arguments = {built_program("dlaunch"), "--nproc", "2", "--", "/bin/sh", "-c",
+        {.arguments = {built_program("dlaunch"), "--nproc", "2", "--max-restarts", "3",
+                       "--restart-delay", "0", "--", "/bin/sh", "-c",
                        "exec " + built_program("dtrain") + " " + directory_ +
                            "/run.json --set data.set=folder --set data.directory=" + directory_ +
                            "/images-$RANK --set output.directory=" + directory_ + "/out"},
@@ -435,17 +462,20 @@ TEST_F(RanksWithImagesOfTheirOwn, AreRefusedIfTheirNumbersDiffer) {
   write_images("1", all);
   write_images("1", {"train/a/3", "train/b/3"});
   const CompletedProcess process = run();
-  EXPECT_NE(process.exit_code, kExitOk);
-  EXPECT_THAT(process.error, HasSubstr("ranks have between 4 and 6 training images; give all "
+  EXPECT_EQ(process.exit_code, kExitBadData);
+  EXPECT_THAT(process.error, HasSubstr("dtrain: rank 1 has 6 training images, rank 0 4; give all "
                                        "ranks the same data"));
+  EXPECT_EQ(complaints(process).size(), 1U) << process.error;
+  EXPECT_THAT(process.error, HasSubstr("dlaunch: no restart: the job never got ready"));
 }
 
 TEST_F(RanksWithImagesOfTheirOwn, AreRefusedIfTheirClassesDiffer) {
   write_images("0", {"train/a/1", "train/b/1", "test/a/1", "test/b/1"});
   write_images("1", {"train/a/1", "train/c/1", "test/a/1", "test/c/1"});
   const CompletedProcess process = run();
-  EXPECT_NE(process.exit_code, kExitOk);
-  EXPECT_THAT(process.error, HasSubstr("ranks have training images of different classes"));
+  EXPECT_EQ(process.exit_code, kExitBadData);
+  EXPECT_THAT(process.error, HasSubstr("dtrain: rank 1 has training images of other classes than "
+                                       "rank 0, or in another order; give all ranks the same"));
 }
 
 TEST_F(Dtrain, RefusesItsCommandLine) {
@@ -478,6 +508,13 @@ TEST_F(Dtrain, LostOutputIsAFailureWhereItIsAllThereIs) {
                      directory_ + "/run.json", "--dry-run"}});
   EXPECT_EQ(process.exit_code, kExitFailure);
   EXPECT_EQ(process.error, "dtrain: cannot write to standard output: No space left on device\n");
+  // Lines are lost one by one: at the end nobody knows the reason any more.
+  const CompletedProcess training = testing::run_command(
+      {.arguments = {"/bin/sh", "-c", "exec \"$@\" >/dev/full", "sh", built_program("dtrain"),
+                     directory_ + "/run.json", "--set", "train.max_steps=1", "--set",
+                     "output.directory=" + directory_ + "/out"}});
+  EXPECT_EQ(training.exit_code, kExitFailure);
+  EXPECT_EQ(training.error, "dtrain: cannot write to standard output\n");
 }
 
 TEST_F(Dtrain, SaysWhatItLeavesOutOfAFolderOfImages) {

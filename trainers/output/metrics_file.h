@@ -21,7 +21,8 @@ class MetricsFile {
   MetricsFile(const std::string& directory, const std::string& name);
 
   /// Before the first line: goes on with the old file if `append`, else begins a new one. Returns
-  /// where what was in it is then; empty: it still is, or there was nothing.
+  /// where what was in it is then; empty: it still is, or there was nothing that would be worth the
+  /// place of an older file.
   std::string begin(bool append);
   void write(const nlohmann::ordered_json& line);
   /// Throws std::runtime_error if a line could not be written (the disk is full).

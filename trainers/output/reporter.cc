@@ -82,6 +82,7 @@ void Reporter::start(std::size_t ranks, const nn::StepPlan& plan, std::size_t tr
   summary_.ranks = ranks;
   summary_.steps_per_epoch = plan.steps();
   begin_files();
+  started_ = true;
   if (!resumes_) events_.restart_at(1);  // what an earlier run wrote there is void
   metrics_.write({{"event", "start"},
                   {"ranks", ranks},
@@ -273,6 +274,12 @@ void Reporter::interrupted(const std::string& signal) {
                   {"step", summary_.steps},
                   {"loss", summary_.last_train_loss},
                   {"signal", signal}});
+}
+
+void Reporter::failed(const std::string& line, int code) {
+  if (started_)
+    metrics_.write(
+        {{"event", "failed"}, {"step", summary_.steps}, {"exit_code", code}, {"line", line}});
 }
 
 /// With the validation after it, if there was one.

@@ -78,6 +78,9 @@ class Reporter {
   void stopped(const ValidationSums& validation, bool may_be_best, double validation_seconds);
   /// The same by a signal of that name, and without a validation.
   void interrupted(const std::string& signal);
+  /// The run has ended with this line on stderr and this exit code. Nothing before start(): the
+  /// metrics are still an earlier run's.
+  void failed(const std::string& line, int code);
   /// What has been summed up so far, for a checkpoint, and back.
   nlohmann::json state() const;
   void restore(const nlohmann::json& state);
@@ -117,6 +120,7 @@ class Reporter {
   const TrainConfig& config_;
   const bool leads_;
   const bool resumes_;
+  bool started_ = false;
   MetricsFile metrics_;
   EventFile events_;
   Progress progress_;

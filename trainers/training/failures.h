@@ -17,6 +17,12 @@ class Divergence : public TrainingFailure {
   using TrainingFailure::TrainingFailure;
 };
 
+/// Ranks have found different images.
+class DifferentData : public TrainingFailure {
+ public:
+  using TrainingFailure::TrainingFailure;
+};
+
 /// What a checkpoint holds of a run cannot be gone on from.
 class UnusableCheckpoint : public TrainingFailure {
  public:

@@ -128,6 +128,7 @@ Summary Trainer::train() {
   reporter_.start(static_cast<std::size_t>(world_.size()), plan_, train_set_->size(),
                   static_cast<std::size_t>(model_->parameter_count()), compute_type());
   RunPosition position = resume();
+  if (ready_) ready_();
   observation_.start(world_, *model_);
   const Logger start = make_logger("start");
   start->debug("training could begin {:.3f} s after the start", seconds_since_process_start());
@@ -170,7 +171,7 @@ std::int64_t digest_of_labels(const nn::Dataset& images) {
   std::uint64_t digest = hash_text(text);
   for (std::size_t i = 0; i < images.size(); ++i)
     digest = (digest ^ static_cast<std::uint64_t>(images.label(i))) * 0x9E3779B97F4A7C15U;
-  return static_cast<std::int64_t>(digest >> 2);  // so that -x is one too
+  return static_cast<std::int64_t>(digest);
 }
 
 }  // namespace
@@ -179,25 +180,29 @@ std::int64_t digest_of_labels(const nn::Dataset& images) {
 /// "auto" has come to on their machines. They would wait for each other for ever, or train on
 /// labels of different classes.
 void Trainer::check_agreement() {
-  const auto images = static_cast<std::int64_t>(train_set_->size());
-  const auto type = static_cast<std::int64_t>(compute_type_of(config_, backend_));
-  const std::int64_t labels = digest_of_labels(*train_set_);
-  std::array<std::int64_t, 6> most{images, -images, type,
-                                   -type,  labels,  -labels};  // the greatest -x is the least x
-  throw_if_error(world_.all_reduce(most, ReduceOp::kMax).within("start"));
-  if (most[0] != -most[1])
-    throw TrainingFailure(
-        fmt::format("ranks have between {} and {} training images; give all ranks the same data",
-                    -most[1], most[0]));
-  if (most[4] != -most[5])
-    throw TrainingFailure(
-        "ranks have training images of different classes, or in another order; give all ranks the "
-        "same data");
-  if (most[2] != -most[3])
-    throw TrainingFailure(
-        fmt::format("train.compute_type: \"auto\" is {} on rank {} and another type on others; "
-                    "name one that all machines have",
-                    compute_type(), world_.rank()));
+  const std::array<std::int64_t, 3> mine{
+      static_cast<std::int64_t>(train_set_->size()), digest_of_labels(*train_set_),
+      static_cast<std::int64_t>(compute_type_of(config_, backend_))};
+  std::vector<std::int64_t> all(mine.size() * static_cast<std::size_t>(world_.size()));
+  throw_if_error(world_.all_gather(mine, all).within("start"));
+  for (std::size_t i = 0; i < all.size(); i += mine.size()) {
+    const std::size_t rank = i / mine.size();
+    if (all[i] != all[0])
+      throw DifferentData(
+          fmt::format("rank {} has {} training images, rank 0 {}; give all ranks the same data",
+                      rank, all[i], all[0]));
+    if (all[i + 1] != all[1])
+      throw DifferentData(
+          fmt::format("rank {} has training images of other classes than rank 0, or in another "
+                      "order; give all ranks the same data",
+                      rank));
+    if (all[i + 2] != all[2])
+      throw TrainingFailure(
+          fmt::format("train.compute_type: \"auto\" is {} on rank {} and {} on rank 0; name one "
+                      "that all machines have",
+                      name_of_compute_type(static_cast<DType>(all[i + 2])), rank,
+                      name_of_compute_type(static_cast<DType>(all[2]))));
+  }
 }
 
 void Trainer::share_state() {

@@ -56,14 +56,21 @@ class Trainer {
   ~Trainer();
 
   /// Trains, validates, and on rank 0 reports. Throws StatusError (a peer was lost),
-  /// TrainingFailure (ranks differ), UnusableCheckpoint, Divergence, Interruption, nn::DataError,
-  /// std::runtime_error (metrics cannot be written).
+  /// TrainingFailure (ranks differ), DifferentData, UnusableCheckpoint, Divergence, Interruption,
+  /// nn::DataError, std::runtime_error (files cannot be written).
   Summary run();
 
   /// Before run(). `signal` returns the number of a signal after which training is to end with the
   /// current step; 0: none so far. All ranks end then, whichever of them got it: run() throws
   /// Interruption once a checkpoint is written or, in a run that writes none, the network as it is.
   void stop_on(std::function<int()> signal) { stop_signal_ = std::move(signal); }
+
+  /// Before run(). Called on every rank once the ranks agree and have all data: what fails before
+  /// that would fail again.
+  void when_ready(std::function<void()> ready) { ready_ = std::move(ready); }
+
+  /// After run() has thrown: puts why, and the exit code, into the metrics.
+  void note_failure(const std::string& line, int code) { reporter_.failed(line, code); }
 
   /// The trained parameters.
   const nn::FlatParameters& parameters() const { return parameters_; }
@@ -187,6 +194,7 @@ class Trainer {
   double gradient_squares_ = 0;      // sum over what this rank has updated in it
   bool stop_ = false;
   std::function<int()> stop_signal_;
+  std::function<void()> ready_;
 };
 
 }  // namespace dlaunch

@@ -57,10 +57,11 @@ void Evaluation::share() {
   throw_if_error(broadcast_state(world_, state).within("weights"));
 }
 
-ValidationSums Evaluation::run() {
+ValidationSums Evaluation::run(const std::function<void()>& ready) {
   share();
   const ValidationShard shard =
       scatter_validation_set(world_, images_.get(), images_->image_shape());
+  ready();
   const nn::ImageTransform transform(images_->image_shape(), config_.data.normalization, {});
   const auto begin = std::chrono::steady_clock::now();
   const ValidationSums sums = validate(world_, backend_, *model_, transform, shard, options_);

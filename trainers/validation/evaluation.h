@@ -4,6 +4,7 @@
 // The constructor does what a rank does alone; run() is collective. One thread.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -30,12 +31,13 @@ class Evaluation {
   Evaluation(const TrainConfig& config, const TrainingPlace& place, const Screen& screen,
              const Machine& machine, std::string path);
 
-  /// Validates as configured (train.validation_views and the like). Rank 0 writes a line to the
+  /// Validates as configured (train.validation_views and the like); calls `ready` once all ranks
+  /// have the network and their images. Rank 0 writes a line to the
   /// screen and one to output.directory/validation.jsonl, unless the configuration wants no
   /// metrics. Returns the same on all ranks. Throws StatusError, nn::DataError, Divergence if the
   /// loss is infinite or no number, after that is written; std::runtime_error if the line cannot
   /// be.
-  ValidationSums run();
+  ValidationSums run(const std::function<void()>& ready);
 
  private:
   void load();
