@@ -79,7 +79,7 @@ Outcome attempt(const std::function<void()>& part) {
   } catch (const TrainingFailure& error) {
     return {kExitFailure, error.what(), true};
   } catch (const std::bad_alloc&) {
-    return {kExitFailure, "out of memory; use smaller batches and more train.accumulation_steps"};
+    return {kExitFailure, "out of memory"};
   } catch (const std::exception& error) {
     return {kExitFailure, error.what()};
   }

@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/base/exit_codes.h"
+#include "tests/support/sanitized.h"
 #include "tests/trainers/dtrain_test.h"
 #include "tests/trainers/images.h"
 
@@ -213,6 +214,9 @@ TEST_F(Dtrain, RefusesBadInputWithOneLineAndItsExitCode) {
         "--set", "data.synthetic.train_size=10000000"},
        kExitUsage,
        "train.global_batch_size: a rank needs at least "},
+      {{"--set", "data.synthetic.test_size=1000000000"},
+       kExitUsage,
+       "data: a rank needs at least 1430.5 GiB for its 500000000 test images, 2 of them on this "},
       {{"--resume", ""}, kExitUsage, "dtrain: --resume : checkpoint.resume: allowed: auto, none, "},
       {{"--set", "train.device=cuda"}, kExitUsage, "train.device: "},
       {{"--set", "train.compute_type=fp16"}, kExitUsage, "train.compute_type: \"fp16\" is for "},
@@ -567,6 +571,18 @@ TEST_F(Dtrain, ValidatesOnValWithoutTestAndTrainsAlikeWithAnyNumberOfWorkers) {
     write(std::string("images/") + file + ".png", testing::noise_png(32, random));
   train("1");
   EXPECT_EQ(events("epoch").back().at("validation_images"), 2) << "test goes before val";
+}
+
+TEST_F(Dtrain, OutOfMemoryBesideStepsIsNotBlamedOnThem) {
+  if (testing::kSanitized) GTEST_SKIP() << "a sanitizer needs terabytes of addresses";
+  const CompletedProcess process =
+      testing::run_command({.arguments = {"/bin/bash", "-c", "ulimit -v 400000 && exec \"$@\"",
+                                          "bash", built_program("dtrain"), directory_ + "/run.json",
+                                          "--set", "data.synthetic.test_size=400000", "--set",
+                                          "output.directory=" + directory_ + "/out"},
+                            .environment = environment_});
+  EXPECT_EQ(process.exit_code, kExitFailure);
+  EXPECT_EQ(process.error, "dtrain: rank 0: out of memory\n");
 }
 
 TEST_F(Dtrain, RefusesATruncatedDataFile) {

@@ -134,13 +134,18 @@ TEST(ValidationBatch, IsRefusedByTheNameOfItsKeyIfTheMachineHasLess) {
                                  {.ranks = 2, .memory = memory});
   };
   EXPECT_EQ(with(5ULL << 30).batch_size, 20000U);
+  EXPECT_NO_THROW(refuse_unless_validation_fits({.share_bytes = 1e9, .together_bytes = 1e9},
+                                                {.ranks = 2, .memory = 4'000'000'000}));
+  EXPECT_THROW(refuse_unless_validation_fits({.share_bytes = 1e9, .together_bytes = 2e9},
+                                             {.ranks = 2, .memory = 4'000'000'000}),
+               ConfigError);
   try {
     with(3ULL << 30);
     ADD_FAILURE() << "no exception";
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(),
                 HasSubstr("train.validation_batch_size: a rank needs at least 2.0 GiB to validate "
-                          "10000 images at a time, 2 of them on this machine 4.0 GiB, which has"));
+                          "10000 images at a time, 2 of them on this machine 4.1 GiB, which has"));
   }
 }
 

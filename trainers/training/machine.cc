@@ -99,13 +99,23 @@ double least_evaluation_memory(const nn::Module& network, const nn::Shape& image
   return static_cast<double>(most) * static_cast<double>(size_of(compute_type));
 }
 
-void refuse_unless_validation_fits(double bytes, std::size_t images, const Machine& machine) {
+void refuse_unless_validation_fits(const ValidationNeed& need, const Machine& machine) {
   const auto memory = static_cast<double>(machine.memory);
-  if (machine.memory == 0 || machine.ranks * bytes <= memory) return;
-  throw ConfigError(fmt::format(
-      "train.validation_batch_size: a rank needs at least {:.1f} GiB to validate {} images at a "
-      "time, {} of them on this machine {:.1f} GiB, which has {:.1f}; use less",
-      bytes / kGiB, images, machine.ranks, machine.ranks * bytes / kGiB, memory / kGiB));
+  const double total = need.share_bytes + need.together_bytes;
+  if (machine.memory == 0 || machine.ranks * total <= memory) return;
+  const auto numbers = [&](double bytes, const std::string& what) {
+    return fmt::format(
+        "a rank needs at least {:.1f} GiB {}, {} of them on this machine {:.1f} GiB, which has "
+        "{:.1f}",
+        bytes / kGiB, what, machine.ranks, machine.ranks * bytes / kGiB, memory / kGiB);
+  };
+  if (machine.ranks * need.share_bytes > memory)
+    throw ConfigError(
+        fmt::format("data: {}; use fewer test images, or more machines",
+                    numbers(need.share_bytes, fmt::format("for its {} test images", need.share))));
+  throw ConfigError(
+      fmt::format("train.validation_batch_size: {}; use less",
+                  numbers(total, fmt::format("to validate {} images at a time", need.together))));
 }
 
 void refuse_unless_it_fits(const std::string& key, const MemoryNeed& need, std::size_t images,

@@ -49,7 +49,15 @@ double least_evaluation_memory(const nn::Module& network, const nn::Shape& image
 void refuse_unless_it_fits(const std::string& key, const MemoryNeed& need, std::size_t images,
                            const Machine& machine);
 
-/// The same for validations of `images` at a time, for which a rank needs so many bytes.
-void refuse_unless_validation_fits(double bytes, std::size_t images, const Machine& machine);
+/// What a rank needs for validations, in bytes.
+struct ValidationNeed {
+  std::size_t share = 0;      // test images that it keeps
+  double share_bytes = 0;     // for them
+  std::size_t together = 0;   // images that are validated at a time
+  double together_bytes = 0;  // for them
+};
+
+/// The same for validations.
+void refuse_unless_validation_fits(const ValidationNeed& need, const Machine& machine);
 
 }  // namespace dlaunch

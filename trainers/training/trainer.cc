@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include <spdlog/logger.h>
 
 #include "nn/core/autograd.h"
+#include "nn/core/error.h"
 #include "nn/core/optimizer_kernels.h"
 #include "nn/data/streams.h"
 #include "runtime/base/hash_text.h"
@@ -26,6 +28,16 @@ namespace {
 double seconds_between(std::chrono::steady_clock::time_point begin,
                        std::chrono::steady_clock::time_point end) {
   return std::chrono::duration<double>(end - begin).count();
+}
+
+/// Does what needs memory in proportion to micro-batches.
+template <typename Work>
+auto with_batches(const Work& work) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    throw nn::Error("out of memory; use smaller batches and more train.accumulation_steps");
+  }
 }
 
 }  // namespace
@@ -148,18 +160,20 @@ Summary Trainer::train() {
 
 /// The loader's next micro-batch is the first one of this step.
 void Trainer::load_from(std::size_t epoch, std::size_t step) {
-  loader_.emplace(*train_set_, training_transform_,
-                  nn::BatchLoaderOptions{.plan = plan_,
-                                         .rank = static_cast<std::size_t>(world_.rank()),
-                                         .seed = config_.seed,
-                                         .first_epoch = epoch,
-                                         .first_step = step,
-                                         .depth = config_.data.prefetch,
-                                         .workers = config_.data.workers,
-                                         .mix = config_.data.mix,
-                                         .resize = config_.data.resize,
-                                         .pixels = !resident_images_,
-                                         .resident = config_.data.resident});
+  with_batches([&] {
+    loader_.emplace(*train_set_, training_transform_,
+                    nn::BatchLoaderOptions{.plan = plan_,
+                                           .rank = static_cast<std::size_t>(world_.rank()),
+                                           .seed = config_.seed,
+                                           .first_epoch = epoch,
+                                           .first_step = step,
+                                           .depth = config_.data.prefetch,
+                                           .workers = config_.data.workers,
+                                           .mix = config_.data.mix,
+                                           .resize = config_.data.resize,
+                                           .pixels = !resident_images_,
+                                           .resident = config_.data.resident});
+  });
 }
 
 namespace {
@@ -223,8 +237,10 @@ RunPosition Trainer::train_epoch(const RunPosition& from) {
     memory_.begin_step();
     measures_gradients_ = reporter_.next_step_is_line();
     const std::size_t micro_batches = plan_.micro_batches(step);
-    StepTotals totals = on_device_ ? train_step_on_device(micro_batches, progress)
-                                   : train_step(micro_batches, progress);
+    StepTotals totals = with_batches([&] {
+      return on_device_ ? train_step_on_device(micro_batches, progress)
+                        : train_step(micro_batches, progress);
+    });
     RunPosition next{position.steps_done + 1, epoch, step + 1};
     if (next.step >= plan_.steps()) next = {next.steps_done, epoch + 1, 0};
     const bool loss_known = !on_device_ || losses_are_due(next, totals);

@@ -271,8 +271,15 @@ ValidationOptions affordable_validation(const TrainConfig& config, const nn::Mod
     batch = static_cast<std::size_t>(std::clamp(std::max(training, kLittle) / each, 1.0, kMost));
   }
   const std::size_t together = std::min(batch, images.at_most);
-  if (backend.host_accessible())  // else the device says what it has not
-    refuse_unless_validation_fits(static_cast<double>(together) * each, together, machine);
+  // What a device has not it says itself.
+  const double evaluated = backend.host_accessible() ? static_cast<double>(together) * each : 0;
+  const double kept =
+      static_cast<double>(images.at_most) * static_cast<double>(images.image.size());
+  refuse_unless_validation_fits({.share = images.at_most,
+                                 .share_bytes = kept,
+                                 .together = together,
+                                 .together_bytes = evaluated},
+                                machine);
   return {batch, config.validation_views};
 }
 
