@@ -21,8 +21,10 @@ std::string describe(const json& value) {
   if (value.is_array()) return "an array";
   std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
   constexpr std::size_t kLongest = 60;
-  if (text.size() > kLongest) text = text.substr(0, kLongest) + "…";
-  return text;
+  if (text.size() <= kLongest) return text;
+  std::size_t end = kLongest;
+  while ((static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80) --end;  // within a character
+  return text.substr(0, end) + "…";
 }
 
 std::string describe(const IntegerRange& range) {
@@ -242,14 +244,17 @@ std::string JsonObject::text(const std::string& key, const std::string& fallback
 }
 
 std::string JsonObject::choice(const std::string& key, const std::string& fallback,
-                               const std::vector<std::string>& allowed) {
+                               const std::vector<std::string>& allowed,
+                               const std::vector<std::pair<std::string, std::string>>& others) {
   const json* found = find(key);
   std::string result = fallback;
   if (found != nullptr) {
     if (found->is_string()) result = found->get<std::string>();
     if (!found->is_string() || std::find(allowed.begin(), allowed.end(), result) == allowed.end()) {
       std::string words = fmt::format("\"{}\"", fmt::join(allowed, "\", \""));
-      const std::string near = found->is_string() ? nearest_name(result, allowed) : "";
+      std::string near = found->is_string() ? nearest_name(result, allowed) : "";
+      for (const auto& [word, meant] : others)
+        if (found->is_string() && result == word) near = meant;
       if (!near.empty()) words += fmt::format("; did you mean \"{}\"?", near);
       refuse_value(key, *found, words);
     }

@@ -89,9 +89,10 @@ class JsonObject {
   std::int64_t integer(const std::string& key, std::int64_t fallback, IntegerRange allowed = {});
   double number(const std::string& key, double fallback, NumberRange allowed = {});
   std::string text(const std::string& key, const std::string& fallback);
-  /// One of a few words.
+  /// One of a few words; `others` are some that people write instead, and what they mean.
   std::string choice(const std::string& key, const std::string& fallback,
-                     const std::vector<std::string>& allowed);
+                     const std::vector<std::string>& allowed,
+                     const std::vector<std::pair<std::string, std::string>>& others = {});
   std::vector<double> numbers(const std::string& key, const std::vector<double>& fallback,
                               NumberRange allowed = {});
   std::vector<std::int64_t> integers(const std::string& key,

@@ -157,6 +157,16 @@ TEST(JsonReader, NamesWhatWasFoundAndWhatIsAllowed) {
             "c.json: found an array; allowed: one object { … }");
 }
 
+TEST(JsonReader, CutsLongValuesBetweenCharacters) {
+  for (std::size_t begin = 55; begin < 62; ++begin) {
+    const std::string long_text = std::string(begin, 'x') + "ü€ü€ü€";
+    const std::string line =
+        refusal([&] { read_example(R"({"train": {"sync": ")" + long_text + R"("}})"); });
+    EXPECT_NO_THROW((void)json(line).dump()) << "it is UTF-8: " << line;
+    EXPECT_THAT(line, ::testing::HasSubstr("…; allowed: true or false"));
+  }
+}
+
 TEST(JsonReader, LetsTheProgramRefuseCombinations) {
   EXPECT_EQ(refusal([] {
               read_json_object(json::object(), "c.json", [](JsonObject& root) {

@@ -163,6 +163,11 @@ TEST(TrainConfig, NamesTheFilesThatTrainingLeaves) {
             "runs/c: tensorboard, model.safetensors");
 }
 
+TEST(TrainConfig, KnowsWhatAGpuIsCalledHere) {
+  EXPECT_THAT(refusal(R"({"train": {"device": "gpu"}})"),
+              HasSubstr("found \"gpu\"; allowed: \"cpu\", \"cuda\"; did you mean \"cuda\"?"));
+}
+
 TEST(TrainConfig, RefusesFilesThatWouldReplaceEachOther) {
   const TemporaryFolder folder;
   const auto with = [&](const std::string& keys) {

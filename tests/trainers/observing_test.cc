@@ -226,6 +226,11 @@ TEST_F(Observing, RefusesTracesThatCannotBe) {
     EXPECT_EQ(refused.exit_code, kExitUsage) << steps;
     EXPECT_THAT(refused.error, HasSubstr("output.trace_steps: allowed: FIRST:LAST")) << steps;
   }
+  const CompletedProcess late = dtrain(2, {"--trace", directory_ + "/late.json", "--trace-steps",
+                                           "100:200", "--set", "train.max_steps=2"});
+  EXPECT_EQ(late.exit_code, kExitOk) << late.error;
+  EXPECT_THAT(late.out, HasSubstr(directory_ + "/late.json: shows no steps: output.trace_steps "
+                                               "begins with 100, and here 1 to 2 were done\n"));
   const CompletedProcess idle = dtrain(0, {"--trace-steps", "2:3"});
   EXPECT_EQ(idle.exit_code, kExitUsage);
   EXPECT_THAT(idle.error, HasSubstr("output.trace_steps: has no effect without output.trace"));

@@ -328,7 +328,8 @@ void read_train(JsonObject& object, TrainConfig& config) {
   config.autotune = object.boolean("autotune", false);
   config.cuda_graphs = object.boolean("cuda_graphs", true);
   config.prepare_steps = object.boolean("prepare_steps", false);
-  if (object.choice("device", "cpu", {"cpu", "cuda"}) == "cuda") config.device = DeviceKind::kCuda;
+  const std::string device = object.choice("device", "cpu", {"cpu", "cuda"}, {{"gpu", "cuda"}});
+  if (device == "cuda") config.device = DeviceKind::kCuda;
   if (config.device == DeviceKind::kCuda && !nn::built_with_cuda())
     object.refuse("device", "this build has no CUDA; use \"cpu\"");
 }

@@ -140,6 +140,7 @@ Summary Trainer::train() {
   reporter_.start(static_cast<std::size_t>(world_.size()), plan_, train_set_->size(),
                   static_cast<std::size_t>(model_->parameter_count()), compute_type());
   RunPosition position = resume();
+  const std::uint64_t begun_after = position.steps_done;
   if (ready_) ready_();
   observation_.start(world_, *model_);
   const Logger start = make_logger("start");
@@ -155,6 +156,7 @@ Summary Trainer::train() {
   }
   if (const int signal = interrupted_by(position); signal != 0) end_interrupted(signal);
   if (!reporter_.summary().is_validated()) validate_stop();
+  note_empty_trace(begun_after);
   return finish();
 }
 
@@ -428,6 +430,18 @@ void Trainer::validate_stop() {
   const ValidationSums sums = validate_model(may_be_best);
   observation_.compare_waits(world_);
   reporter_.stopped(sums, may_be_best, seconds_between(begin, Clock::now()));
+}
+
+/// If none of the steps that were to be traced has been done here.
+void Trainer::note_empty_trace(std::uint64_t begun_after) {
+  const TraceOptions& trace = config_.trace;
+  const std::uint64_t done = reporter_.summary().steps;
+  const bool has_any = trace.first_step <= done && trace.last_step > begun_after;
+  if (trace.file.empty() || has_any || done == begun_after) return;
+  reporter_.note(
+      fmt::format("{}: shows no steps: output.trace_steps begins with {}, and here {} "
+                  "to {} were done",
+                  trace.file, trace.first_step, begun_after + 1, done));
 }
 
 /// Of the whole run, to which earlier processes may have contributed.

@@ -131,6 +131,7 @@ class Trainer {
   std::string why_no_graphs(const TrainingPlace& place) const;
   void finish_epoch(std::size_t epoch);
   void validate_stop();
+  void note_empty_trace(std::uint64_t begun_after);
   Summary finish();
   double gradient_norm();
   bool out_of_time() const;
