@@ -55,6 +55,7 @@ struct Outcome {
   int code = kExitOk;
   std::string line;           // for the user; empty if all is well
   bool on_all_ranks = false;  // every rank has met the same
+  bool by_another = false;    // a rank has given up, and has told this one
 };
 
 Outcome attempt(const std::function<void()>& part) {
@@ -66,8 +67,10 @@ Outcome attempt(const std::function<void()>& part) {
   } catch (const nn::DataError& error) {
     return {kExitBadData, error.what()};
   } catch (const StatusError& error) {
-    const bool refused = error.status().code() == StatusCode::kInvalidArgument;
-    return {refused ? kExitUsage : kExitCommunication, error.what()};
+    const StatusCode code = error.status().code();
+    return {.code = code == StatusCode::kInvalidArgument ? kExitUsage : kExitCommunication,
+            .line = error.what(),
+            .by_another = code == StatusCode::kAborted};
   } catch (const Interruption& stop) {
     return {kExitSignalled + stop.signal(), stop.what(), true};
   } catch (const Divergence& error) {
@@ -181,6 +184,7 @@ int give_up(Communicator& world, const Outcome& outcome) {
     print_error(fmt::format("rank {}: {}", world.rank(), outcome.line));
     world.abort(
         Status(StatusCode::kAborted, fmt::format("rank {}: {}", world.rank(), outcome.line)));
+    if (outcome.by_another) let_another_end_first();
   }
   return outcome.code;
 }

@@ -274,6 +274,8 @@ TEST_F(Dtrain, IsNotRestartedForWhatWouldFailAgain) {
              "run.json", {"--max-restarts", "3", "--restart-delay", "0"});
   EXPECT_EQ(process.exit_code, kExitBadData) << process.error;
   EXPECT_THAT(process.error, HasSubstr("dlaunch: no restart: the job never got ready"));
+  // Rank 1, which was told, has left it to rank 0 to be the first that fails.
+  EXPECT_THAT(process.error, HasSubstr("dlaunch: the other ranks: 1 ended by SIGTERM"));
 }
 
 TEST_F(Dtrain, RefusesWhatCannotGoTogetherBeforeAnythingIsWritten) {

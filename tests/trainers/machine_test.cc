@@ -1,6 +1,9 @@
 // What a run needs of its machine.
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,6 +16,7 @@
 #include "nn/cpu/cpu_backend.h"
 #include "nn/models/model.h"
 #include "runtime/base/json_reader.h"
+#include "runtime/base/temporary_folder.h"
 #include "trainers/training/machine.h"
 #include "trainers/training/trainer_parts.h"
 
@@ -57,6 +61,31 @@ TEST(MemoryNeed, IsWhatBackwardNeedsAtItsLargestLayer) {
 }
 
 // What would fit must never be refused, and what would not seldom gets through.
+TEST(MemoryOfGroups, IsTheLeastOfAllAboveInBothVersions) {
+  const TemporaryFolder folder;
+  const auto write = [&](const std::string& name, const std::string& content) {
+    const std::filesystem::path path = folder.path() + "/" + name;
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path) << content << '\n';
+  };
+  const auto limit = [&](const std::string& groups) {
+    write("list", groups);
+    return memory_of_groups(folder.path() + "/list", folder.path());
+  };
+  constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
+  EXPECT_EQ(limit("0::/"), kNone);
+  write("job/memory.max", "5000");
+  write("job/step/memory.max", "max");
+  EXPECT_EQ(limit("0::/job/step"), 5000U);
+  EXPECT_EQ(limit("0::/other"), kNone);
+  write("memory/memory.limit_in_bytes", "9223372036854771712");
+  write("memory/slurm/memory.limit_in_bytes", "4000");
+  write("memory/slurm/job/memory.limit_in_bytes", "6000");
+  EXPECT_EQ(limit("11:cpu,cpuacct:/x\n9:memory:/slurm/job\n0::/job"), 4000U);
+  EXPECT_EQ(limit("9:cpu,memory:/slurm/job"), 4000U);
+  EXPECT_EQ(limit("9:memory:/docker/abc"), 9223372036854771712U);
+}
+
 TEST(MemoryNeed, IsLittleLessThanAStepTakes) {
   constexpr std::int64_t kImages = 16;
   const nn::Shape image{1, 32, 32, 3};
