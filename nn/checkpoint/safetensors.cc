@@ -181,7 +181,8 @@ void SafetensorsFile::read_at(std::uint64_t position, std::span<std::byte> bytes
 void SafetensorsFile::refuse_format(std::uint64_t first_bytes) const {
   constexpr std::uint64_t kZip = 0x04034B50;  // "PK"; torch.save's format since torch 1.6
   constexpr std::uint64_t kPickle = 0x80;     // and before
-  if ((first_bytes & 0xFFFFFFFF) == kZip || (first_bytes & 0xFF) == kPickle)
+  const bool is_torchs = (first_bytes & 0xFFFFFFFF) == kZip || (first_bytes & 0xFF) == kPickle;
+  if (first_bytes > kLongestHeader && is_torchs)
     throw DataError(path_ +
                     ": looks like a file of torch.save, which is not read here; in Python, write "
                     "safetensors.torch.save_file(model.state_dict(), \"NAME.safetensors\")");

@@ -199,6 +199,8 @@ TEST_F(CheckpointFiles, OfTorchSaveAreRefusedWithTheWayToConvertThem) {
                 HasSubstr("a file of torch.save, which is not read here; in Python, write "
                           "safetensors.torch.save_file("));
   }
+  write_file(std::string("\x80\2\0\0\0\0\0\0", 8) + "{");  // the length of a header
+  EXPECT_THAT(refusal([&] { SafetensorsFile file(path()); }), HasSubstr(": truncated, or no"));
 }
 
 TEST_F(CheckpointFiles, WithoutTheChecksumsTheyHadAreDamaged) {

@@ -38,6 +38,8 @@ TEST_F(Resuming, WithOtherSettingsSaysWhich) {
     return found;
   };
   EXPECT_THAT(lines({}), ::testing::IsEmpty());
+  EXPECT_THAT(lines({"--set", "model.weights=not-read-here", "--set", "model.new_classifier=true"}),
+              ::testing::IsEmpty());
   EXPECT_THAT(
       lines({"--set", "optimizer.learning_rate=0.5", "--set",
              R"(schedule={"name": "multi_step", "milestones": [1]})", "--set", "train.epochs=3"}),

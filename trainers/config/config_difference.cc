@@ -59,9 +59,9 @@ Json common_part(Json resolved) {
 
 Json training_part(Json resolved) {
   Json part = common_part(std::move(resolved));
-  constexpr std::array<std::pair<const char*, const char*>, 2> kLimits{
-      {{"train", "max_steps"}, {"train", "max_seconds"}}};
-  erase_keys(part, kLimits);
+  constexpr std::array<std::pair<const char*, const char*>, 3> kBothEnds{
+      {{"train", "max_steps"}, {"train", "max_seconds"}, {"model", "new_classifier"}}};
+  erase_keys(part, kBothEnds);
   part.erase("checkpoint");
   part.erase("output");
   return part;

@@ -26,8 +26,8 @@ std::vector<ConfigDifference> config_differences(const nlohmann::ordered_json& h
 /// changes its memory or its speed.
 nlohmann::ordered_json common_part(nlohmann::ordered_json resolved);
 
-/// The same without what a run that resumes may change and train as before: what it writes, and
-/// where it stops.
+/// The same without what a run that resumes may change and train as before: what it writes, with
+/// what weights it began, and where it stops.
 nlohmann::ordered_json training_part(nlohmann::ordered_json resolved);
 
 }  // namespace dlaunch

@@ -461,8 +461,8 @@ Summary Trainer::finish() {
   reduce_summary(world_, summary);
   reporter_.finish();
   LostFiles lost;
-  lost.try_to_write(kCheckpointFolder,
-                    [&] { checkpointing_.finish(); });  // may be three times the network
+  // First what takes most room: a checkpoint may be three times the network.
+  lost.try_to_write(kCheckpointFolder, [&] { checkpointing_.finish(); });
   lost.try_to_write(kModelFile, [&] { save_final_network(); });
   lost.try_to_write(config_.trace.file, [&] { observation_.finish(world_); });
   reporter_.close(lost);
