@@ -1,5 +1,5 @@
 // Networks in files that dtrain begins with or validates: of its own, and of others.
-#include <functional>
+#include <filesystem>
 #include <random>
 #include <string>
 #include <vector>
@@ -107,6 +107,13 @@ TEST_F(NetworkFiles, ValidatedWithOtherImagesThanTheyWereTrainedWithSaySo) {
                                  "they are [0.25,0.5,0.5]: "));
     EXPECT_THAT(other.error, HasSubstr("data.std [0.25,0.25,0.25], here they are [0.5,0.5,0.5]"));
   }
+  std::filesystem::remove_all(directory_ + "/out");
+  train({"--set", "model.name=resnet20"});  // which takes images of any size
+  const CompletedProcess larger = dtrain(0, {"--validate", model_, "--set", "model.name=resnet20",
+                                             "--set", "data.synthetic.height=40"});
+  EXPECT_EQ(larger.exit_code, kExitOk) << larger.error;
+  EXPECT_THAT(larger.error, HasSubstr("trained with images of (height, width, channels) [32,32,3], "
+                                      "here they are [40,32,3]: "));
 }
 
 TEST_F(NetworkFiles, OfOtherProgramsAreTaken) {

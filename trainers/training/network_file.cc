@@ -76,7 +76,7 @@ std::vector<std::string> NetworkFile::differences(const TrainConfig& config,
                                   what_differs(there.at("classes"), here.at("classes")));
     std::vector<std::string> lines;
     for (const auto& [key, name] : {std::pair("mean", "data.mean"), std::pair("std", "data.std"),
-                                    std::pair("image", "height, width and channels of images")})
+                                    std::pair("image", "images of (height, width, channels)")})
       if (differ(key))
         lines.push_back(fmt::format("{}: the network was trained with {} {}, here they are {}",
                                     file_.path(), name, there.at(key).dump(), here.at(key).dump()));
