@@ -217,7 +217,7 @@ Outcome train(Trainer& trainer, const std::shared_ptr<Activity>& activity) {
   trainer.when_ready([&] { announce_ready(activity); });
   Outcome outcome = attempt([&] { (void)trainer.run(); });
   const bool is_failure = outcome.code != kExitOk && outcome.code < kExitSignalled;
-  if (is_failure) trainer.note_failure(outcome.line, outcome.code);
+  if (is_failure) (void)attempt([&] { trainer.note_failure(outcome.line, outcome.code); });
   return outcome;
 }
 

@@ -23,8 +23,7 @@ constexpr auto kEndPatience = 2s;
 
 // Where every machine that is told the same endpoint meets itself alone.
 std::string advice_on(const NodeSettings& settings) {
-  if (settings.host != "localhost" && !is_loopback(settings.host) && !is_unspecified(settings.host))
-    return "";
+  if (!is_loopback_by_name(settings.host) && !is_unspecified(settings.host)) return "";
   return settings.host +
          " means a different machine on every node: give --rdzv-endpoint a name or address that "
          "the other nodes reach";

@@ -86,7 +86,7 @@ Result<NodeStore> try_once(const NodeSettings& settings, const Logger& logger, D
     // Else the port is taken: most likely by another dlaunch of this job on this host.
     if (server.ok()) store.server = *std::move(server);
     store.address = host_port(from_here(serving, settings), settings.port);
-    if (store.server && is_loopback(own.front()) && without_brackets(settings.host) != own.front())
+    if (store.server && is_loopback(own.front()) && !is_loopback_by_name(settings.host))
       store.loopback = own.front();
   }
   auto client = TcpStore::connect(store.address, settings.token,

@@ -7,6 +7,7 @@
 
 #include "launcher/status/status_command.h"
 #include "runtime/base/exit_codes.h"
+#include "runtime/base/run_program.h"
 
 namespace dlaunch {
 namespace {
@@ -220,7 +221,7 @@ int completion_command(int argc, const char* const* argv) {
     std::fputs("dlaunch: completion of which shell? bash, zsh or fish\n", stderr);
     return kLauncherFailure;
   }
-  std::fputs(script.c_str(), stdout);
+  print_long(script);
   return kExitOk;
 }
 

@@ -55,14 +55,16 @@ FlatParameters flatten_parameters(Module& module, Communicator* world) {
 }
 
 void unflatten_parameters(const FlatParameters& flat) noexcept {
-  for (const FlatView& view : flat.views) {
-    Tensor parameter = view.parameter;  // a handle
-    try {
+  try {
+    const auto* const values = flat.values.data<const float>();
+    for (const FlatView& view : flat.views) {
+      Tensor parameter = view.parameter;                                    // a handle
+      if (parameter.data<const float>() != values + view.offset) continue;  // it has moved on
       parameter.set_grad({});
       parameter.move_into(Tensor::empty(parameter.backend(), parameter.shape()), 0);
-    } catch (const std::exception& error) {
-      spdlog::warn("{} stays in memory of a communicator: {}", view.name, error.what());
     }
+  } catch (const std::exception& error) {
+    spdlog::warn("parameters of a network stay in one array: {}", error.what());
   }
 }
 

@@ -51,8 +51,8 @@ struct FlatParameters {
 /// unflatten_parameters() comes before that.
 FlatParameters flatten_parameters(Module& module, Communicator* world = nullptr);
 
-/// Gives each parameter memory of its own, with its values; they have no gradients then. For lack
-/// of memory some stay where they are.
+/// Gives each parameter that still lies in `flat` memory of its own, with its values; it has no
+/// gradient then. For lack of memory some stay where they are.
 void unflatten_parameters(const FlatParameters& flat) noexcept;
 
 }  // namespace dlaunch::nn

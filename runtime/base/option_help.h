@@ -12,7 +12,7 @@
 
 namespace dlaunch {
 
-/// CLI::Range takes NaN for a number within it.
+/// A number within this range; CLI::Range lets NaN through.
 inline CLI::Validator number_range(double least, double most) {
   return CLI::Validator(
       [=](std::string& text) {
@@ -24,7 +24,7 @@ inline CLI::Validator number_range(double least, double most) {
             << most;
         return why.str();
       },
-      "FLOAT in [...]");
+      "FLOAT in [...]");  // make_option_opts() leaves it out
 }
 
 /// "--nproc N  Ranks to start (default 2)", in lines of 80 columns, instead of CLI11's

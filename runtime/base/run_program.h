@@ -5,16 +5,25 @@
 #include <cstdio>
 #include <exception>
 #include <stdexcept>
+#include <string>
 #include <system_error>
 #include <utility>
 
 namespace dlaunch {
 
+inline constexpr const char* kLostOutput = "cannot write to standard output";
+
+/// For texts that stdout's buffer does not hold. Throws std::system_error.
+inline void print_long(const std::string& text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size())
+    throw std::system_error(errno, std::generic_category(), kLostOutput);
+}
+
 /// Throws std::runtime_error if something written to stdout is lost.
 inline void flush_output() {
-  const char* const lost = "cannot write to standard output";
-  if (std::fflush(stdout) != 0) throw std::system_error(errno, std::generic_category(), lost);
-  if (std::ferror(stdout) != 0) throw std::runtime_error(lost);  // why, nobody knows any more
+  if (std::fflush(stdout) != 0)
+    throw std::system_error(errno, std::generic_category(), kLostOutput);
+  if (std::ferror(stdout) != 0) throw std::runtime_error(kLostOutput);  // nobody knows any more why
 }
 
 /// Returns what `body` does; `failure` if it throws, or something it wrote to stdout is lost, and

@@ -11,7 +11,7 @@
 namespace dlaunch {
 
 bool running_under_mpirun() {
-  // Its own variables are those of a dlaunch further up, which ranks of dlaunch's inherit.
+  // In a rank of dlaunch MPI's variables are inherited from the mpirun that started the dlaunch.
   if (std::getenv("DLAUNCH_STORE") != nullptr) return false;  // NOLINT(concurrency-mt-unsafe)
   // Open MPI and what else uses PMIx; MPICH, Intel MPI and others of its family.
   return std::ranges::any_of(

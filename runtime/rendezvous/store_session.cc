@@ -148,6 +148,8 @@ void StoreSession::handle_requests() {
       context_.waits.handle(*std::move(request), this, reply_here);
     }
   }
+  // Of one that was given up somebody has to find that it has ended.
+  if (given_up_) return read_requests();
   handling_paused_ = true;
 }
 

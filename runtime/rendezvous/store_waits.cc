@@ -287,6 +287,7 @@ void StoreWaits::forget(const void* owner) {
     for (const auto& wait : gone.waits) unregister(wait);
     waiting_ -= gone.waits.size();
   }
+  // Few keys are owned: one by each node.
   for (auto each = owned_.begin(); each != owned_.end();) {
     const auto here = each++;
     if (here->second != owner) continue;

@@ -448,6 +448,23 @@ TEST(DataParallel, LeavesTheNetworkItsParametersWhenTheCommunicatorIsGone) {
   });
 }
 
+TEST(DataParallel, LeavesTheNetworkAloneThatAnotherHasTakenOver) {
+  run_on_ranks(2, [](Communicator& world) {
+    Rank rank(world);
+    Generator random(run_seed());
+    const Samples samples(4, random);
+    auto parallel = std::make_unique<DataParallel>(rank.network, world);
+    parallel = std::make_unique<DataParallel>(rank.network, world);  // the first goes afterwards
+    Sgd optimizer(parallel->parameters(), {});
+    Reference reference{.parameters = rank.parameters()};
+    rank.learn(*parallel, samples, 0, 4);
+    EXPECT_EQ(parallel->step(optimizer, kLearningRate).samples, 8);
+    reference.step(samples, 0);
+    EXPECT_THAT(rank.parameters(),
+                ::testing::Pointwise(::testing::DoubleNear(kTolerance), reference.parameters));
+  });
+}
+
 TEST(DataParallel, GoesOnAfterALossThatHasNoGraph) {
   run_on_ranks(1, [](Communicator& world) {
     Rank rank(world);

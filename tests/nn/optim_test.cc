@@ -187,7 +187,8 @@ TEST_F(SgdTest, TheStemsBiasHasARateOfItsOwn) {
   const auto step_with = [&](Optimizer& optimizer, double rate, double stem_rate) {
     for (const FlatView& view : flat.views) {
       fill(view.offset, view.count, flat.values);
-      fill(view.offset, view.count, flat.gradients);
+      Tensor::view_of(flat.gradients, view.offset, {view.count})
+          .set_values<float>(std::vector<float>(static_cast<std::size_t>(view.count), 2));
     }
     std::vector<double> moved;
     for (const FlatView& view : flat.views) moved.push_back(at(flat.values, view.offset));

@@ -1,9 +1,13 @@
 // The server where the system has no memory for it: each allocation on its thread fails once.
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <new>
 #include <string>
+#include <thread>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -94,6 +98,19 @@ TEST_F(StoreWithoutMemory, AnswersOrDropsWhoAsksAndServesTheOthers) {
   fail_each_allocation_of([&](TcpStore& store) {
     (void)store.set_owned("a key that only its owner's connection keeps there", big).ok();
   });
+  // However a connection ended: it is counted no more, and its keys have gone.
+  allocations_left = -1;
+  const auto other = client();
+  const auto only_one = [&] {
+    const auto counts = other->stat().value_or_throw();
+    const bool alone = std::ranges::find(counts, std::pair<std::string, std::string>{
+                                                     "clients", "1"}) != counts.end();
+    return alone && other->list("a key that only").value_or_throw().empty();
+  };
+  for (const Deadline deadline = soon(); !only_one();) {
+    ASSERT_FALSE(deadline.expired());
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ TEST_F(DstoreTest, ShowsKeysAsTheRankOfAPrefixNamesThem) {
 }
 
 TEST_F(DstoreTest, SendsNoControlCharactersOfKeysToATerminal) {
-  const auto none = run_command(dstore({"get", "red \x1b[31m", "--timeout", "0.1"}));
+  const auto none = run_command(dstore({"get", "red \x1b[31m", "--timeout", "2"}));
   EXPECT_EQ(none.error, "dstore: store: no value for 'red \\x1b[31m'\n");
 }
 

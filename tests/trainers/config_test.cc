@@ -177,8 +177,10 @@ TEST(TrainConfig, RefusesFilesThatWouldReplaceEachOther) {
   EXPECT_THAT(with(R"("metrics": "x", "trace": ")" + out + R"(x")"),
               HasSubstr("output.trace: " + out + "x is output.metrics too; name another one"));
   EXPECT_THAT(with(R"("metrics": "model.safetensors")"),
-              HasSubstr("output.metrics: " + out + "model.safetensors is the network at the end"));
-  EXPECT_THAT(with(R"("metrics": "./b/../best.safetensors")"), HasSubstr(" is the best network "));
+              HasSubstr("output.metrics: " + out +
+                        "model.safetensors is the name of the network at the end"));
+  EXPECT_THAT(with(R"("metrics": "./b/../best.safetensors")"),
+              HasSubstr(" is the name of the best network "));
   EXPECT_THAT(with(R"("tensorboard": "checkpoints/")"), HasSubstr(" is the folder of checkpoints"));
   std::filesystem::create_directory(out);
   std::filesystem::create_directory_symlink(folder.path() + "/a", folder.path() + "/link");

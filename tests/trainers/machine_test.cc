@@ -60,7 +60,6 @@ TEST(MemoryNeed, IsWhatBackwardNeedsAtItsLargestLayer) {
   EXPECT_EQ(half.activations, need.activations / 2);
 }
 
-// What would fit must never be refused, and what would not seldom gets through.
 TEST(MemoryOfGroups, IsTheLeastOfAllAboveInBothVersions) {
   const TemporaryFolder folder;
   const auto write = [&](const std::string& name, const std::string& content) {
@@ -86,6 +85,7 @@ TEST(MemoryOfGroups, IsTheLeastOfAllAboveInBothVersions) {
   EXPECT_EQ(limit("9:memory:/docker/abc"), 9223372036854771712U);
 }
 
+// What would fit must never be refused, and what would not seldom gets through.
 TEST(MemoryNeed, IsLittleLessThanAStepTakes) {
   constexpr std::int64_t kImages = 16;
   const nn::Shape image{1, 32, 32, 3};

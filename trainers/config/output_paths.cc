@@ -36,8 +36,8 @@ void refuse_shared_paths(const JsonObject& output, const TrainConfig& config,
   take("the configuration", config_file);
   take("model.weights", config.weights);
   take("the checkpoint that is resumed", config.checkpoint.path);
-  take("the network at the end", config.output_path(kModelFile));
-  take("the best network", config.output_path(kBestFile));
+  take("the name of the network at the end", config.output_path(kModelFile));
+  take("the name of the best network", config.output_path(kBestFile));
   take("the folder of checkpoints", config.output_path(kCheckpointFolder));
   const auto choose = [&](const char* key, const std::string& name, const std::string& path) {
     if (name.empty()) return;

@@ -16,8 +16,8 @@ bool ends_within_a_line(const std::string& path) {
   return file.seekg(-1, std::ios::end) && file.get() != '\n';
 }
 
-/// Whether a line of metrics tells what an epoch, or a whole run, has come to; so does one of
-/// others.
+/// Whether a line of metrics tells what an epoch, or a whole run, has come to, or is not dtrain's
+/// and thus worth keeping.
 bool is_result(const std::string& line) {
   constexpr std::array<const char*, 5> kBefore{"start", "resume", "step", "unused_parameters",
                                                "failed"};

@@ -32,11 +32,10 @@ class Evaluation {
              const Machine& machine, std::string path);
 
   /// Validates as configured (train.validation_views and the like); calls `ready` once all ranks
-  /// have the network and their images. Rank 0 writes a line to the
-  /// screen and one to output.directory/validation.jsonl, unless the configuration wants no
-  /// metrics. Returns the same on all ranks. Throws StatusError, nn::DataError, Divergence if the
-  /// loss is infinite or no number, after that is written; std::runtime_error if the line cannot
-  /// be.
+  /// have the network and their images. Rank 0 writes a line to the screen and one to
+  /// output.directory/validation.jsonl, unless the configuration wants no metrics. Returns the same
+  /// on all ranks. Throws StatusError, nn::DataError, Divergence if the loss is infinite or no
+  /// number, after that is written; std::runtime_error if the line cannot be.
   ValidationSums run(const std::function<void()>& ready);
 
  private:
