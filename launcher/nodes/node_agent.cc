@@ -246,7 +246,7 @@ std::string NodeAgent::advice_on_absent() const {
                          : std::to_string(refused) + " connections were") +
            " refused, see above" + kSameSecret;
   }
-  const std::string advice = options_.coordinator.advice ? options_.coordinator.advice() : "";
+  std::string advice = options_.coordinator.advice ? options_.coordinator.advice() : "";
   if (!advice.empty() || store_.loopback.empty()) return advice;
   const std::string& name = options_.settings.host;
   return name + " is " + store_.loopback + " here, so this node hosts the store: if " + name +
