@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <utility>
 
 namespace dlaunch {
 namespace {
@@ -144,6 +145,7 @@ Status LocalSocket::send(std::span<const std::byte> packet, std::span<const int>
 Status LocalSocket::receive(std::span<std::byte> packet, std::vector<Descriptor>* descriptors,
                             Deadline deadline) const {
   ControlBuffer control{};
+  bool ended = false;
   while (true) {
     iovec part{packet.data(), packet.size()};
     msghdr message{};
@@ -154,7 +156,12 @@ Status LocalSocket::receive(std::span<std::byte> packet, std::vector<Descriptor>
     const ssize_t got = ::recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (got >= 0) {
       take_descriptors(message, descriptors);
-      if (got == 0) return closed();
+      if (got == 0) {
+        // Linux looks for a packet and then for the end: between the two the last packet may have
+        // come, with the end behind it. All that was sent has come now, so the second look tells.
+        if (std::exchange(ended, true)) return closed();
+        continue;
+      }
       if ((message.msg_flags & MSG_CTRUNC) != 0) {
         return Status(StatusCode::kIo, "too many open files: raise `ulimit -n`");
       }
