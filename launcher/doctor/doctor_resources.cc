@@ -7,12 +7,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "launcher/base/control_group.h"
 #include "launcher/base/number_list.h"
 #include "launcher/doctor/doctor.h"
 #include "launcher/ranks/binding.h"
 #include "launcher/ranks/cpu_quota.h"
 #include "launcher/ranks/topology.h"
+#include "runtime/base/control_group.h"
 
 namespace dlaunch {
 namespace {

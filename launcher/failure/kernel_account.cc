@@ -8,8 +8,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "launcher/base/control_group.h"
 #include "launcher/failure/kernel_fault.h"
+#include "runtime/base/control_group.h"
 
 namespace dlaunch {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <fstream>
 
-#include "launcher/base/control_group.h"
 #include "launcher/ranks/binding.h"
+#include "runtime/base/control_group.h"
 
 namespace dlaunch {
 namespace {

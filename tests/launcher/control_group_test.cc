@@ -1,5 +1,5 @@
 // What control groups tell, on systems made of files.
-#include "launcher/base/control_group.h"
+#include "runtime/base/control_group.h"
 
 #include <filesystem>
 #include <fstream>
@@ -65,6 +65,21 @@ TEST_F(ControlGroups, LimitTheNumberOfProcessesByTheLeastThatEncloses) {
   write("elsewhere/pids.max", "77");
   EXPECT_EQ(most_processes("0::/elsewhere\n", root()), 77U);
   EXPECT_FALSE(most_processes("", root()));
+}
+
+TEST_F(ControlGroups, LimitMemoryByTheLeastThatEnclosesInBothVersions) {
+  const auto limit = [this](const std::string& cgroups) { return most_memory(cgroups, root()); };
+  EXPECT_FALSE(limit("0::/"));
+  write("job/memory.max", "5000");
+  write("job/step/memory.max", "max");
+  EXPECT_EQ(limit("0::/job/step"), 5000U);
+  EXPECT_FALSE(limit("0::/other"));
+  write("memory/memory.limit_in_bytes", "9223372036854771712");
+  write("memory/slurm/memory.limit_in_bytes", "4000");
+  write("memory/slurm/job/memory.limit_in_bytes", "6000");
+  EXPECT_EQ(limit("11:cpu,cpuacct:/x\n9:memory:/slurm/job\n0::/job"), 4000U);
+  EXPECT_EQ(limit("9:cpu,memory:/slurm/job"), 4000U);
+  EXPECT_EQ(limit("9:memory:/docker/abc"), 9223372036854771712U);
 }
 
 TEST_F(ControlGroups, ThatAreNotToldLimitNothing) {

@@ -1,9 +1,6 @@
 // What a run needs of its machine.
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
-#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,7 +13,6 @@
 #include "nn/cpu/cpu_backend.h"
 #include "nn/models/model.h"
 #include "runtime/base/json_reader.h"
-#include "runtime/base/temporary_folder.h"
 #include "trainers/training/machine.h"
 #include "trainers/training/trainer_parts.h"
 
@@ -58,31 +54,6 @@ TEST(MemoryNeed, IsWhatBackwardNeedsAtItsLargestLayer) {
   EXPECT_EQ(need.parameters, 2 * 4 * static_cast<double>(network->parameter_count()));
   const MemoryNeed half = least_memory(*network, {1, 32, 32, 3}, DType::kBF16, 100, 4);
   EXPECT_EQ(half.activations, need.activations / 2);
-}
-
-TEST(MemoryOfGroups, IsTheLeastOfAllAboveInBothVersions) {
-  const TemporaryFolder folder;
-  const auto write = [&](const std::string& name, const std::string& content) {
-    const std::filesystem::path path = folder.path() + "/" + name;
-    std::filesystem::create_directories(path.parent_path());
-    std::ofstream(path) << content << '\n';
-  };
-  const auto limit = [&](const std::string& groups) {
-    write("list", groups);
-    return memory_of_groups(folder.path() + "/list", folder.path());
-  };
-  constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
-  EXPECT_EQ(limit("0::/"), kNone);
-  write("job/memory.max", "5000");
-  write("job/step/memory.max", "max");
-  EXPECT_EQ(limit("0::/job/step"), 5000U);
-  EXPECT_EQ(limit("0::/other"), kNone);
-  write("memory/memory.limit_in_bytes", "9223372036854771712");
-  write("memory/slurm/memory.limit_in_bytes", "4000");
-  write("memory/slurm/job/memory.limit_in_bytes", "6000");
-  EXPECT_EQ(limit("11:cpu,cpuacct:/x\n9:memory:/slurm/job\n0::/job"), 4000U);
-  EXPECT_EQ(limit("9:cpu,memory:/slurm/job"), 4000U);
-  EXPECT_EQ(limit("9:memory:/docker/abc"), 9223372036854771712U);
 }
 
 // What would fit must never be refused, and what would not seldom gets through.

@@ -2,33 +2,16 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <limits>
 #include <string>
 
 #include <spdlog/fmt/fmt.h>
 
 #include "runtime/base/available_memory.h"
+#include "runtime/base/control_group.h"
 #include "runtime/base/json_reader.h"
 
 namespace dlaunch {
 namespace {
-
-namespace fs = std::filesystem;
-
-/// The least that `file` says in a control group below `root`, and in those above it.
-std::size_t least_limit(const fs::path& root, const std::string& name, const char* file) {
-  fs::path group = (root / name).lexically_normal();
-  std::size_t least = std::numeric_limits<std::size_t>::max();
-  while (true) {
-    std::size_t bytes = 0;
-    std::ifstream limit(group / file);  // "max": no number
-    if (limit >> bytes) least = std::min(least, bytes);
-    if (group == root || !group.has_relative_path()) return least;
-    group = group.parent_path();
-  }
-}
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
@@ -53,31 +36,14 @@ std::int64_t most_in_backward(const nn::Module& network, const nn::Shape& image)
 
 }  // namespace
 
-std::size_t memory_of_groups(const std::string& list, const std::string& mounted) {
-  const fs::path root = mounted;
-  std::size_t least = std::numeric_limits<std::size_t>::max();
-  std::ifstream groups(list);
-  for (std::string line; std::getline(groups, line);) {
-    // "NUMBER:CONTROLLERS:/GROUP"; of version 2 there is one, without controllers.
-    const std::size_t first = line.find(':'), second = line.find(":/");
-    if (first == std::string::npos || second == std::string::npos || second < first) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-    const std::string name = line.substr(second + 2);
-    if (controllers == ",,")
-      least = std::min(least, least_limit(root, name, "memory.max"));
-    else if (controllers.find(",memory,") != std::string::npos)
-      least = std::min(least, least_limit(root / "memory", name, "memory.limit_in_bytes"));
-  }
-  return least;
-}
-
 Machine read_machine(const JobEnvironment& job) {
   Machine machine{.ranks = job.local_world_size,
                   .local_rank = job.local_rank,
                   .cores = job.local_cores,
                   .threads = job.local_cores,
-                  .memory = std::min(available_memory(),
-                                     memory_of_groups("/proc/self/cgroup", "/sys/fs/cgroup"))};
+                  .memory = available_memory()};
+  if (const auto most = most_memory(own_control_groups(), kControlGroups))
+    machine.memory = std::min(machine.memory, static_cast<std::size_t>(*most));
   // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody changes the environment
   if (const char* threads = std::getenv("OMP_NUM_THREADS"); threads != nullptr)
     machine.threads = std::max(1, std::atoi(threads));  // NOLINT(cert-err34-c): as OpenMP does

@@ -20,11 +20,6 @@ struct Machine {
   std::size_t memory = 0;  // bytes that are free or can be freed; 0: unknown
 };
 
-/// The least that control groups and those above them may use of the memory (of a container, a job
-/// of Slurm), of both versions; where there is no limit, more than there is. `list` names them as
-/// /proc/PID/cgroup does, and they are mounted at `root`.
-std::size_t memory_of_groups(const std::string& list, const std::string& root);
-
 /// Of the machine that this process runs on.
 Machine read_machine(const JobEnvironment& job);
 

@@ -30,6 +30,9 @@ void for_each_enclosing(const ControlGroup& group,
 /// control_group() finds them; nothing: as many as the system does.
 std::optional<std::uint64_t> most_processes(const std::string& cgroups, const std::string& root);
 
+/// The same of the bytes of memory that they may use.
+std::optional<std::uint64_t> most_memory(const std::string& cgroups, const std::string& root);
+
 /// The content of this process's /proc/self/cgroup.
 std::string own_control_groups();
 

@@ -1,4 +1,4 @@
-#include "launcher/base/control_group.h"
+#include "runtime/base/control_group.h"
 
 #include <algorithm>
 #include <fstream>
@@ -46,16 +46,30 @@ void for_each_enclosing(const ControlGroup& group,
   }
 }
 
-std::optional<std::uint64_t> most_processes(const std::string& cgroups, const std::string& root) {
-  const auto group = control_group(cgroups, "pids", root);
+namespace {
+
+// The least number in this file of the group and of those that it is part of.
+std::optional<std::uint64_t> least_in(const std::optional<ControlGroup>& group,
+                                      const std::string& file) {
   std::optional<std::uint64_t> least;
   if (!group) return least;
   for_each_enclosing(*group, [&](const std::string& folder) {
     std::uint64_t most = 0;
     // Where there is no limit it is "max".
-    if (std::ifstream(folder + "/pids.max") >> most) least = std::min(least.value_or(most), most);
+    if (std::ifstream(folder + "/" + file) >> most) least = std::min(least.value_or(most), most);
   });
   return least;
+}
+
+}  // namespace
+
+std::optional<std::uint64_t> most_processes(const std::string& cgroups, const std::string& root) {
+  return least_in(control_group(cgroups, "pids", root), "pids.max");
+}
+
+std::optional<std::uint64_t> most_memory(const std::string& cgroups, const std::string& root) {
+  const auto group = control_group(cgroups, "memory", root);
+  return least_in(group, group && group->unified ? "memory.max" : "memory.limit_in_bytes");
 }
 
 std::string own_control_groups() {
