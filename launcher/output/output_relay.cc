@@ -12,6 +12,7 @@
 
 #include "launcher/base/rank_prefix.h"
 #include "launcher/base/same_file.h"
+#include "runtime/base/whole_characters.h"
 
 namespace dlaunch {
 namespace {
@@ -29,19 +30,6 @@ std::string_view visible(std::string_view line) {
 
 std::string with_rank(int rank, std::string_view line) {
   return rank_prefix(rank).append(line);
-}
-
-// How much of `text`, which is cut at its end, are whole characters of UTF-8.
-std::size_t whole_characters(std::string_view text) {
-  constexpr std::size_t kLongestCharacter = 4;
-  for (std::size_t behind = 1; behind < kLongestCharacter && behind <= text.size(); ++behind) {
-    const auto byte = static_cast<unsigned char>(text[text.size() - behind]);
-    if (byte < 0x80) break;
-    if (byte < 0xC0) continue;  // the middle of one
-    const std::size_t length = byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
-    return length > behind ? text.size() - behind : text.size();
-  }
-  return text.size();
 }
 
 // What is kept of a line: both ends, of which one may say where, the other what.

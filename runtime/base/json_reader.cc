@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/nearest_name.h"
+#include "runtime/base/whole_characters.h"
 
 namespace dlaunch {
 namespace {
@@ -22,9 +23,9 @@ std::string describe(const json& value) {
   std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
   constexpr std::size_t kLongest = 60;
   if (text.size() <= kLongest) return text;
-  std::size_t end = kLongest;
-  while ((static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80) --end;  // within a character
-  return text.substr(0, end) + "…";
+  text.resize(kLongest);
+  text.resize(whole_characters(text));
+  return text + "…";
 }
 
 std::string describe(const IntegerRange& range) {
