@@ -1,10 +1,8 @@
 // How dlaunch ends, and what it says then.
 #include <algorithm>
-#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
-#include <thread>
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -70,10 +68,7 @@ TEST(ExitCode, OfAnEarlySuccessDoesNotEndTheOthers) {
   ASSERT_TRUE(job.wait_for_output(said, soon()));
   const std::string& out = job.output();
   const pid_t early = std::stoi(out.substr(out.find(said) + said.size()));
-  const Deadline deadline = soon();
-  while (kill(early, 0) == 0 && !deadline.expired())
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  ASSERT_NE(kill(early, 0), 0) << "rank 0 is still there";
+  ASSERT_TRUE(becomes_true([&] { return kill(early, 0) != 0; }, soon())) << "rank 0 is still there";
   job.send_signal(SIGUSR1);
   const auto result = job.finish(soon());
   EXPECT_EQ(result.exit_code, 0) << result.error;

@@ -6,7 +6,6 @@
 #include <memory>
 #include <random>
 #include <sstream>
-#include <thread>
 
 #include <dirent.h>
 #include <unistd.h>
@@ -33,16 +32,6 @@ std::string content_of(pid_t pid, const char* file) {
   std::ostringstream content;
   content << stream.rdbuf();
   return content.str();
-}
-
-// The system has no event for "some process anywhere has ended", so this looks again and again.
-template <typename Condition>
-bool becomes_true(const Condition& condition, Deadline deadline) {
-  while (!condition()) {
-    if (deadline.expired()) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-  return true;
 }
 
 }  // namespace

@@ -302,10 +302,7 @@ TEST_F(ExecutedByAShell, LosesNoOutputThatAChildOfTheShellReads) {
     std::ifstream file(log);
     return std::string{std::istreambuf_iterator<char>(file), {}};
   };
-  const Deadline deadline = soon();
-  while (!content().ends_with("all\n") && !deadline.expired()) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
+  EXPECT_TRUE(becomes_true([&] { return content().ends_with("all\n"); }, soon()));
   const std::string text = content();
   EXPECT_EQ(std::ranges::count(text, '\n'), 2 * 20000 + 1);
 }

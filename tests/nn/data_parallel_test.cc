@@ -352,57 +352,44 @@ TEST(DataParallel, RefusesLearningRatesThatAreNone) {
   });
 }
 
+/// Takes three steps with the other ranks. Rank 1 throws in the first one, after its last
+/// micro-batch or before it, and is the one that the others name, for the reason given.
+void leave_step_on_rank_1(Communicator& world, bool after_backward, const std::string& reason) {
+  Rank rank(world);
+  Generator random(run_seed());
+  const Samples samples(2, random);
+  const auto steps = [&] {
+    DataParallel parallel(rank.network, world);
+    Sgd optimizer(parallel.parameters(), {});
+    for (int i = 0; i < 3; ++i) {  // what rank 1 has sent already may serve for the first
+      if (world.rank() == 1 && !after_backward) throw std::runtime_error("out of cheese");
+      rank.learn(parallel, samples, 0, 2);
+      if (world.rank() == 1) throw std::runtime_error("out of cheese");
+      (void)parallel.step(optimizer, kLearningRate);
+    }
+  };
+  if (world.rank() == 1) {
+    EXPECT_THROW(steps(), std::runtime_error);
+    EXPECT_EQ(world.barrier().code(), StatusCode::kAborted);
+    return;
+  }
+  try {
+    steps();
+    ADD_FAILURE() << "there was nobody to take the step with";
+  } catch (const StatusError& error) {
+    EXPECT_EQ(error.status().code(), StatusCode::kAborted) << error.what();
+    EXPECT_THAT(error.what(), HasSubstr("rank 1 has left DataParallel " + reason));
+  }
+}
+
 TEST(DataParallel, EndsTheOthersStepIfItsOwnIsLeft) {
-  run_on_ranks(3, [](Communicator& world) {
-    Rank rank(world);
-    Generator random(run_seed());
-    const Samples samples(2, random);
-    const auto step = [&] {
-      DataParallel parallel(rank.network, world);
-      Sgd optimizer(parallel.parameters(), {});
-      for (int i = 0; i < 3; ++i) {  // what rank 1 has sent already may serve for the first
-        rank.learn(parallel, samples, 0, 2);
-        if (world.rank() == 1) throw std::runtime_error("out of cheese");
-        (void)parallel.step(optimizer, kLearningRate);
-      }
-    };
-    if (world.rank() == 1) {
-      EXPECT_THROW(step(), std::runtime_error);
-      return;
-    }
-    try {
-      step();
-      ADD_FAILURE() << "there was nobody to take the step with";
-    } catch (const StatusError& error) {
-      EXPECT_EQ(error.status().code(), StatusCode::kAborted) << error.what();
-      EXPECT_THAT(error.what(), HasSubstr("rank 1 has left DataParallel in the middle of a step"));
-    }
-  });
+  run_on_ranks(
+      3, [](Communicator& world) { leave_step_on_rank_1(world, true, "in the middle of a step"); });
 }
 
 TEST(DataParallel, EndsTheOthersStepIfAnExceptionComesBeforeItsOwn) {
   run_on_ranks(2, [](Communicator& world) {
-    Rank rank(world);
-    Generator random(run_seed());
-    const Samples samples(2, random);
-    const auto step = [&] {
-      DataParallel parallel(rank.network, world);
-      Sgd optimizer(parallel.parameters(), {});
-      if (world.rank() == 1) throw std::runtime_error("out of cheese");
-      rank.learn(parallel, samples, 0, 2);
-      (void)parallel.step(optimizer, kLearningRate);
-    };
-    if (world.rank() == 1) {
-      EXPECT_THROW(step(), std::runtime_error);
-      EXPECT_EQ(world.barrier().code(), StatusCode::kAborted);
-      return;
-    }
-    try {
-      step();
-      ADD_FAILURE() << "there was nobody to take the step with";
-    } catch (const StatusError& error) {
-      EXPECT_THAT(error.what(), HasSubstr("rank 1 has left DataParallel because of an exception"));
-    }
+    leave_step_on_rank_1(world, false, "because of an exception");
   });
 }
 
