@@ -31,7 +31,7 @@ class Scripts : public ::testing::Test {
   Scripts() {
     const fs::path source(SOURCE_ROOT);
     for (const char* file : {"tools/quickstart", "tools/run_tests", "tools/fuzz", ".ci/run",
-                             "tools/skipped_tests", "tools/packages.sh", "CMakePresets.json"}) {
+                             "tools/test_summary", "tools/packages.sh", "CMakePresets.json"}) {
       fs::create_directories((root_ / file).parent_path());
       fs::copy_file(source / file, root_ / file);
     }
@@ -97,7 +97,7 @@ TEST_F(Scripts, RefuseWrongArgumentsBeforeTheyDoAnything) {
            {"tools/fuzz", {"0"}, "0 seconds would never end"},
            {"tools/fuzz", {"--merg"}, "'--merg' is none of the targets json store"},
            {".ci/run", {"format", "speed"}, "no step 'speed'"},
-           {"tools/skipped_tests", {}, "usage: tools/skipped_tests BUILD_DIR"},
+           {"tools/test_summary", {}, "usage: tools/test_summary BUILD_DIR"},
        }) {
     const auto done = run(script, arguments);
     SCOPED_TRACE(script + " " + done.error);
@@ -111,7 +111,7 @@ TEST_F(Scripts, RefuseWrongArgumentsBeforeTheyDoAnything) {
 
 TEST_F(Scripts, ShowTheirHelpAndDoNothingElse) {
   for (const std::string script :
-       {"tools/quickstart", "tools/run_tests", "tools/fuzz", ".ci/run", "tools/skipped_tests"}) {
+       {"tools/quickstart", "tools/run_tests", "tools/fuzz", ".ci/run", "tools/test_summary"}) {
     for (const char* option : {"-h", "--help"}) {
       const auto done = run(script, {option});
       EXPECT_EQ(done.exit_code, 0) << done.error;
@@ -166,6 +166,34 @@ Test Pass Reason:
 Skip regular expression found in output. Regex=[skipped: ]
 )";
 
+// What ctest adds to it for one that failed, one that crashed and two without GoogleTest.
+constexpr const char* kFailedLog = R"(4/7 Test: launcher_test
+[ RUN      ] Ends.WithTwoFailures/3
+tests/launcher/ends_test.cc:7: Failure
+Expected equality of these values:
+  1
+  2
+
+tests/launcher/ends_test.cc:9: Failure
+Failed
+
+[  FAILED  ] Ends.WithTwoFailures/3, where GetParam() = 8 (12 ms)
+[ RUN      ] Ends.Well
+[       OK ] Ends.Well (1 ms)
+[  FAILED  ] 1 test, listed below:
+[  FAILED  ] Ends.WithTwoFailures/3, where GetParam() = 8
+Test Failed.
+5/7 Test: stress_test
+[ RUN      ] Stress.Crashes
+Test Failed.
+6/7 Test: compare_test
+test_a_ratio (__main__.CompareTest) ... FAIL
+FAIL: test_a_ratio (__main__.CompareTest)
+Test Failed.
+7/7 Test: package_test
+Test Failed.
+)";
+
 constexpr const char* kSkipped = R"(skipped: 1 of 3 tests, and 4 test cases of others
   2 test cases   netns_test: there is no program ip (package iproute2)
   1 test case    netns_test: no reason given
@@ -173,9 +201,28 @@ constexpr const char* kSkipped = R"(skipped: 1 of 3 tests, and 4 test cases of o
   1 test         mpi_contract_test: MPI was not found
 )";
 
+constexpr const char* kFailed = R"(failed: 4 of 7 tests
+  launcher_test: Ends.WithTwoFailures/3
+      tests/launcher/ends_test.cc:7: Failure
+      Expected equality of these values:
+        1
+        2
+  stress_test: Stress.Crashes did not end
+  compare_test: test_a_ratio
+  package_test: no test case of it
+)";
+
+TEST_F(Scripts, FailedTestCasesAreToldWithWhatWasWrong) {
+  write("build/Testing/Temporary/LastTest.log", std::string(kLog) + kFailedLog);
+  const auto done = run("tools/test_summary", {(root_ / "build").string()});
+  EXPECT_EQ(done.exit_code, 0) << done.error;
+  EXPECT_THAT(done.out, ::testing::StartsWith("skipped: 1 of 7 tests, and 4 test cases"));
+  EXPECT_THAT(done.out, EndsWith(std::string("found\n") + kFailed));
+}
+
 TEST_F(Scripts, SkippedTestsAreCountedWithTheirReasons) {
   write("build/Testing/Temporary/LastTest.log", kLog);
-  const auto done = run("tools/skipped_tests", {(root_ / "build").string()});
+  const auto done = run("tools/test_summary", {(root_ / "build").string()});
   EXPECT_EQ(done.exit_code, 0) << done.error;
   EXPECT_EQ(done.out, kSkipped);
 }
