@@ -65,6 +65,11 @@ class BehindAShell : public ::testing::Test {
     EXPECT_FALSE(result.timed_out);
     return result;
   }
+  // What the launcher has started, which the guard has.
+  static std::vector<pid_t> shells_of(const Subprocess& job) {
+    const auto launchers = children_of(job.pid());
+    return launchers.size() == 1 ? children_of(launchers[0]) : std::vector<pid_t>();
+  }
   static Strings one_rank(const char* grace) { return {"--nproc", "1", "--grace", grace}; }
   // In which it is certain that the grace period was not waited for.
   const Strings long_grace_ = one_rank("1000");
@@ -75,8 +80,12 @@ TEST_F(BehindAShell, AProgramHasTheGracePeriod) {
   Subprocess job(ranks_in_a_script(
       kOnlyTheProgram, {"await=" + terminate_, "await=" + number(SIGUSR1)}, long_grace_));
   ASSERT_TRUE(job.wait_for_output("0 waits\n", soon()));
+  const auto shells = shells_of(job);
+  ASSERT_EQ(shells.size(), 1U);
   job.send_signal(SIGTERM);
   ASSERT_TRUE(job.wait_for_output("0 got " + terminate_ + "\n0 waits\n", soon()));
+  // Of two signals at once the shell would die of the one with the lower number.
+  ASSERT_TRUE(becomes_true([&] { return kill(shells[0], 0) != 0; }, soon()));
   job.send_signal(SIGUSR1);
   const auto result = finish(job);
   EXPECT_EQ(result.exit_code, 128 + SIGTERM);
@@ -98,9 +107,7 @@ TEST_F(BehindAShell, AProgramIsToldAlsoInAGroupOfItsOwn) {
 TEST_F(BehindAShell, AProgramIsToldWhoseShellWasKilled) {
   Subprocess job(ranks_in_a_script(kOnlyTheProgram, {"await=" + terminate_}, long_grace_));
   ASSERT_TRUE(job.wait_for_output("0 waits\n", soon()));
-  const auto launchers = children_of(job.pid());
-  ASSERT_EQ(launchers.size(), 1U);
-  for (const pid_t shell : children_of(launchers[0])) kill(shell, SIGKILL);
+  for (const pid_t shell : shells_of(job)) kill(shell, SIGKILL);
   const auto result = finish(job);
   EXPECT_EQ(result.exit_code, 128 + SIGKILL);
   EXPECT_THAT(result.out, HasSubstr("0 got " + terminate_));
