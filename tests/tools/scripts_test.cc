@@ -207,6 +207,8 @@ constexpr const char* kFailed = R"(failed: 4 of 7 tests
       Expected equality of these values:
         1
         2
+      tests/launcher/ends_test.cc:9: Failure
+      Failed
   stress_test: Stress.Crashes did not end
   compare_test: test_a_ratio
   package_test: no test case of it
