@@ -234,6 +234,7 @@ TEST_F(Dbench, RefusesWhatMakesNoSenseInOneLine) {
       {{"allreduce", "--dtype", "f33"}, "--dtype: 'f33' is none of .*did you mean f32.*"},
       {{"allreduce", "--algorithm", "rong"}, "--algorithm: 'rong' .*did you mean ring.*"},
       {{"allreduce", "--op", "plus"}, "--op: 'plus' is none of sum, avg, min, max, prod.*"},
+      {{"allreduce", "--op", "band"}, "--op: band is of integers, and --dtype is f32"},
       {{"allreduce", "--counts", "many"}, ".*--counts.*"},
       {{"allreduce", "--counts", "8,-5"}, "--counts: '-5' is less than 0"},
       {{"allreduce", "--min-bytes", "8K", "--max-bytes", "1K"}, "--min-bytes: .*"},

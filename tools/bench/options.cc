@@ -94,7 +94,7 @@ void add_dtype(CLI::App& app, Options& options) {
 
 void add_reduction(CLI::App& app, Options& options) {
   add_choice(app, "--op", options.op, std::span<const ReduceOp>(kAllReduceOps),
-             "Reduction: sum (default), avg, min, max, prod, band, bor, bxor")
+             "Reduction: sum (default), avg, min, max, prod; of integers band, bor, bxor")
       ->type_name("OPERATION");
   app.add_flag_callback(
       "--rank-order", [&options] { options.order = ReduceOrder::kRanks; },
@@ -309,6 +309,12 @@ Options parse_command_line(int argc, char** argv, std::string& help) {
   }
   if (options.counts.empty() && options.sweep().empty()) {
     throw CLI::ValidationError("--min-bytes", "is greater than --max-bytes");
+  }
+  if (const auto ops = reductions_of(options.dtype);
+      std::ranges::find(ops, options.op) == ops.end()) {
+    throw CLI::ValidationError("--op", std::string(to_string(options.op)) +
+                                           " is of integers, and --dtype is " +
+                                           std::string(to_string(options.dtype)));
   }
   if (options.hosts > kMostRanks / options.ranks_per_host) {
     throw CLI::ValidationError(
