@@ -44,6 +44,8 @@ class RecordingPools {
   }
   void end_recording() { recording_ = false; }
   bool recording() const { return recording_; }
+  /// Whether kernels are being recorded, or might be repeated.
+  bool in_recordings() const { return recording_ || recordings_ > 0; }
   /// There is one recording more.
   void add_recording() { ++recordings_; }
   /// There is one less. Gives nothing back, which may wait for the device: recordings also go when

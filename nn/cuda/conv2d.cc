@@ -15,7 +15,8 @@ namespace dlaunch::nn::cuda {
 namespace {
 
 // More passes of geometries than any network has; reached only by programs that go through many
-// shapes.
+// shapes. They are forgotten then, but not while their kernels may be repeated: some are compiled
+// for their plan, and go with it.
 constexpr std::size_t kMostPlans = 1536;
 
 std::int64_t weight_count(const Conv2dGeometry& g) {
@@ -111,7 +112,7 @@ bool Convolutions::run(const Convolution& convolution, const ConvolutionArrays& 
   try {
     auto plan = plans_.find(convolution);
     if (plan == plans_.end()) {
-      if (plans_.size() >= kMostPlans) plans_.clear();
+      if (plans_.size() >= kMostPlans && !device_.pools().in_recordings()) plans_.clear();
       plan = plans_.emplace(convolution, choose(convolution, arrays)).first;
     }
     if (!plan->second) return false;

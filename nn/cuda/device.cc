@@ -27,6 +27,19 @@ Device::Device(int number)
     : number_(number),
       pools_(make_device_memory(number, [this] { return wait_for_all_streams(); }),
              make_device_memory(number, [this] { return wait_for_all_streams(); })) {
+  try {
+    set_up();
+  } catch (...) {
+    release();
+    throw;
+  }
+}
+
+Device::~Device() {
+  release();
+}
+
+void Device::set_up() {
   check(cudaSetDevice(number_), "device");
   int minor = 0;
   check(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, number_),
@@ -38,11 +51,7 @@ Device::Device(int number)
   check(cudaHostAlloc(&fault, sizeof(int), cudaHostAllocMapped), "device");
   fault_ = static_cast<int*>(fault);
   *fault_ = kNoFault;
-  if (const cudaError_t status = cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
-      status != cudaSuccess) {
-    ignore(cudaFreeHost(fault_));
-    check(status, "device");
-  }
+  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "device");
   // From the pool, which goes with this object.
   random_blocks_memory_ =
       static_cast<std::uint64_t*>(pools_.allocate(sizeof *random_blocks_memory_));
@@ -50,12 +59,15 @@ Device::Device(int number)
         "device");
 }
 
-Device::~Device() {
+// Of what set_up() has come to. Whether the device is well is of no interest any more.
+void Device::release() noexcept {
   ending_ = true;
   ignore(cudaSetDevice(number_));
-  ignore(cudaStreamSynchronize(stream_));
-  ignore(cudaStreamDestroy(stream_));
-  ignore(cudaFreeHost(fault_));
+  if (stream_ != nullptr) {
+    ignore(cudaStreamSynchronize(stream_));
+    ignore(cudaStreamDestroy(stream_));
+  }
+  if (fault_ != nullptr) ignore(cudaFreeHost(fault_));
 }
 
 // cudaFree waits too, but while it does other threads' calls wait for it. So a peer's flag that

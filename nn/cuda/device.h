@@ -53,6 +53,8 @@ class Device {
   void synchronize();
 
  private:
+  void set_up();
+  void release() noexcept;
   bool wait_for_all_streams() const;
 
   int number_;

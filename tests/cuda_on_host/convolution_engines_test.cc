@@ -222,12 +222,38 @@ TEST_F(ConvolutionEngines, AreNotMeasuredWhileKernelsAreRecorded) {
   EXPECT_THAT(engine_control().executed, ElementsAre(EngineNumber::kPlain, EngineNumber::kPlain));
 }
 
-TEST_F(ConvolutionEngines, AreToldToTheLogOncePerPass) {
-  std::ostringstream text;
+Logger make_logger(std::ostringstream& text) {
   const auto sink = std::make_shared<spdlog::sinks::ostream_sink_mt>(text);
   sink->set_pattern("%v");
-  const auto logger = std::make_shared<spdlog::logger>("gpu", sink);
+  auto logger = std::make_shared<spdlog::logger>("gpu", sink);
   logger->set_level(spdlog::level::debug);
+  return logger;
+}
+
+// Programs that go through shapes without end have only so many.
+TEST_F(ConvolutionEngines, AreKeptWhileTheirKernelsMayBeRepeated) {
+  std::ostringstream text;
+  const auto backend = make_cuda_backend({.logger = make_logger(text)});
+  const Tensor weights = Tensor::zeros(*backend, {1, 1, 1, 1});
+  const auto run_height = [&](std::int64_t height) {
+    text.str("");
+    conv2d(Tensor::zeros(*backend, {1, height, 1, 1}), weights, Tensor());
+    return text.str();
+  };
+  auto recording = backend->record([&] { run_height(1); });
+  EXPECT_THAT(text.str(), HasSubstr("input [1, 1, 1, 1]"));
+  constexpr std::int64_t kMany = 2000;
+  for (std::int64_t height = 2; height <= kMany; ++height) ASSERT_NE(run_height(height), "");
+  EXPECT_EQ(run_height(1), "");
+  recording->replay(0);
+  recording.reset();
+  EXPECT_NE(run_height(kMany + 1), "");
+  EXPECT_NE(run_height(1), "");
+}
+
+TEST_F(ConvolutionEngines, AreToldToTheLogOncePerPass) {
+  std::ostringstream text;
+  const Logger logger = make_logger(text);
   run({.logger = logger});
   EXPECT_THAT(text.str(), AllOf(HasSubstr("conv2d of input [2, 9, 7, 6], weights [4, 3, 3, 6], "
                                           "stride 1, padding 1, f32: engine 7, 0.0 MiB of "
