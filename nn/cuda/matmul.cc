@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kWorkspace = std::size_t{32} << 20;  // what cuBLAS asks for on Hopper
 
-cudaDataType_t type_of(DType dtype) {
+cudaDataType_t matrix_type(DType dtype) {
   if (dtype == DType::kF16) return CUDA_R_16F;
   return dtype == DType::kBF16 ? CUDA_R_16BF : CUDA_R_32F;
 }
@@ -36,7 +36,7 @@ void set(cublasLtMatrixLayoutOpaque_t& layout, cublasLtMatrixLayoutAttribute_t a
 cublasLtMatrixLayoutOpaque_t layout_of(DType dtype, std::int64_t count, std::int64_t rows,
                                        std::int64_t columns) {
   cublasLtMatrixLayoutOpaque_t layout{};
-  check(cublasLtMatrixLayoutInit(&layout, type_of(dtype), static_cast<std::uint64_t>(rows),
+  check(cublasLtMatrixLayoutInit(&layout, matrix_type(dtype), static_cast<std::uint64_t>(rows),
                                  static_cast<std::uint64_t>(columns), rows),
         "matmul");
   if (count > 1) {
