@@ -38,7 +38,7 @@ if(DLAUNCH_SANITIZE)
   if(DLAUNCH_SANITIZE MATCHES "address" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # add_compile_options() for folders of arithmetic: what outlives its function is sought where callbacks are. Small
     # functions that are called for every element take twice the time with it.
-    set(dlaunch_arithmetic --param=asan-use-after-return=0)
+    set(dlaunch_arithmetic $<$<COMPILE_LANGUAGE:CXX>:--param=asan-use-after-return=0>)
   endif()
   if(DLAUNCH_SANITIZE MATCHES "thread")
     # ThreadSanitizer knows no fences (-Werror=tsan); Asio does without them where it locks anyway.
