@@ -28,18 +28,18 @@ Device::Device(int number)
       pools_(make_device_memory(number, [this] { return wait_for_all_streams(); }),
              make_device_memory(number, [this] { return wait_for_all_streams(); })) {
   try {
-    set_up();
+    make();
   } catch (...) {
-    release();
+    destroy();
     throw;
   }
 }
 
 Device::~Device() {
-  release();
+  destroy();
 }
 
-void Device::set_up() {
+void Device::make() {
   check(cudaSetDevice(number_), "device");
   int minor = 0;
   check(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, number_),
@@ -59,8 +59,8 @@ void Device::set_up() {
         "device");
 }
 
-// Of what set_up() has come to. Whether the device is well is of no interest any more.
-void Device::release() noexcept {
+// Of what make() has come to. Whether the device is well is of no interest any more.
+void Device::destroy() noexcept {
   ending_ = true;
   ignore(cudaSetDevice(number_));
   if (stream_ != nullptr) {

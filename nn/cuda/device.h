@@ -53,8 +53,8 @@ class Device {
   void synchronize();
 
  private:
-  void set_up();
-  void release() noexcept;
+  void make();
+  void destroy() noexcept;
   bool wait_for_all_streams() const;
 
   int number_;

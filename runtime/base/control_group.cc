@@ -16,6 +16,19 @@ bool lists(const std::string& controllers, std::string_view wanted) {
   return false;
 }
 
+// The least number in this file of the group and of those that it is part of.
+std::optional<std::uint64_t> least_in(const std::optional<ControlGroup>& group,
+                                      const std::string& file) {
+  std::optional<std::uint64_t> least;
+  if (!group) return least;
+  for_each_enclosing(*group, [&](const std::string& folder) {
+    std::uint64_t most = 0;
+    // Where there is no limit it is "max".
+    if (std::ifstream(folder + "/" + file) >> most) least = std::min(least.value_or(most), most);
+  });
+  return least;
+}
+
 }  // namespace
 
 // Lines are "HIERARCHY:CONTROLLERS:PATH"; the unified hierarchy is number 0 and lists none.
@@ -45,23 +58,6 @@ void for_each_enclosing(const ControlGroup& group,
     if (path.find('/') == std::string::npos) return;
   }
 }
-
-namespace {
-
-// The least number in this file of the group and of those that it is part of.
-std::optional<std::uint64_t> least_in(const std::optional<ControlGroup>& group,
-                                      const std::string& file) {
-  std::optional<std::uint64_t> least;
-  if (!group) return least;
-  for_each_enclosing(*group, [&](const std::string& folder) {
-    std::uint64_t most = 0;
-    // Where there is no limit it is "max".
-    if (std::ifstream(folder + "/" + file) >> most) least = std::min(least.value_or(most), most);
-  });
-  return least;
-}
-
-}  // namespace
 
 std::optional<std::uint64_t> most_processes(const std::string& cgroups, const std::string& root) {
   return least_in(control_group(cgroups, "pids", root), "pids.max");

@@ -1,6 +1,7 @@
 // The vocabulary of collectives: which operation, which reduction, which algorithm.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -33,6 +34,11 @@ constexpr std::span<const ReduceOp> reductions_of(DType dtype) {
   constexpr std::size_t kBitwise = 3;  // the last ones
   return std::span(kAllReduceOps)
       .first(std::size(kAllReduceOps) - (is_floating(dtype) ? kBitwise : 0));
+}
+
+/// Whether there is this one.
+constexpr bool has_reduction(DType dtype, ReduceOp op) {
+  return std::ranges::find(reductions_of(dtype), op) != reductions_of(dtype).end();
 }
 
 /// How a collective is done. The numbers are part of the wire format.

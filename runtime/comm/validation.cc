@@ -255,10 +255,8 @@ Status check_record_parts(const CollectiveCall& call, int rank, int size) {
 Status check_reduction(const CollectiveCall& call) {
   if (to_string(call.op) == "?") return invalid("there is no such reduction");
   const DType dtype = dtype_of_call(call);
-  if (!reduces(call.kind) || call.record != nullptr ||
-      std::ranges::find(reductions_of(dtype), call.op) != reductions_of(dtype).end()) {
+  if (!reduces(call.kind) || call.record != nullptr || has_reduction(dtype, call.op))
     return Status();
-  }
   return invalid(std::string(to_string(call.op)) + " is of integers, not of " +
                  std::string(to_string(dtype)));
 }

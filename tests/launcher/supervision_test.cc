@@ -107,7 +107,9 @@ TEST_F(BehindAShell, AProgramIsToldAlsoInAGroupOfItsOwn) {
 TEST_F(BehindAShell, AProgramIsToldWhoseShellWasKilled) {
   Subprocess job(ranks_in_a_script(kOnlyTheProgram, {"await=" + terminate_}, long_grace_));
   ASSERT_TRUE(job.wait_for_output("0 waits\n", soon()));
-  for (const pid_t shell : shells_of(job)) kill(shell, SIGKILL);
+  const auto shells = shells_of(job);
+  ASSERT_EQ(shells.size(), 1U);
+  kill(shells[0], SIGKILL);
   const auto result = finish(job);
   EXPECT_EQ(result.exit_code, 128 + SIGKILL);
   EXPECT_THAT(result.out, HasSubstr("0 got " + terminate_));

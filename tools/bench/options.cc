@@ -310,8 +310,7 @@ Options parse_command_line(int argc, char** argv, std::string& help) {
   if (options.counts.empty() && options.sweep().empty()) {
     throw CLI::ValidationError("--min-bytes", "is greater than --max-bytes");
   }
-  if (const auto ops = reductions_of(options.dtype);
-      std::ranges::find(ops, options.op) == ops.end()) {
+  if (!has_reduction(options.dtype, options.op)) {
     throw CLI::ValidationError("--op", std::string(to_string(options.op)) +
                                            " is of integers, and --dtype is " +
                                            std::string(to_string(options.dtype)));
