@@ -25,6 +25,7 @@
 #include "runtime/base/exit_codes.h"
 #include "runtime/base/job_environment.h"
 #include "runtime/base/json_reader.h"
+#include "runtime/base/option_errors.h"
 #include "runtime/base/option_help.h"
 #include "runtime/base/run_program.h"
 #include "runtime/base/standard_descriptors.h"
@@ -265,6 +266,15 @@ int work(const Arguments& arguments) {
   return kExitOk;
 }
 
+std::string refusal(const CLI::App& app, const CLI::ParseError& error) {
+  std::string text = in_words(app, error);
+  // Here they are no options of their own.
+  if (text.starts_with("unknown option") && !text.ends_with('?')) {
+    text += "; values of the configuration are changed with --set key.path=value";
+  }
+  return text;
+}
+
 int run(int argc, char** argv) {
   Arguments arguments;
   CLI::App app(
@@ -274,9 +284,9 @@ int run(int argc, char** argv) {
       "dtrain");
   app.formatter(std::make_shared<OptionHelp>());
   app.set_version_flag("--version", "dtrain " DLAUNCH_VERSION, "Show the version and exit");
-  app.add_option("config", arguments.config, "the configuration (JSON, comments allowed)")
+  app.add_option("CONFIG.json", arguments.config, "the configuration (JSON, comments allowed)")
       ->required()
-      ->type_name("CONFIG.json");
+      ->type_name("");
   app.add_option_function<std::vector<std::string>>(
          "--set",
          [&](const std::vector<std::string>& assignments) {
@@ -329,17 +339,8 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
     return app.exit(help);
-  } catch (const CLI::RequiredError&) {
-    print_error("missing CONFIG.json; try dtrain --help");
-    return kExitUsage;
-  } catch (const CLI::ExtrasError&) {
-    print_error(
-        fmt::format("unexpected argument '{}'; values of the configuration are changed with --set "
-                    "key.path=value; try dtrain --help",
-                    app.remaining().front()));
-    return kExitUsage;
   } catch (const CLI::ParseError& error) {
-    print_error(fmt::format("{}; try dtrain --help", error.what()));
+    print_error(with_help(app, refusal(app, error)));
     return kExitUsage;
   }
   return arguments.dry_run ? dry_run(arguments) : work(arguments);

@@ -16,6 +16,7 @@
 #include "launcher/ranks/gpus.h"
 #include "runtime/base/exit_codes.h"
 #include "runtime/base/nearest_name.h"
+#include "runtime/base/option_errors.h"
 
 namespace dlaunch {
 namespace {
@@ -142,19 +143,12 @@ std::string_view hint_for(std::string name) {
   return "";
 }
 
-std::string unknown_option(const CLI::App& app, const std::string& given) {
+std::string refused_option(const CLI::App& app, const std::string& given) {
   const std::string name = given.substr(0, given.find('='));
   if (const auto hint = hint_for(name); !hint.empty()) {
     return "unknown option " + name + ": " + std::string(hint);
   }
-  std::vector<std::string> known;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& long_name : option->get_lnames()) known.push_back("--" + long_name);
-  }
-  const std::string nearest = nearest_name(name, known);
-  std::string text = "unknown option " + name;
-  if (!nearest.empty()) text += "; did you mean " + nearest + "?";
-  return text + " (the program's own options go after its name)";
+  return unknown_option(app, name) + " (the program's own options go after its name)";
 }
 
 EarlyExit refuse(const std::string& why) {
@@ -183,27 +177,6 @@ std::string perhaps_command(const std::string& program) {
   std::string nearest = nearest_name(program, commands);
   if (program == "help" || program == "version") nearest = "--" + program;
   return nearest.empty() ? "" : "; did you mean dlaunch " + nearest + "?";
-}
-
-// The library has its own way to say this of all options: "--nproc: At Most 1 required but received
-// 2", "--nproc: 1 required N missing", "dry-run was given a disallowed flag override".
-std::string in_words(const CLI::ParseError& error) {
-  std::string text = error.what();
-  const auto split_at = [&](std::string_view infix) {
-    const auto place = text.find(infix);
-    return place == std::string::npos
-               ? std::nullopt
-               : std::optional(std::pair(text.substr(0, place), text.substr(place + infix.size())));
-  };
-  if (const auto twice = split_at(": At Most 1 ")) return twice->first + " is given more than once";
-  if (const auto none = split_at(": 1 required ")) {
-    const std::string value = none->second.substr(0, none->second.rfind(" missing"));
-    return none->first + " needs a value (" + value + ")";
-  }
-  if (const auto flag = split_at(" was given a disallowed flag override")) {
-    return "--" + flag->first + " takes no value";
-  }
-  return text;
 }
 
 // The first option before the program that is given as "--report=", or nothing. The library would
@@ -235,13 +208,13 @@ std::variant<JobOptions, EarlyExit> give_gpus(JobOptions options) {
 
 }  // namespace
 
-std::vector<OptionHelp> option_table() {
+std::vector<OptionEntry> option_table() {
   JobOptions options;
   CLI::App app("", "dlaunch");
   set_up(app, options);
-  std::vector<OptionHelp> table;
+  std::vector<OptionEntry> table;
   for (const CLI::Option* option : app.get_options()) {
-    OptionHelp entry{.names = {},
+    OptionEntry entry{.names = {},
                      .value = option->get_type_size() == 0 ? "" : option->get_type_name(),
                      .help = option->get_description(),
                      .listed = !option->get_group().empty()};
@@ -266,13 +239,13 @@ std::variant<JobOptions, EarlyExit> parse_command_line(int argc, const char* con
   } catch (const CLI::CallForVersion& version) {
     return EarlyExit{kExitOk, std::string(version.what()) + "\n"};
   } catch (const CLI::ParseError& error) {
-    return refuse(in_words(error));
+    return refuse(in_words(app, error));
   }
   options.command = app.remaining();
   if (!options.command.empty() && options.command.front() == "--") {
     options.command.erase(options.command.begin());
   } else if (!options.command.empty() && options.command.front().starts_with("-")) {
-    return refuse(unknown_option(app, options.command.front()));
+    return refuse(refused_option(app, options.command.front()));
   }
   if (options.command.empty() && options.ranks == 0) {
     return refuse("which program, on how many ranks? --nproc N PROGRAM");

@@ -37,13 +37,13 @@ struct EarlyExit {
 };
 
 /// An option as --help shows it.
-struct OptionHelp {
+struct OptionEntry {
   std::vector<std::string> names;  // "--nproc" first, then its other spellings; "-m" last
   std::string value;               // "N|auto|gpu|cpu"; empty: it takes none
   std::string help;
   bool listed = true;  // false: it is taken, but --help leaves it out
 };
-std::vector<OptionHelp> option_table();
+std::vector<OptionEntry> option_table();
 
 /// Reads the command line. Whatever follows the program, or "--", is the program's.
 std::variant<JobOptions, EarlyExit> parse_command_line(int argc, const char* const* argv);

@@ -24,7 +24,7 @@ std::string commands() {
 
 // The words that may stand for the value: "core numa none" of "core|numa|none". What is in capitals
 // is no word but the name of something.
-std::string choices(const OptionHelp& option) {
+std::string choices(const OptionEntry& option) {
   std::istringstream parts(option.value);
   std::string words;
   for (std::string part; std::getline(parts, part, '|');) {
@@ -35,7 +35,7 @@ std::string choices(const OptionHelp& option) {
 }
 
 // Options of the same value together: "--log-dir|--log_dir", as a case of bash has them.
-std::string pattern(const OptionHelp& option) {
+std::string pattern(const OptionEntry& option) {
   std::string text;
   for (const std::string& name : option.names) text += (text.empty() ? "" : "|") + name;
   return text;
@@ -48,11 +48,11 @@ std::string without(std::string text, std::string_view unwanted) {
 
 }  // namespace
 
-std::string bash_completion(const std::vector<OptionHelp>& options) {
+std::string bash_completion(const std::vector<OptionEntry>& options) {
   std::string shown;
   std::string with_value;
   std::string values;
-  for (const OptionHelp& option : options) {
+  for (const OptionEntry& option : options) {
     if (option.listed) shown += (shown.empty() ? "" : " ") + option.names.front();
     if (option.value.empty()) continue;
     with_value += (with_value.empty() ? "" : "|") + pattern(option);
@@ -110,7 +110,7 @@ std::string bash_completion(const std::vector<OptionHelp>& options) {
          "complete -o filenames -F _dlaunch dlaunch\n";
 }
 
-std::string zsh_completion(const std::vector<OptionHelp>& options) {
+std::string zsh_completion(const std::vector<OptionEntry>& options) {
   std::string text =
       std::string() +
       "#compdef dlaunch\n# zsh completion for dlaunch, made by: dlaunch completion zsh\n"
@@ -126,7 +126,7 @@ std::string zsh_completion(const std::vector<OptionHelp>& options) {
       "  esac\n"
       "fi\n"
       "_arguments -S \\\n";
-  for (const OptionHelp& option : options) {
+  for (const OptionEntry& option : options) {
     std::string what = option.listed ? "[" + without(option.help, "[]:'") + "]" : "";
     if (option.value == "DIR") {
       what += ":folder:_files -/";
@@ -151,10 +151,10 @@ std::string zsh_completion(const std::vector<OptionHelp>& options) {
          "  '*::arguments:_normal'\n";
 }
 
-std::string fish_completion(const std::vector<OptionHelp>& options) {
+std::string fish_completion(const std::vector<OptionEntry>& options) {
   std::string offered;
   std::string with_value;
-  for (const OptionHelp& option : options) {
+  for (const OptionEntry& option : options) {
     for (const std::string& name : option.names) {
       if (!option.value.empty()) with_value += " " + name;
     }
@@ -212,7 +212,7 @@ int completion_command(int argc, const char* const* argv) {
     return kExitOk;
   }
   const std::string_view shell = argc == 2 ? argv[1] : "";
-  const std::vector<OptionHelp> options = option_table();
+  const std::vector<OptionEntry> options = option_table();
   std::string script;
   if (shell == "bash") script = bash_completion(options);
   if (shell == "zsh") script = zsh_completion(options);

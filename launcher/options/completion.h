@@ -9,9 +9,9 @@
 
 namespace dlaunch {
 
-std::string bash_completion(const std::vector<OptionHelp>& options);
-std::string zsh_completion(const std::vector<OptionHelp>& options);
-std::string fish_completion(const std::vector<OptionHelp>& options);
+std::string bash_completion(const std::vector<OptionEntry>& options);
+std::string zsh_completion(const std::vector<OptionEntry>& options);
+std::string fish_completion(const std::vector<OptionEntry>& options);
 
 /// Prints the script of the shell that the argument names, or what this is (--help). 125 if it
 /// names none of the three.

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdio>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,6 +19,8 @@
 #include "launcher/status/status_socket.h"
 #include "runtime/base/deadline.h"
 #include "runtime/base/exit_codes.h"
+#include "runtime/base/option_errors.h"
+#include "runtime/base/option_help.h"
 
 namespace dlaunch {
 namespace {
@@ -140,9 +143,10 @@ int status_command(int argc, const char* const* argv) {
   CLI::App app(
       "Lists this user's running jobs on this machine, or tells what the ranks of one are doing.",
       "dlaunch status");
+  app.formatter(std::make_shared<OptionHelp>());
   std::string name;
   bool without_stacks = false;
-  app.add_option("JOB", name, "Id of the job, or process id of its dlaunch");
+  app.add_option("JOB", name, "Id of the job, or process id of its dlaunch")->type_name("");
   app.add_flag("--no-stacks", without_stacks, kNoStacksHelp);
   try {
     app.parse(argc, argv);
@@ -150,7 +154,7 @@ int status_command(int argc, const char* const* argv) {
     std::fputs(app.help().c_str(), stdout);
     return kExitOk;
   } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "dlaunch: status: %s\n", error.what());
+    std::fprintf(stderr, "dlaunch: status: %s\n", with_help(app, in_words(app, error)).c_str());
     return kLauncherFailure;
   }
   const auto jobs = running_jobs();

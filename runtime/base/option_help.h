@@ -27,21 +27,29 @@ inline CLI::Validator number_range(double least, double most) {
       "FLOAT in [...]");  // make_option_opts() leaves it out
 }
 
+/// What a value is called: "N" for CLI11's "INT:INT in [1 - 4096]", to which it has appended what
+/// checks the value.
+inline std::string value_name(std::string type) {
+  for (const char* check : {":INT in ", ":UINT in ", ":FLOAT in ", ":value in ", ":POSITIVE",
+                            ":NONNEGATIVE", ":SIZE ", ":FILE"}) {
+    type = type.substr(0, type.find(check));
+  }
+  return type == "INT" || type == "UINT" ? "N" : type;
+}
+
 /// "--nproc N  Ranks to start (default 2)", in lines of 80 columns, instead of CLI11's
 /// "--nproc INT:INT in [1 - 4096]=2". What a value has to be is said where one is refused.
 class OptionHelp : public CLI::Formatter {
  public:
   OptionHelp() { column_width(kColumn); }
 
+  std::string make_description(const CLI::App* app) const override {
+    return wrapped(CLI::Formatter::make_description(app), kLine);
+  }
+
   std::string make_option_opts(const CLI::Option* option) const override {
     if (option->get_type_size() == 0) return "";
-    std::string kind = option->get_type_name();
-    // CLI11 appends what checks the value.
-    for (const char* check : {":INT in ", ":UINT in ", ":FLOAT in ", ":value in ", ":POSITIVE",
-                              ":NONNEGATIVE", ":SIZE ", ":FILE"}) {
-      kind = kind.substr(0, kind.find(check));
-    }
-    if (kind == "INT" || kind == "UINT") kind = "N";
+    const std::string kind = value_name(option->get_type_name());
     const bool several = option->get_expected_max() > 1 && option->get_delimiter() != '\0';
     return " " + kind + (several ? ",..." : "");
   }
@@ -49,24 +57,24 @@ class OptionHelp : public CLI::Formatter {
   std::string make_option_desc(const CLI::Option* option) const override {
     std::string text = option->get_description();
     if (!option->get_default_str().empty()) text += " (default " + option->get_default_str() + ")";
-    return wrapped(std::move(text));
+    return wrapped(std::move(text), kLine - kColumn);
   }
 
   std::string make_subcommand(const CLI::App* command) const override {
     std::ostringstream text;
-    CLI::detail::format_help(text, command->get_name(), wrapped(command->get_description()),
-                             kColumn);
+    CLI::detail::format_help(text, command->get_name(),
+                             wrapped(command->get_description(), kLine - kColumn), kColumn);
     return text.str();
   }
 
  private:
   static constexpr std::size_t kColumn = 30;
-  static constexpr std::size_t kWidth = 80 - kColumn;
+  static constexpr std::size_t kLine = 80;
 
-  static std::string wrapped(std::string text) {
+  static std::string wrapped(std::string text, std::size_t width) {
     std::size_t begin = 0;
-    while (text.size() - begin > kWidth) {
-      const std::size_t space = text.rfind(' ', begin + kWidth);
+    while (text.size() - begin > width) {
+      const std::size_t space = text.rfind(' ', begin + width);
       if (space == std::string::npos || space <= begin) break;  // a word longer than a line
       text[space] = '\n';
       begin = space + 1;

@@ -37,7 +37,7 @@ TEST(Help, FitsTwoScreensAndHasAllOptions) {
   EXPECT_LE(std::count(help.begin(), help.end(), '\n'), 2 * 24);
   std::istringstream lines(help);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80U) << line;
-  for (const OptionHelp& option : option_table()) {
+  for (const OptionEntry& option : option_table()) {
     EXPECT_EQ(help.find(option.names.front() + " ") != std::string::npos, option.listed)
         << option.names.front();
   }
@@ -79,7 +79,7 @@ TEST(ManPage, HasAllSignals) {
 
 TEST(ManPage, HasAllOptions) {
   const std::string text = man_page();
-  for (const OptionHelp& option : option_table()) {
+  for (const OptionEntry& option : option_table()) {
     EXPECT_THAT(text, HasSubstr(option.names.front()));
   }
 }
@@ -87,7 +87,7 @@ TEST(ManPage, HasAllOptions) {
 TEST(Completion, OfEveryShellHasAllOptions) {
   for (const std::string shell : {"bash", "zsh", "fish"}) {
     const std::string script = output_of({"completion", shell});
-    for (const OptionHelp& option : option_table()) {
+    for (const OptionEntry& option : option_table()) {
       const std::string name = option.names.front();
       if (!option.listed && option.value.empty()) continue;  // not offered, and with nothing behind
       const bool offered = shell == "fish" && option.listed;

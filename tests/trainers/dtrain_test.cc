@@ -487,11 +487,11 @@ TEST_F(Dtrain, RefusesItsCommandLine) {
   const CompletedProcess extra = dtrain(0, {"--epochs", "3"});
   EXPECT_EQ(extra.exit_code, kExitUsage);
   EXPECT_EQ(extra.error,
-            "dtrain: unexpected argument '--epochs'; values of the configuration are changed with "
+            "dtrain: unknown option --epochs; values of the configuration are changed with "
             "--set key.path=value; try dtrain --help\n");
   const CompletedProcess nothing = testing::run_command({.arguments = {built_program("dtrain")}});
   EXPECT_EQ(nothing.exit_code, kExitUsage);
-  EXPECT_EQ(nothing.error, "dtrain: missing CONFIG.json; try dtrain --help\n");
+  EXPECT_EQ(nothing.error, "dtrain: CONFIG.json is required; try dtrain --help\n");
   EXPECT_EQ(dtrain(0, {}, "missing.json").exit_code, kExitUsage);
   write("broken.json", "{\n  \"train\": {\"epochs\": }\n}");
   const CompletedProcess broken = dtrain(0, {}, "broken.json");

@@ -11,6 +11,7 @@
 #include <CLI/CLI.hpp>
 
 #include "runtime/base/nearest_name.h"
+#include "runtime/base/option_errors.h"
 #include "runtime/base/option_help.h"
 #include "tools/bench/size_option.h"
 
@@ -245,21 +246,6 @@ void add_training(CLI::App& app) {
   app.add_subcommand("device", "What a CPU or GPU does at best: dbench device --help");
 }
 
-// The words after the program's name that are no option must begin with a subcommand; CLI11 would
-// only say that one is missing.
-void check_subcommand(const CLI::App& app, int argc, char** argv) {
-  if (argc < 2) throw CLI::ValidationError("which measurement? try dbench --help");
-  if (argv[1][0] == '-') return;
-  std::vector<std::string> names;
-  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
-    if (sub->check_name(argv[1])) return;
-    names.push_back(sub->get_name());
-  }
-  std::string known;
-  for (const std::string& name : names) known += (known.empty() ? "" : ", ") + name;
-  throw CLI::ValidationError(std::string("'") + argv[1] + "' is none of " + known);
-}
-
 }  // namespace
 
 bool reduces(CollectiveKind kind) {
@@ -296,7 +282,6 @@ Options parse_command_line(int argc, char** argv, std::string& help) {
   add_explain(app, options);
   add_tune(app, options);
   add_training(app);
-  check_subcommand(app, argc, argv);
   app.set_version_flag("--version", "dbench " DLAUNCH_VERSION, "Show the version and exit");
   try {
     app.parse(argc, argv);
@@ -306,6 +291,8 @@ Options parse_command_line(int argc, char** argv, std::string& help) {
   } catch (const CLI::Success&) {
     help = app.help();
     throw;
+  } catch (const CLI::ParseError& error) {
+    throw CLI::ValidationError(with_help(app, in_words(app, error)));
   }
   if (options.counts.empty() && options.sweep().empty()) {
     throw CLI::ValidationError("--min-bytes", "is greater than --max-bytes");

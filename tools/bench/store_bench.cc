@@ -16,6 +16,7 @@
 #include <CLI/CLI.hpp>
 
 #include "runtime/base/exit_codes.h"
+#include "runtime/base/option_errors.h"
 #include "runtime/base/option_help.h"
 #include "runtime/base/token.h"
 #include "runtime/rendezvous/store_server.h"
@@ -152,7 +153,8 @@ int main(int argc, char** argv) {
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "store_bench: %s; try store_bench --help\n", error.what());
+    std::fprintf(stderr, "store_bench: %s\n",
+                 dlaunch::with_help(app, dlaunch::in_words(app, error)).c_str());
     return dlaunch::kExitUsage;
   }
   try {

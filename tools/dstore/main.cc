@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 
 #include "runtime/base/exit_codes.h"
+#include "runtime/base/option_errors.h"
 #include "runtime/base/option_help.h"
 #include "runtime/base/run_program.h"
 #include "runtime/base/standard_descriptors.h"
@@ -185,7 +186,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "dstore: %s; try dstore --help\n", error.what());
+    std::fprintf(stderr, "dstore: %s\n", with_help(app, in_words(app, error)).c_str());
     return kExitUsage;
   }
   const Status status = carry_out(action, request);

@@ -12,6 +12,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "runtime/base/option_errors.h"
 #include "runtime/base/option_help.h"
 #include "runtime/base/run_rank.h"
 #include "runtime/comm/communicator.h"
@@ -49,7 +50,8 @@ void take_turns(Communicator& world, std::int64_t iterations) {
 }  // namespace dlaunch
 
 int main(int argc, char** argv) {
-  CLI::App app("Ranks print in turn: dlaunch --nproc N sequential_print --iterations K");
+  CLI::App app("Ranks print in turn: dlaunch --nproc N sequential_print --iterations K",
+               "sequential_print");
   app.formatter(std::make_shared<dlaunch::OptionHelp>());
   std::int64_t iterations = 1;
   app.add_option("--iterations", iterations, "How many times every rank prints (default 1)")
@@ -60,7 +62,8 @@ int main(int argc, char** argv) {
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "sequential_print: %s\n", error.what());
+    std::fprintf(stderr, "sequential_print: %s\n",
+                 dlaunch::with_help(app, dlaunch::in_words(app, error)).c_str());
     return dlaunch::kExitUsage;
   }
   return dlaunch::run_rank("sequential_print", [&] {

@@ -8,6 +8,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "runtime/base/option_errors.h"
 #include "runtime/base/option_help.h"
 #include "tools/bench/size_option.h"
 
@@ -28,10 +29,10 @@ void add_train(CLI::App& app, TrainingOptions& options) {
   CLI::App* sub = app.add_subcommand("train", "Training steps of a configuration of dtrain");
   sub->callback([&options] { options.subject = TrainingSubject::kTrain; });
   add_common(*sub, options);
-  sub->add_option("config", options.config, "The configuration (JSON, comments allowed)")
+  sub->add_option("CONFIG.json", options.config, "The configuration (JSON, comments allowed)")
       ->required()
-      ->type_name("CONFIG.json")
-      ->check(CLI::ExistingFile);
+      ->check(CLI::ExistingFile)
+      ->type_name("");
   sub->add_option("--set", options.overrides, "Override one value; may be repeated")
       ->type_name("key.path=value")
       ->allow_extra_args(false);
@@ -127,6 +128,8 @@ TrainingOptions parse_training_options(int argc, char** argv, std::string& help)
   } catch (const CLI::Success&) {
     help = app.help();
     throw;
+  } catch (const CLI::ParseError& error) {
+    throw CLI::ValidationError(with_help(app, in_words(app, error)));
   }
   return options;
 }
