@@ -285,8 +285,7 @@ int run(int argc, char** argv) {
   app.formatter(std::make_shared<OptionHelp>());
   app.set_version_flag("--version", "dtrain " DLAUNCH_VERSION, "Show the version and exit");
   app.add_option("CONFIG.json", arguments.config, "the configuration (JSON, comments allowed)")
-      ->required()
-      ->type_name("");
+      ->required();
   app.add_option_function<std::vector<std::string>>(
          "--set",
          [&](const std::vector<std::string>& assignments) {

@@ -215,9 +215,9 @@ std::vector<OptionEntry> option_table() {
   std::vector<OptionEntry> table;
   for (const CLI::Option* option : app.get_options()) {
     OptionEntry entry{.names = {},
-                     .value = option->get_type_size() == 0 ? "" : option->get_type_name(),
-                     .help = option->get_description(),
-                     .listed = !option->get_group().empty()};
+                      .value = option->get_type_size() == 0 ? "" : option->get_type_name(),
+                      .help = option->get_description(),
+                      .listed = !option->get_group().empty()};
     for (const std::string& name : option->get_lnames()) entry.names.push_back("--" + name);
     for (const std::string& letter : option->get_snames()) entry.names.push_back("-" + letter);
     table.push_back(std::move(entry));

@@ -146,7 +146,7 @@ int status_command(int argc, const char* const* argv) {
   app.formatter(std::make_shared<OptionHelp>());
   std::string name;
   bool without_stacks = false;
-  app.add_option("JOB", name, "Id of the job, or process id of its dlaunch")->type_name("");
+  app.add_option("JOB", name, "Id of the job, or process id of its dlaunch");
   app.add_flag("--no-stacks", without_stacks, kNoStacksHelp);
   try {
     app.parse(argc, argv);

@@ -48,7 +48,7 @@ class OptionHelp : public CLI::Formatter {
   }
 
   std::string make_option_opts(const CLI::Option* option) const override {
-    if (option->get_type_size() == 0) return "";
+    if (option->get_type_size() == 0 || !option->nonpositional()) return "";
     const std::string kind = value_name(option->get_type_name());
     const bool several = option->get_expected_max() > 1 && option->get_delimiter() != '\0';
     return " " + kind + (several ? ",..." : "");

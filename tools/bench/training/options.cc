@@ -31,8 +31,7 @@ void add_train(CLI::App& app, TrainingOptions& options) {
   add_common(*sub, options);
   sub->add_option("CONFIG.json", options.config, "The configuration (JSON, comments allowed)")
       ->required()
-      ->check(CLI::ExistingFile)
-      ->type_name("");
+      ->check(CLI::ExistingFile);
   sub->add_option("--set", options.overrides, "Override one value; may be repeated")
       ->type_name("key.path=value")
       ->allow_extra_args(false);
