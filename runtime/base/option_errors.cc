@@ -68,6 +68,11 @@ std::string reworded(const std::string& text) {
     const std::string value = none->second.substr(0, none->second.rfind(" missing"));
     return none->first + " needs a value (" + value_name(value) + ")";
   }
+  if (const auto value = split_at("Could not convert: ")) {
+    const std::size_t equals = value->second.find(" = ");
+    return value->second.substr(0, equals) + " cannot be '" +
+           value->second.substr(equals + std::string_view(" = ").size()) + "'";
+  }
   if (const auto flag = split_at(" was given a disallowed flag override")) {
     return "--" + flag->first + " takes no value";
   }
@@ -80,8 +85,9 @@ std::string unknown_option(const CLI::App& app, const std::string& name) {
   std::vector<std::string> names;
   add_options(app, names);
   if (const CLI::App* sub = given_subcommand(app)) {
-    // It has been given before the subcommand whose it is.
+    // It has been given on the wrong side of the subcommand.
     if (sub->get_option_no_throw(name) != nullptr) return name + " goes after " + sub->get_name();
+    if (app.get_option_no_throw(name) != nullptr) return name + " goes before " + sub->get_name();
     add_options(*sub, names);
   }
   return "unknown option " + name + suggestion(name, names);

@@ -17,8 +17,10 @@ std::string refusal(std::vector<std::string> reversed_words) {
   app.add_flag("--version");
   CLI::App* const get = app.add_subcommand("get");
   int count = 0;
+  int pid = 0;
   std::string key;
   get->add_option("--counts", count)->check(CLI::Range(1, 9));
+  get->add_option("--pid", pid);
   get->add_option("KEY", key)->required();
   app.add_subcommand("list");
   try {
@@ -57,6 +59,8 @@ TEST(OptionErrors, NameItBeforeWhatComesOfIt) {
 TEST(OptionErrors, SayWhereAnOptionOfACommandGoes) {
   EXPECT_EQ(refusal_of({"--counts", "3", "get", "key"}),
             "--counts goes after get; try program get --help");
+  EXPECT_EQ(refusal_of({"list", "--version"}),
+            "--version goes before list; try program list --help");
 }
 
 TEST(OptionErrors, ListTheCommands) {
@@ -69,6 +73,10 @@ TEST(OptionErrors, ListTheCommands) {
 TEST(OptionErrors, SayWhatIsTooMuchOrMissing) {
   EXPECT_EQ(refusal_of({"list", "more"}), "unexpected argument 'more'; try program list --help");
   EXPECT_EQ(refusal_of({"get"}), "KEY is required; try program get --help");
+  EXPECT_EQ(refusal_of({"get", "key", "--counts", "x"}),
+            "--counts: Value x not in range 1 to 9; try program get --help");
+  EXPECT_EQ(refusal_of({"get", "key", "--pid", "x"}),
+            "--pid cannot be 'x'; try program get --help");
   EXPECT_EQ(refusal_of({"get", "key", "--counts"}),
             "--counts needs a value (N); try program get --help");
   EXPECT_EQ(refusal_of({"get", "key", "--counts", "1", "--counts", "2"}),

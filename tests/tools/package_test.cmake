@@ -5,7 +5,8 @@ file(REMOVE_RECURSE "${WORK}")
 file(MAKE_DIRECTORY "${WORK}")
 execute_process(COMMAND ${CMAKE_COMMAND} --install "${BUILD}" --prefix "${WORK}/first" --strip COMMAND_ERROR_IS_FATAL ANY)
 file(RENAME "${WORK}/first" "${WORK}/installed")  # a package may be moved
-foreach(file share/doc/dlaunch/LICENSE share/doc/dlaunch/docs/launcher.md share/man/man1/dlaunch.1)
+foreach(file share/doc/dlaunch/LICENSE share/doc/dlaunch/docs/launcher.md share/man/man1/dlaunch.1
+        share/man/man1/dstore.1)
   if(NOT EXISTS "${WORK}/installed/${file}")
     message(FATAL_ERROR "${file} is not installed")
   endif()

@@ -129,6 +129,8 @@ Status carry_out(Action action, const Request& request) {
   return action(**store, request);
 }
 
+constexpr const char* kPrefixHelp = "Of keys, like world/ (default: all)";
+
 // The options and subcommands; `action` is set by the subcommand that is given.
 void describe(CLI::App& app, Request& request, Action& action) {
   app.require_subcommand(1);
@@ -148,17 +150,19 @@ void describe(CLI::App& app, Request& request, Action& action) {
     return app.add_subcommand(name, help)->callback([&action, does] { action = does; });
   };
   command("get", "Print values, waiting for keys that are not there yet", get)
-      ->add_option("KEY", request.keys)
+      ->add_option("KEY", request.keys, "As list prints it")
       ->required();
   command("list", "Print all keys that begin with PREFIX, and their values", list)
-      ->add_option("PREFIX", request.prefix);
+      ->add_option("PREFIX", request.prefix, kPrefixHelp);
   command("watch", "The same, and then every change, until the job ends", watch)
-      ->add_option("PREFIX", request.prefix);
+      ->add_option("PREFIX", request.prefix, kPrefixHelp);
   command("stat", "Print what the store holds, and for how many clients", stat);
   auto* const setter = command("set", "Set a key", set);
-  setter->add_option("KEY", request.key)->required();
-  setter->add_option("VALUE", request.value)->required();
-  command("remove", "Remove a key", remove)->add_option("KEY", request.key)->required();
+  setter->add_option("KEY", request.key, "New, or one whose value is replaced")->required();
+  setter->add_option("VALUE", request.value, "Text")->required();
+  command("remove", "Remove a key", remove)
+      ->add_option("KEY", request.key, "As list prints it")
+      ->required();
 }
 
 int exit_code_of(StatusCode code) {
