@@ -1,5 +1,6 @@
 // What dbench computes beside timing: statistics, the values in buffers, and the errors of results.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -164,12 +165,24 @@ TEST(TypedValues, OfAPartBeginAtItsFirstElement) {
   EXPECT_GT(error_of(part, {.ranks = {2}, .first_element = 59}, 1), 0.001);
 }
 
+TEST(Values, AreCheckedFromTheirFirstElementOnAndOfTheirRanks) {
+  std::vector<float> sums(100);
+  std::vector<float> other(sums.size());
+  fill_floats(sums.data(), sums.size(), 2, 7);
+  fill_floats(other.data(), other.size(), 4, 7);
+  for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += other[i];
+  const std::array both{2, 4};
+  EXPECT_LT(error_of_float_sums(sums.data() + 60, 40, both, 60, 7), 1e-6);
+  EXPECT_GT(error_of_float_sums(sums.data() + 60, 40, both, 59, 7), 0.001);
+  EXPECT_GT(error_of_float_sums(sums.data(), 100, std::array{2, 3}, 0, 7), 0.001);
+}
+
 TEST(TypedValues, ThatAreNoNumbersAreInfinitelyWrong) {
   std::vector<float> values(10);
   fill(values, 0, 0);
   values[4] = NAN;
   EXPECT_EQ(error_of(values, {.ranks = {0}}, 0), INFINITY);
-  EXPECT_EQ(error_of_float_sums(values.data(), values.size(), 1, 0), INFINITY);
+  EXPECT_EQ(error_of_float_sums(values.data(), values.size(), std::array{0}, 0, 0), INFINITY);
 }
 
 }  // namespace

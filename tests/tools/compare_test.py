@@ -246,6 +246,22 @@ class MemoryLimitTest(unittest.TestCase):
         self.assertIsNone(plots.memory_limit([{**run, "cores": 8}]))
 
 
+class CommandOfDlaunchTest(unittest.TestCase):
+    def command(self, operation):
+        with mock.patch.object(contenders, "run_command") as run, \
+                mock.patch.object(contenders, "load_json", return_value={"cells": []}):
+            contenders.Dlaunch("bin", "shm", op="avg").run(operation, 3, [8, 90], 0.5, 10)
+            command = run.call_args.args[0]
+            return " ".join(command[:2] + command[command.index("shm") + 1:])
+
+    def test_it_gets_what_the_operation_takes(self):
+        self.assertEqual(self.command("barrier"), "bin/dbench barrier")
+        self.assertEqual(self.command("broadcast"), "bin/dbench broadcast --counts 8,90 --algorithm auto")
+        for reduction in ("allreduce", "reduce", "reducescatter"):
+            self.assertEqual(self.command(reduction),
+                             f"bin/dbench {reduction} --counts 8,90 --algorithm auto --op avg")
+
+
 class CommandsOfMpiTest(unittest.TestCase):
     def command(self, contender, ranks):
         """What stands before the driver, on two cores of two hardware threads each."""

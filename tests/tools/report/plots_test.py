@@ -72,15 +72,16 @@ class PlotsTest(unittest.TestCase):
 
     def test_those_of_compare_collectives(self):
         names = ["dlaunch", "Open MPI", "Open MPI tcp", "MPICH", "Gloo"]
-        for name, draw in (("allreduce", bench_plots.all_reduce), ("allreduce-tcp", bench_plots.all_reduce),
-                           ("barrier", bench_plots.barrier)):
-            figure = draw(rounds.load(os.path.join(RESULTS, "collectives", name + ".jsonl")), names, log)
-            self.assert_readable(figure, name)
+        for name in ("allreduce", "allreduce-tcp", "barrier"):
+            runs = rounds.load(os.path.join(RESULTS, "collectives", name + ".jsonl"))
+            self.assert_readable(bench_plots.barrier(runs, names, log) if name == "barrier"
+                                 else bench_plots.collective(runs, "allreduce", names, log), name)
 
     def test_lines_that_end_in_the_same_place_and_any_number_of_panels(self):
         times = {"dlaunch": 5, "dlaunch_ring": 5, "Open_MPI": 5, "MPICH": 5.001, "Gloo": 4.999}
         for worlds in ([1, 2], [2, 3, 8], [2, 4, 8, 16], [1, 2, 3, 4, 5, 6]):
-            figure = bench_plots.all_reduce(runs_of(worlds, **times), [name.replace("_", " ") for name in times], log)
+            figure = bench_plots.collective(runs_of(worlds, **times), "allreduce",
+                                            [name.replace("_", " ") for name in times], log)
             self.assert_readable(figure, f"{worlds} ranks")
             shown = [ranks for ranks in worlds if ranks > 1]
             self.assertEqual([axes.get_title() for axes in figure.axes],
@@ -90,8 +91,16 @@ class PlotsTest(unittest.TestCase):
                      for axes in figure.axes]
             self.assertEqual(sum(map(len, taken)), places.nrows * places.ncols, "no place is empty")
 
+    def test_they_say_of_which_collective_they_are(self):
+        runs = [{**run, "operation": "alltoall"} for run in runs_of([2, 3], dlaunch=1, Gloo=2)]
+        figure = bench_plots.collective(runs, "alltoall", ["dlaunch", "Gloo"], log)
+        self.assert_readable(figure, "all-to-all")
+        self.assertIn("All-to-all of float32", figure.get_suptitle() if hasattr(figure, "get_suptitle")
+                      else figure._suptitle.get_text())
+        self.assertIsNone(bench_plots.collective(runs, "gather", ["dlaunch", "Gloo"], log))
+
     def test_of_one_rank_alone_there_is_nothing_to_see(self):
-        self.assertIsNone(bench_plots.all_reduce(runs_of([1], dlaunch=1, Gloo=2), ["dlaunch", "Gloo"], log))
+        self.assertIsNone(bench_plots.collective(runs_of([1], dlaunch=1, Gloo=2), "allreduce", ["dlaunch", "Gloo"], log))
 
     def test_rows_whose_figures_are_alike_and_limits_in_their_midst(self):
         def entry(measure, case, contender, value):

@@ -21,6 +21,10 @@ def siblings(core):
         return str(core)
 
 
+# Those of whole vectors, of which every contender knows all; a barrier has no elements.
+COLLECTIVES = ["allreduce", "broadcast", "reduce", "allgather", "reducescatter", "alltoall", "gather", "scatter"]
+REDUCTIONS = ["allreduce", "reduce", "reducescatter"]
+
 CORES = len(os.sched_getaffinity(0))  # that ranks may use, hardware threads counted singly
 WHOLE_CORES = len({siblings(core) for core in os.sched_getaffinity(0)})
 
@@ -78,7 +82,7 @@ class Dlaunch(Contender):
         self.name = name
         self.dbench = os.path.join(programs, "dbench")
         self.options = ["--transport", transport, *extra]
-        self.reduction = ["--algorithm", algorithm, "--op", op]
+        self.algorithm, self.op = algorithm, op
 
     def missing(self):
         return None if os.path.exists(self.dbench) else f"no {self.dbench}: build it first (tools/setup, cmake)"
@@ -87,8 +91,10 @@ class Dlaunch(Contender):
         with tempfile.NamedTemporaryFile(suffix=".json") as file:
             command = [self.dbench, operation, "--nproc", str(ranks), "--seconds", str(seconds),
                        "--json", file.name, *self.options]
-            if operation == "allreduce":
-                command += ["--counts", ",".join(map(str, counts)), *self.reduction]
+            if operation != "barrier":
+                command += ["--counts", ",".join(map(str, counts)), "--algorithm", self.algorithm]
+            if operation in REDUCTIONS:
+                command += ["--op", self.op]
             run_command(command, limit_seconds)
             return [{**cell, "ranks": ranks} for cell in load_json(file)["cells"]]
 

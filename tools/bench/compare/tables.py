@@ -62,8 +62,8 @@ def comparison_table(runs, operation, names):
     """Text: a line per cell, our time beside everybody's, the ratio to the best peer."""
     table = figures(runs, operation)
     names = [name for name in names if any(name in of_cell for of_cell in table.values())]
-    lines = [f"{operation}, float32, median µs of the slowest rank" if operation == "allreduce"
-             else f"{operation}, median µs of the slowest rank"]
+    lines = [f"{operation}, median µs of the slowest rank" if operation == "barrier"
+             else f"{operation}, float32, median µs of the slowest rank"]
     head = f"{'ranks':>5} {'count':>10} " + " ".join(f"{name:>13}" for name in names)
     lines.append(head + f" {'10-90 % of ours':>17} {'ratio':>6}  best peer")
     ratios = {}

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace dlaunch::bench {
 
@@ -37,8 +38,9 @@ constexpr float real_value(std::uint32_t stream, std::size_t element) {
 /// Fills with this rank's values of the repetition.
 void fill_floats(float* data, std::size_t count, int rank, std::uint64_t repetition);
 
-/// The greatest relative error of `sums` against the sum over all ranks' values in double.
-double error_of_float_sums(const float* sums, std::size_t count, int ranks,
-                           std::uint64_t repetition);
+/// The greatest relative error of `sums` against the sum over these ranks' values, from
+/// `first_element` on, in double.
+double error_of_float_sums(const float* sums, std::size_t count, std::span<const int> ranks,
+                           std::size_t first_element, std::uint64_t repetition);
 
 }  // namespace dlaunch::bench

@@ -1,11 +1,11 @@
 // Times an MPI library as dbench times ours: the same protocol (tools/bench/measure), the same
 // values.
 //
-//   mpirun -n 4 mpi_bench allreduce 1000,10000 [seconds per count]
+//   mpirun -n 4 mpi_bench allreduce 1000,10000 [seconds per count]    (or another collective)
 //   mpirun -n 4 mpi_bench barrier - [seconds]
 //   mpirun -n 2 mpi_bench roundtrip|stream 8,4096 [seconds]       (counts are bytes)
 //
-// Rank 0 prints one JSON object per line. All reductions are in place (MPI_IN_PLACE).
+// Rank 0 prints one JSON object per line.
 #include <mpi.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 #include "tools/bench/measure/ranks.h"
 #include "tools/bench/measure/repeat.h"
 #include "tools/bench/measure/statistics.h"
-#include "tools/bench/measure/values.h"
+#include "tools/bench/peers/mpi_collective.h"
 
 namespace dlaunch::bench {
 namespace {
@@ -70,25 +70,19 @@ int length_of_batch(const std::vector<double>& seconds) {
   return std::clamp(static_cast<int>(10e-3 / summarize(seconds).median), 2, 1000);
 }
 
-Measured all_reduce(Ranks& ranks, std::size_t count, const Limits& limits) {
-  std::vector<float> data(count);
+Measured time_collective(Ranks& ranks, MpiCollective& collective, const Limits& limits) {
   Measured measured;
-  const auto run = [&] {
-    MPI_Allreduce(MPI_IN_PLACE, data.data(), static_cast<int>(count), MPI_FLOAT, MPI_SUM,
-                  MPI_COMM_WORLD);
-  };
+  const auto run = [&] { collective.run(); };
   std::uint64_t last = 0;
-  measured.seconds = repeat(ranks, limits,
-                            {.prepare =
-                                 [&](std::uint64_t repetition) {
-                                   fill_floats(data.data(), count, ranks.rank(), repetition);
-                                 },
-                             .run = run,
-                             .check = [&](std::uint64_t repetition) { last = repetition; }});
-  measured.error = error_of_float_sums(data.data(), count, ranks.size(), last);
+  measured.seconds =
+      repeat(ranks, limits,
+             {.prepare = [&](std::uint64_t repetition) { collective.prepare(repetition); },
+              .run = run,
+              .check = [&](std::uint64_t repetition) { last = repetition; }});
+  measured.error = collective.error(last);
   ranks.maximum({&measured.error, 1});
-  if (count <= kLongestBatched) {
-    std::fill(data.begin(), data.end(), 0.0F);  // sums of sums would overflow
+  if (collective.count() <= kLongestBatched) {
+    collective.clear();
     measured.batches =
         repeat_batches(ranks, length_of_batch(measured.seconds), limits.seconds / 4, run);
   }
@@ -129,20 +123,22 @@ std::vector<std::size_t> parse_counts(const char* text) {
 
 int run(int argc, char** argv) {
   if (argc < 3) {
-    std::fprintf(stderr, "mpi_bench: allreduce|barrier|roundtrip|stream COUNTS [SECONDS]\n");
+    std::fprintf(stderr, "mpi_bench: COLLECTIVE|barrier|roundtrip|stream COUNTS [SECONDS]\n");
     return 2;
   }
   const std::string operation = argv[1];
   Limits limits;
   if (argc > 3) limits.seconds = std::strtod(argv[3], nullptr);
   MpiRanks ranks;
-  for (const std::size_t count : parse_counts(argv[2])) {
+  for (std::size_t count : parse_counts(argv[2])) {
     reset_peak();
     Measured measured;
     std::size_t bytes = count;
-    if (operation == "allreduce") {
+    if (const MpiKind* kind = mpi_kind(operation)) {
+      MpiCollective collective(ranks, *kind, count);
+      count = collective.count();
       bytes = count * sizeof(float);
-      measured = all_reduce(ranks, count, limits);
+      measured = time_collective(ranks, collective, limits);
     } else if (operation == "barrier") {
       bytes = 0;
       measured = barrier(ranks, limits);

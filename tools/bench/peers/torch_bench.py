@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Times torch.distributed over Gloo as dbench times ours: the same protocol (tools/bench/measure).
 
-    torch_bench.py --ranks 4 allreduce 1000,10000 [--seconds 1] [--op avg]
+    torch_bench.py --ranks 4 allreduce 1000,10000 [--seconds 1] [--op avg]    (or another collective)
     torch_bench.py --ranks 4 barrier
 
 The ranks are forked after torch is imported. Rank 0 prints one JSON object per line. A repetition: fresh
@@ -17,6 +17,9 @@ import tempfile
 import time
 import traceback
 
+# By name: whether what all have together is divided among the ranks.
+COLLECTIVES = {"allreduce": False, "broadcast": False, "reduce": False, "allgather": True, "reducescatter": True,
+               "alltoall": True, "gather": True, "scatter": True}
 LEAST, MOST, WARMUP, LEAST_FOR_STABILITY, TOLERANCE = 5, 20000, 3, 40, 0.01
 
 
@@ -95,27 +98,69 @@ class Measurement:
         generator = self.torch.Generator().manual_seed(repetition * 1000 + rank)
         return self.torch.empty(count).uniform_(0.5, 1.5, generator=generator)
 
-    def all_reduce(self, count, seconds, average):
-        data = self.torch.empty(count)
-        generator = self.torch.Generator()
+    def operation(self, name, data, result, parts, average):
+        """What is timed: a function without arguments. `parts`: of what the root has, where that is divided."""
+        distributed, root = self.distributed, self.rank == 0
 
-        def prepare(repetition):
-            generator.manual_seed(repetition * 1000 + self.rank)
-            data.uniform_(0.5, 1.5, generator=generator)
-
-        def run():
-            self.distributed.all_reduce(data)
+        def reduce_all():
+            distributed.all_reduce(data)
             if average:  # which not every version of Gloo can
                 data.div_(self.size)
 
-        durations, last = self.repeat(seconds, prepare, run)
+        return {"allreduce": reduce_all,
+                "broadcast": lambda: distributed.broadcast(data, 0),
+                "reduce": lambda: distributed.reduce(data, 0),
+                "allgather": lambda: distributed.all_gather_into_tensor(result, data),
+                "reducescatter": lambda: distributed.reduce_scatter_tensor(result, data),
+                "alltoall": lambda: distributed.all_to_all_single(result, data),
+                "gather": lambda: distributed.gather(data, parts if root else None, 0),
+                "scatter": lambda: distributed.scatter(result, parts if root else None, 0)}[name]
+
+    def expected(self, name, count, repetition, average):
+        """What this rank has in the end, in double; None where it has nothing."""
+        torch, part = self.torch, count // self.size
+        if self.rank != 0 and name in ("reduce", "gather"):
+            return None
+        own = slice(self.rank * part, (self.rank + 1) * part)
+
+        def values(rank, length=count):
+            return self.values(length, rank, repetition).double()
+
+        if name in ("allreduce", "reduce", "reducescatter"):
+            total = sum((values(rank) for rank in range(1, self.size)), values(0))
+            return (total / self.size if average else total)[own if name == "reducescatter" else slice(None)]
+        if name == "broadcast":
+            return values(0)
+        if name == "scatter":
+            return values(0)[own]
+        if name == "alltoall":
+            return torch.cat([values(rank)[own] for rank in range(self.size)])
+        return torch.cat([values(rank, part) for rank in range(self.size)])
+
+    def collective(self, name, count, seconds, average):
+        torch, part = self.torch, count // self.size
+        data = torch.empty(part if name in ("allgather", "gather") else count)
+        result = torch.empty(part if name in ("reducescatter", "scatter") else count)
+        in_place = name in ("allreduce", "broadcast", "reduce")
+        if in_place:
+            result = data
+        generator = torch.Generator()
+
+        def prepare(repetition):
+            if name == "broadcast" and self.rank != 0:
+                data.zero_()
+                return
+            generator.manual_seed(repetition * 1000 + self.rank)
+            data.uniform_(0.5, 1.5, generator=generator)
+            if not in_place:
+                result.zero_()
+
+        whole = {"gather": result, "scatter": data}.get(name)
+        parts = None if whole is None else list(whole.view(self.size, -1))
+        durations, last = self.repeat(seconds, prepare, self.operation(name, data, result, parts, average))
         peak = self.maximum([peak_mib()])[0]
-        exact = self.torch.zeros(count, dtype=self.torch.float64)
-        for rank in range(self.size):
-            exact += self.values(count, rank, last)
-        if average:
-            exact /= self.size
-        error = ((data - exact).abs() / exact).max().item() if count else 0.0
+        exact = self.expected(name, count, last, average)
+        error = ((result - exact).abs() / exact).max().item() if exact is not None and count else 0.0
         return durations, peak, self.maximum([error])[0]
 
     def barrier(self, seconds):
@@ -131,10 +176,13 @@ def run_rank(arguments, rank, meeting_place):
     distributed.init_process_group("gloo", init_method="file://" + meeting_place, rank=rank,
                                    world_size=arguments.ranks)
     measurement = Measurement(torch, distributed)
-    for count in arguments.counts if arguments.operation == "allreduce" else [0]:
+    for count in [0] if arguments.operation == "barrier" else arguments.counts:
         reset_peak()
-        if arguments.operation == "allreduce":
-            durations, peak, error = measurement.all_reduce(count, arguments.seconds, arguments.op == "avg")
+        if COLLECTIVES.get(arguments.operation):  # as the others round it
+            count = max(count // arguments.ranks, 1) * arguments.ranks
+        if arguments.operation in COLLECTIVES:
+            durations, peak, error = measurement.collective(arguments.operation, count, arguments.seconds,
+                                                            arguments.op == "avg")
         else:
             durations, peak, error = measurement.barrier(arguments.seconds)
         if rank == 0:
@@ -171,7 +219,7 @@ def run_forked(ranks, run_rank):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("operation", choices=["allreduce", "barrier"])
+    parser.add_argument("operation", choices=[*COLLECTIVES, "barrier"])
     parser.add_argument("counts", nargs="?", default="1000", help="elements, separated by commas")
     parser.add_argument("--ranks", type=int, required=True)
     parser.add_argument("--seconds", type=float, default=1.0, help="per count")

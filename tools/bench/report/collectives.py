@@ -70,7 +70,7 @@ def blocks(document, entries, log):
                        command, ours="dlaunch ring")
     yield paragraph("All-reduce through shared memory beside the peers: what is chosen by default and the ring, both of "
                     "ours, Open MPI, MPICH and torch.distributed over Gloo, each with its best known setting, in turns.")
-    all_reduce = bench_plots.all_reduce(runs_of(data, "peers"), GRID_NAMES, log)
+    all_reduce = bench_plots.collective(runs_of(data, "peers"), "allreduce", GRID_NAMES, log)
     if all_reduce:
         yield Plot("Time by elements; above each panel the geometric mean of its cells. Memory's limit, on a machine of two "
                    "cores: every rank's buffer read and written once by both cores.", all_reduce)
