@@ -79,8 +79,8 @@ class Prices {
   std::array<double, kEfforts> each_{};
 };
 
-// Up to here every rank reduces everything, which saves one of two meetings. Where each has a core
-// of its own, the meeting costs less than it takes to read all inputs sooner.
+// Up to here a rank reduces everything alone, which saves one of two meetings. Where each has a
+// core of its own, the meeting costs less than it takes to read all inputs sooner.
 constexpr std::size_t kOneShotBytes = std::size_t{16} << 10;
 
 bool in_shared_memory(const CollectiveQuery& query) {
@@ -113,10 +113,13 @@ bool possible(const CollectiveQuery& query, Algorithm algorithm) {
 
 Algorithm choose_in_shared_memory(CollectiveKind kind, std::size_t bytes, int ranks,
                                   bool core_each) {
-  const std::size_t most =
-      core_each ? kOneShotBytes / static_cast<std::size_t>(ranks) : kOneShotBytes;
-  const bool is_short = kind == CollectiveKind::kAllReduce && bytes <= most;
-  return is_short ? Algorithm::kOneShot : Algorithm::kDirect;
+  const bool alone =
+      kind == CollectiveKind::kAllReduce && is_reduced_alone(bytes, ranks, core_each);
+  return alone ? Algorithm::kOneShot : Algorithm::kDirect;
+}
+
+bool is_reduced_alone(std::size_t bytes, int ranks, bool core_each) {
+  return bytes <= (core_each ? kOneShotBytes / static_cast<std::size_t>(ranks) : kOneShotBytes);
 }
 
 Algorithm choose(const CollectiveQuery& query, const CostModel& model) {

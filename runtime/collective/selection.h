@@ -55,6 +55,10 @@ Algorithm choose(const CollectiveQuery& query, const CostModel& model);
 Algorithm choose_in_shared_memory(CollectiveKind kind, std::size_t bytes, int ranks,
                                   bool core_each);
 
+/// True if there whoever needs the sum of vectors of so many bytes computes all of it alone (every
+/// rank of an all_reduce, which is called kOneShot; the root of a reduce).
+bool is_reduced_alone(std::size_t bytes, int ranks, bool core_each);
+
 /// All algorithms of the collective, the quickest first.
 std::vector<Prediction> predict(const CollectiveQuery& query, const CostModel& model);
 

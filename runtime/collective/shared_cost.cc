@@ -1,4 +1,5 @@
 #include "runtime/collective/path_cost.h"
+#include "runtime/collective/selection.h"
 
 namespace dlaunch {
 
@@ -25,6 +26,12 @@ PathCost shared_cost(const CollectiveShape& shape, const TopologySummary& topolo
       }
       break;
     case CollectiveKind::kReduce:
+      if (is_reduced_alone(static_cast<std::size_t>(n), topology.ranks,
+                           topology.most_per_host <= topology.cores_per_host)) {
+        cost.add(Effort::kCopiedBytes, n);
+        cost.add(Effort::kReducedBytes, (p - 1) * n, alone);
+        break;
+      }
       cost.add(Effort::kSync, 1);
       cost.add(Effort::kCopiedBytes, share);
       cost.add(Effort::kCopiedBytes, share, alone);

@@ -271,6 +271,14 @@ void all_reduce(Builder& builder, const SharedShape& shape) {
   builder.act({.kind = Kind::kReduce, .count = whole(shape)});
 }
 
+void reduce(Builder& builder, const SharedShape& shape) {
+  if (shape.algorithm != Algorithm::kOneShot) return direct(builder, shape);
+  if (!is_root(shape)) return expose(builder, 0, whole(shape));
+  expose_nothing(builder);
+  builder.step(Wait::kEverybody, kExposed);
+  builder.act({.kind = Kind::kReduce, .count = whole(shape)});
+}
+
 void broadcast(Builder& builder, const SharedShape& shape) {
   const std::size_t count = whole(shape);
   const std::size_t chunk =
@@ -410,7 +418,7 @@ SharedPlan shared_plan(const SharedShape& shape) {
       gather(builder, shape);
       break;
     case CollectiveKind::kReduce:
-      direct(builder, shape);
+      reduce(builder, shape);
       break;
     case CollectiveKind::kReduceScatter:
       reduce_scatter(builder, shape);

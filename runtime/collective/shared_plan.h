@@ -15,9 +15,9 @@
 //
 // Algorithms: "direct" - every member reduces its own slice of everybody's input, then copies the
 // other slices from those who reduced them; in rounds, so that a slice is copied while it is in the
-// cache; "one-shot" - every member reduces everything by itself. Both take operands in the order of
-// ranks. Compare the flat and the copy-in-copy-out schemes of XHC (Katevenis et al., CLUSTER 2022)
-// and Open MPI's sm/coll.
+// cache; "one-shot" - every member, or a reduce's root, reduces everything by itself. Both take
+// operands in the order of ranks. Compare the flat and the copy-in-copy-out schemes of XHC
+// (Katevenis et al., CLUSTER 2022) and Open MPI's sm/coll.
 #pragma once
 
 #include <cstddef>

@@ -68,6 +68,10 @@ SharedCalls::Recipe SharedCalls::make_recipe(const CallShape& asked,
     shape.algorithm = choose_in_shared_memory(asked.kind, bytes, members, group_->core_each());
   }
   Recipe recipe{.algorithm = shape.algorithm, .channel = channel_for(bytes)};
+  if (asked.kind == CollectiveKind::kReduce &&
+      is_reduced_alone(bytes, members, group_->core_each())) {
+    shape.algorithm = Algorithm::kOneShot;
+  }
   if (recipe.channel == Channel::kLong && group_->core_each()) {
     const auto* unit = std::ranges::lower_bound(kSlotUnits, bytes);
     if (unit != std::end(kSlotUnits)) recipe.slot_unit = *unit;
@@ -83,6 +87,7 @@ SharedCalls::Recipe SharedCalls::make_recipe(const CallShape& asked,
   if (!has_shared_plan(shape)) return {};
   recipe.plan = std::make_shared<const SharedPlan>(shared_plan(shape));
   recipe.in_place = shape.readable;
+  recipe.one_shot = shape.algorithm == Algorithm::kOneShot;
   recipe.input_count = exposes_part(asked.kind) ? shape.parts.count(member) : asked.count;
   recipe.own_offset = shape.parts.offset(member) * element;
   const bool only_root_exposes =
@@ -108,10 +113,10 @@ SharedAssignment SharedCalls::assignment(const Recipe& recipe, const CollectiveC
                               .op = call.op,
                               .slot_unit = recipe.slot_unit,
                               .in_place = recipe.in_place,
-                              .one_shot = recipe.algorithm == Algorithm::kOneShot};
+                              .one_shot = recipe.one_shot};
   const bool reduce = call.kind == CollectiveKind::kReduce;
   assignment.exposes_result =
-      reduce || (call.kind == CollectiveKind::kAllReduce && !assignment.one_shot);
+      (reduce || call.kind == CollectiveKind::kAllReduce) && !assignment.one_shot;
   if (reduce && call.root != group_->rank(group_->index())) assignment.output = nullptr;
   if (call.kind == CollectiveKind::kReduceScatter) {
     // The result may go to the beginning of the input, which others still read.

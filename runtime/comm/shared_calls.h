@@ -23,6 +23,7 @@ class SharedCalls {
     SharedGroup::Channel channel = SharedGroup::Channel::kShort;
     std::size_t slot_unit = 0;  // see SharedGroup::slot
     bool in_place = false;
+    bool one_shot = false;        // what is exposed goes through the slot
     std::size_t input_count = 0;  // elements that this member exposes
     std::size_t own_offset = 0;   // bytes from the beginning of the whole vector to its own part
     std::size_t bytes() const { return plan == nullptr ? 0 : plan->bytes(); }

@@ -54,6 +54,26 @@ TEST(Selection, WorksInSharedMemoryWhereAllRanksShareIt) {
   }
 }
 
+TEST(Selection, CountsOneMeetingWhereTheRootReducesAlone) {
+  const auto meetings = [](std::size_t bytes, int cores) {
+    CollectiveQuery query{
+        .kind = CollectiveKind::kReduce, .bytes = bytes, .topology = one_host(4, true)};
+    query.topology.cores_per_host = cores;
+    for (const Prediction& prediction : predict(query, {})) {
+      if (prediction.algorithm != Algorithm::kDirect) continue;
+      for (const Term& term : prediction.terms) {
+        if (term.effort == Effort::kSync) return term.amount;
+      }
+    }
+    return 0.0;
+  };
+  constexpr std::size_t kLongest = std::size_t{16} << 10;
+  EXPECT_EQ(meetings(kLongest, 2), 1);
+  EXPECT_EQ(meetings(kLongest + 1, 2), 2);
+  EXPECT_EQ(meetings(kLongest / 4, 4), 1);
+  EXPECT_EQ(meetings(kLongest / 4 + 1, 4), 2);
+}
+
 TEST(Selection, GoesThroughTheHostsWhereMessagesBetweenThemCostMore) {
   Topology topology{.ranks = 1024 * 8, .cores_per_host = 8, .shared_memory = true};
   for (int rank = 0; rank < topology.ranks; ++rank) topology.host_of_rank.push_back(rank / 8);

@@ -60,8 +60,7 @@ bool fits_slot(const SharedShape& shape) {
 SimulatedCall call_of(const SharedShape& shape, std::mt19937_64& random) {
   SimulatedCall call{.shape = shape};
   const bool by_slot = fits_slot(shape);
-  const bool one_shot =
-      shape.kind == CollectiveKind::kAllReduce && shape.algorithm == Algorithm::kOneShot;
+  const bool one_shot = shape.algorithm == Algorithm::kOneShot;
   for (int member = 0; member < shape.members; ++member) {
     call.in_place.push_back(!one_shot && (!by_slot || random() % 2 == 0));
   }
@@ -80,9 +79,8 @@ std::string describe(const SharedShape& shape) {
 
 SharedShape shape_of(CollectiveKind kind, int members, std::size_t count, std::mt19937_64& random) {
   SharedShape shape{.kind = kind, .algorithm = Algorithm::kDirect, .members = members};
-  if (kind == CollectiveKind::kAllReduce && random() % 3 == 0) {
-    shape.algorithm = Algorithm::kOneShot;
-  }
+  const bool sums = kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduce;
+  if (sums && random() % 3 == 0) shape.algorithm = Algorithm::kOneShot;
   if (has_root(kind)) shape.root = static_cast<int>(random() % static_cast<unsigned>(members));
   shape.element = kElementBytes[random() % std::size(kElementBytes)];
   shape.slot =
