@@ -318,16 +318,20 @@ void all_to_all(Builder& builder, const SharedShape& shape) {
   const Pieces pieces(shape);
   for (std::size_t operation = 0; operation < pieces.operations(); ++operation) {
     builder.next_operation();
-    expose_pieces(builder, shape, pieces, operation);
-    builder.step(Wait::kEverybody, kExposed);
-    for (int distance = 0; distance < shape.members; ++distance) {
-      const int from = (shape.member + distance) % shape.members;
+    const auto copy = [&](int from) {
       builder.act({.kind = Kind::kCopy,
                    .member = from,
                    .from = pieces.from(shape.member, operation),
                    .slot = pieces.slot(shape.member),
                    .into = shape.parts.offset(from) + pieces.begin(shape.member, operation),
                    .count = pieces.count(shape.member, operation)});
+    };
+    expose_pieces(builder, shape, pieces, operation);
+    builder.step(Wait::kNobody, 0);  // its own part while the others come
+    copy(shape.member);
+    builder.step(Wait::kEverybody, kExposed);
+    for (int distance = 1; distance < shape.members; ++distance) {
+      copy((shape.member + distance) % shape.members);
     }
   }
   release(builder, kExposed + 1, true, true);
@@ -344,16 +348,24 @@ void gather(Builder& builder, const SharedShape& shape) {
   for (std::size_t operation = 0; operation < operations; ++operation) {
     const std::size_t base = operation * chunk;
     builder.next_operation();
-    expose(builder, base, part_of(shape.parts.count(shape.member), operation, chunk));
-    if (!reads) continue;
-    builder.step(Wait::kEverybody, kExposed);
-    for (int distance = 0; distance < shape.members; ++distance) {
-      const int from = (shape.member + distance) % shape.members;
+    const auto copy = [&](int from) {
       builder.act({.kind = Kind::kCopy,
                    .member = from,
                    .from = base,
                    .into = shape.parts.offset(from) + base,
                    .count = part_of(shape.parts.count(from), operation, chunk)});
+    };
+    if (all || !is_root(shape)) {
+      expose(builder, base, part_of(shape.parts.count(shape.member), operation, chunk));
+    } else {
+      expose_nothing(builder);
+    }
+    if (!reads) continue;
+    builder.step(Wait::kNobody, 0);  // its own part while the others come
+    copy(shape.member);
+    builder.step(Wait::kEverybody, kExposed);
+    for (int distance = 1; distance < shape.members; ++distance) {
+      copy((shape.member + distance) % shape.members);
     }
   }
   release(builder, kExposed + 1, reads, all || !is_root(shape), all ? -1 : shape.root);
