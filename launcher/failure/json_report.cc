@@ -214,18 +214,18 @@ Result<ReportFile> ReportFile::open(const std::string& path) {
   // A FIFO is not waited for until somebody reads it, nor in write(): nothing could interrupt that.
   Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644));
   if (!file.is_open() && errno == ENXIO) {
-    return Status(StatusCode::kUnavailable, "report " + path + ": nobody reads it");
+    return Status(StatusCode::kUnavailable, "--report " + path + ": nobody reads it");
   }
-  if (!file.is_open()) return Status::from_errno("report " + path, errno);
+  if (!file.is_open()) return Status::from_errno("--report " + path, errno);
   // What others have written there stays, and what the ranks write: the report goes on from there.
   if (const int output = output_to(file.get()); output >= 0) {
     Descriptor shared(fcntl(output, F_DUPFD_CLOEXEC, 0));
-    if (!shared.is_open()) return Status::from_errno("report " + path, errno);
+    if (!shared.is_open()) return Status::from_errno("--report " + path, errno);
     return ReportFile(path, std::move(shared));
   }
   // An earlier job's must not be taken for this one's. A device or a pipe cannot be cut.
   if (ftruncate(file.get(), 0) != 0 && errno != EINVAL) {
-    return Status::from_errno("report " + path, errno);
+    return Status::from_errno("--report " + path, errno);
   }
   return ReportFile(path, std::move(file));
 }
@@ -236,9 +236,9 @@ Status ReportFile::write(const std::string& text, const std::function<bool(int)>
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) {
       if (wait(file_.get())) continue;
-      return Status(StatusCode::kUnavailable, "report " + path_ + ": nobody reads all of it");
+      return Status(StatusCode::kUnavailable, "--report " + path_ + ": nobody reads all of it");
     }
-    if (count < 0) return Status::from_errno("report " + path_, errno);
+    if (count < 0) return Status::from_errno("--report " + path_, errno);
     rest.remove_prefix(static_cast<std::size_t>(count));
   }
   return {};

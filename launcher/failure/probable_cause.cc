@@ -102,7 +102,9 @@ std::string python_exception(const Lines& written) {
 
 // What other tools and the C library say on stderr before they end a process.
 std::string told_on_stderr(const Lines& lines) {
-  static constexpr std::array<std::string_view, 7> kMessages{"ERROR: AddressSanitizer: ",
+  static constexpr std::array<std::string_view, 9> kMessages{"ERROR: AddressSanitizer: ",
+                                                             "ERROR: LeakSanitizer: ",
+                                                             "WARNING: MemorySanitizer: ",
                                                              "WARNING: ThreadSanitizer: ",
                                                              "runtime error: ",
                                                              "*** stack smashing detected ***",
@@ -160,20 +162,11 @@ std::string cause_of_signal(int signal, const FailureEvidence& evidence) {
   }
 }
 
-// Programs that use our runtime say why in their last line.
+// Programs that use our runtime say why in their last line. The code alone tells nothing: others
+// that use it mean other things by theirs.
 std::string cause_of_our_code(int code, const Lines& lines) {
   const bool ours = code == kExitUsage || code == kExitBadData || code == kExitCommunication;
-  if (ours && !lines.empty()) return in_quotes(lines.back());
-  switch (code) {
-    case kExitUsage:
-      return "its command line, its configuration or the arguments of a call were refused";
-    case kExitBadData:
-      return "data files or a checkpoint are missing, wrong or of another run";
-    case kExitCommunication:
-      return "communication failed: a peer was lost, a deadline passed, or ranks disagreed";
-    default:
-      return "";
-  }
+  return ours && !lines.empty() ? in_quotes(lines.back()) : "";
 }
 
 }  // namespace

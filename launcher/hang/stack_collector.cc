@@ -163,7 +163,9 @@ void StackCollector::finish_one() {
     lines_.push_back("stack of " + whom + ", by " + std::string(base_name(debugger_)) + "):");
     lines_.insert(lines_.end(), frames.begin(), frames.end());
   } else if (process.stack_signal != 0 && kill(process.pid, process.stack_signal) == 0) {
-    lines_.push_back("stack of " + whom + "): see its stderr, to which it was asked to print it");
+    lines_.push_back(
+        "stack of " + whom + "): see its stderr, to which it was asked to print it" +
+        (debugger_.empty() ? "; with eu-stack or gdb installed there are more names" : ""));
   } else {
     lines_.push_back("no stack of " + whom + "): " +
                      (debugger_.empty() ? "neither eu-stack nor gdb is installed"

@@ -17,7 +17,7 @@
 namespace dlaunch {
 namespace {
 
-constexpr const char* kCommandLine = "command line";
+constexpr const char* kEndpointOption = "--rdzv-endpoint";
 constexpr std::chrono::minutes kDefaultJoinTimeout{5};
 constexpr std::chrono::seconds kOwnNameTakes{5};  // at most
 
@@ -28,11 +28,13 @@ Status invalid(std::string why) {
 // Where a value is from, for --explain.
 std::string from(const std::string& source) {
   if (source == kDefaultSource) return "by default";
-  return source == kCommandLine ? "from the command line" : "from " + source;
+  return "from " + source;
 }
 
-std::optional<Derived> given(const std::string& option, const std::optional<Derived>& derived) {
-  if (!option.empty()) return Derived{option, kCommandLine};
+// What the option was given, or else what has been derived.
+std::optional<Derived> given(const char* option, const std::string& value,
+                             const std::optional<Derived>& derived) {
+  if (!value.empty()) return Derived{value, option};
   return derived;
 }
 
@@ -70,9 +72,9 @@ Status parse_endpoint(const NodeOptions& options, const ClusterEnvironment& clus
   if (!options.endpoint.empty()) {
     if (cluster.shared_port) port = cluster.shared_port;
     const std::size_t colon = before_port(options.endpoint);
-    head = Derived{options.endpoint.substr(0, colon), kCommandLine};
+    head = Derived{options.endpoint.substr(0, colon), kEndpointOption};
     if (colon != std::string::npos) {
-      port = Derived{options.endpoint.substr(colon + 1), kCommandLine};
+      port = Derived{options.endpoint.substr(colon + 1), kEndpointOption};
     }
     // What a manager has made of the job's number keeps jobs on one host apart.
     const bool chosen = port && port->source != kDefaultSource;
@@ -188,7 +190,7 @@ Result<NodeSettings> resolve_nodes(const NodeOptions& options, const ClusterEnvi
   const auto nodes =
       options.standalone
           ? Derived{"1", "--standalone"}
-          : given(options.nodes, cluster.nodes).value_or(Derived{"1", kDefaultSource});
+          : given("--nnodes", options.nodes, cluster.nodes).value_or(Derived{"1", kDefaultSource});
   if (!cluster.manager.empty()) settings.explanation.push_back("started by: " + cluster.manager);
   settings.explanation.push_back("nodes: " + nodes.value + ", " + from(nodes.source));
   DLAUNCH_RETURN_IF_ERROR(parse_nodes(nodes, settings));
@@ -206,7 +208,7 @@ Result<NodeSettings> resolve_nodes(const NodeOptions& options, const ClusterEnvi
     settings.master_port = options.master_port;
   }
   if (!settings.several()) return settings;
-  if (const auto rank = given(options.node_rank, cluster.node_rank)) {
+  if (const auto rank = given("--node-rank", options.node_rank, cluster.node_rank)) {
     auto number = parse("node rank (" + rank->source + ")", rank->value, 0, settings.most - 1);
     if (!number.ok()) return number.status();
     settings.node_rank = *number;

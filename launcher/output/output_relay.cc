@@ -43,6 +43,13 @@ std::string kept(std::string_view line) {
   return std::string(head.substr(0, whole_characters(head))).append(kBetween).append(tail);
 }
 
+// How a sanitizer's report begins, which is longer than what is kept.
+bool begins_report(std::string_view line) {
+  return line.find("Sanitizer: ") != std::string_view::npos &&
+         (line.find("ERROR: ") != std::string_view::npos ||
+          line.find("WARNING: ") != std::string_view::npos);
+}
+
 }  // namespace
 
 OutputRelay::OutputRelay(EventLoop& loop, const OutputOptions& options)
@@ -78,7 +85,8 @@ OutputRelay::Source& OutputRelay::add_source(int rank, Stream stream, int pipe) 
             .in_lines = !passes_through,
             .cut = false,
             .partial = {},
-            .last = {}};
+            .last = {},
+            .report = {}};
   if (pipe >= 0 && !paused_) {
     loop_.add(pipe, EPOLLIN, [this, &source] { read_available(source); });
   }
@@ -189,7 +197,9 @@ void OutputRelay::emit(Source& source, std::string_view line) {
   const std::uint64_t number = source.shown ? to.lines() : 0;
   // What stands behind a progress bar that was never ended, and not the bar's beginnings.
   source.last.push_back({number, kept(visible(line))});
-  if (source.last.size() > kKeptLines) source.last.pop_front();
+  if (source.last.size() <= kKeptLines) return;
+  if (begins_report(source.last.front().text)) source.report = std::move(source.last.front().text);
+  source.last.pop_front();
 }
 
 // Of what rewrites its line the latest version is enough to keep, and to show.
@@ -251,6 +261,7 @@ std::vector<std::string> OutputRelay::last_lines(int rank) const {
   std::vector<std::string> lines;
   const auto found = sources_.find({rank, Stream::kError});
   if (found == sources_.end()) return lines;
+  if (!found->second.report.empty()) lines.push_back(found->second.report);
   for (const Line& line : found->second.last) lines.push_back(line.text);
   return lines;
 }

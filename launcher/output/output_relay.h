@@ -62,7 +62,8 @@ class OutputRelay {
   /// The rank has failed: if --only hid it, its last lines are shown now.
   void reveal(int rank);
 
-  /// The last lines of a rank on stderr, oldest first.
+  /// The last lines of a rank on stderr, oldest first; before them, from wherever it was, the line
+  /// with which a sanitizer's report began.
   std::vector<std::string> last_lines(int rank) const;
   /// True if those are also the very last lines that were written, so that the user sees them.
   bool shown_last(int rank) const;
@@ -89,6 +90,7 @@ class OutputRelay {
     bool cut;             // the last piece that was emitted was not the line's end
     std::string partial;  // a line that has not ended yet
     std::deque<Line> last;
+    std::string report;  // the line before those with which a sanitizer's report began, if any
   };
   using Sources = std::map<std::pair<int, Stream>, Source>;
 

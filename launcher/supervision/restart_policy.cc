@@ -38,7 +38,10 @@ RestartPolicy::Decision RestartPolicy::after(const AttemptOutcome& attempt) {
                     ", which was passed on"};
   }
   if (!ever_ready_) {
-    return {.line = "dlaunch: no restart: the job never got ready (" + used + " restarts used)"};
+    return {.line =
+                "dlaunch: no restart: the job never got ready, which is connected or, without "
+                "dlaunch's library, --ready-after; " +
+                used + " restarts used"};
   }
   const auto delay = restart_delay(options_.delay, attempt.number);
   return {.restart = true,

@@ -208,7 +208,7 @@ TEST_F(NodeSettingsTest, TakeWhatIsNotGivenFromTheClusterAndSayFromWhere) {
   EXPECT_EQ(settings->token, std::string(32, 't'));
   EXPECT_THAT(settings->explanation, Contains("started by: Slurm"));
   EXPECT_THAT(settings->explanation, Contains("nodes: 3, from SLURM_STEP_NUM_NODES"));
-  EXPECT_THAT(settings->explanation, Contains("node rank: 2, from the command line"));
+  EXPECT_THAT(settings->explanation, Contains("node rank: 2, from --node-rank"));
   EXPECT_THAT(
       settings->explanation,
       Contains("endpoint: c017:24567, host from SLURM_STEP_NODELIST, port from SLURM_JOB_ID"));
@@ -249,7 +249,7 @@ TEST_F(NodeSettingsTest, TakeTorchrunsPortForAnEndpointThatHasNone) {
   ASSERT_TRUE(settings.ok()) << settings.status().to_string();
   EXPECT_EQ(settings->endpoint(), "host:29400");
   EXPECT_THAT(settings->explanation,
-              Contains("endpoint: host:29400, host from the command line, port by default"));
+              Contains("endpoint: host:29400, host from --rdzv-endpoint, port by default"));
   EXPECT_EQ(resolve({.nodes = "2", .endpoint = "[fd00::1]"})->endpoint(), "[fd00::1]:29400");
   EXPECT_EQ(resolve({.endpoint = "host"}, kSlurm)->endpoint(), "host:24567");
   EXPECT_EQ(resolve(options, {{"PMI_SIZE", "2"}, {"PMI_RANK", "1"}})->endpoint(), "host:29400");
@@ -306,7 +306,7 @@ TEST_F(NodeSettingsTest, SayWhatIsMissingOrWrong) {
   EXPECT_THAT(refusal({.nodes = "4:2"}), HasSubstr("in '4:2' MAX is less than MIN"));
   EXPECT_THAT(refusal({.nodes = "two"}), HasSubstr("'two'"));
   EXPECT_THAT(refusal({.nodes = "2", .node_rank = "2", .endpoint = "h:1"}),
-              HasSubstr("node rank (command line): '2' is not a number from 0 to 1"));
+              HasSubstr("node rank (--node-rank): '2' is not a number from 0 to 1"));
   const auto no_secret = resolve_nodes({.nodes = "2", .endpoint = "h:1"}, {}, variables_in({}));
   EXPECT_THAT(no_secret.status().to_string(), HasSubstr("--token-file"));
   EXPECT_THAT(refusal({.nodes = "2", .endpoint = "h:1", .token_file = "/nowhere"}),

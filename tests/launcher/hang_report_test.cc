@@ -216,7 +216,8 @@ TEST_F(HangReport, ShowsStacks) {
 // Without a debugger the runtime prints it.
 TEST_F(HangReport, ShowsTheRuntimesOwnStacksIfThereIsNoDebugger) {
   Subprocess job(stalling_ranks({"connect", "only=1", "pause", "only=0", "barrier"}, 2));
-  EXPECT_TRUE(job.wait_for_error("see its stderr, to which it was asked to print it\n", soon()))
+  EXPECT_TRUE(job.wait_for_error(
+      "see its stderr, to which it was asked to print it; with eu-stack or gdb", soon()))
       << job.error();
   EXPECT_TRUE(job.wait_for_error("comm_rank(", soon())) << job.error();
   end(job);

@@ -532,7 +532,7 @@ TEST(NodesExplained, SayFromWhereEachValueCame) {
   const auto result = run_command(command);
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_THAT(result.error,
-              AllOf(HasSubstr("started by: Slurm"), HasSubstr("nodes: 1, from the command line")));
+              AllOf(HasSubstr("started by: Slurm"), HasSubstr("nodes: 1, from --nnodes")));
 }
 
 // More tasks than nodes: not a way to start dlaunch on several nodes, but one node is one node.

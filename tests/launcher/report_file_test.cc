@@ -156,7 +156,7 @@ TEST_F(ReportFile, ThatCannotBeWrittenIsOneLineBeforeAnythingStarts) {
   EXPECT_EQ(result.exit_code, 125);
   EXPECT_EQ(result.out, "");
   EXPECT_EQ(result.error,
-            "dlaunch: report " + folder_ + "/no/such/report: No such file or directory\n");
+            "dlaunch: --report " + folder_ + "/no/such/report: No such file or directory\n");
 }
 
 TEST_F(ReportFile, OfAnEarlierJobIsGoneThoughDlaunchIsKilled) {
@@ -212,7 +212,7 @@ TEST_F(ReportFile, ThatIsAFifoIsRefusedIfNobodyReadsItAndWrittenIfSomebodyDoes) 
   const auto refused = run_command(job);
   EXPECT_EQ(refused.exit_code, 125);
   EXPECT_EQ(refused.out, "");
-  EXPECT_EQ(refused.error, "dlaunch: report " + fifo + ": nobody reads it\n");
+  EXPECT_EQ(refused.error, "dlaunch: --report " + fifo + ": nobody reads it\n");
   const int reader = open(fifo.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   EXPECT_EQ(run_command(job).exit_code, 0);
   std::string text(1 << 16, ' ');
@@ -263,17 +263,18 @@ TEST_F(ReportInAFifo, DoesNotKeepDlaunchFromASignal) {
   running.send_signal(SIGTERM);
   const auto result = running.finish(soon());
   EXPECT_EQ(result.exit_code, 125);
-  EXPECT_THAT(result.error, HasSubstr("dlaunch: report " + path() + ": nobody reads all of it\n"));
+  EXPECT_THAT(result.error,
+              HasSubstr("dlaunch: --report " + path() + ": nobody reads all of it\n"));
 }
 
 TEST_F(ReportFile, OnAFullDiskIsOneLineAndAnExitCodeUnlessTheJobHadOne) {
   if (access("/dev/full", W_OK) != 0) GTEST_SKIP() << "there is no /dev/full";
   auto result = run_command(ranks_that({"exit=0"}, {"--nproc", "2", "--report", "/dev/full"}));
   EXPECT_EQ(result.exit_code, 125);
-  EXPECT_EQ(result.error, "dlaunch: report /dev/full: No space left on device\n");
+  EXPECT_EQ(result.error, "dlaunch: --report /dev/full: No space left on device\n");
   result = run_command(ranks_that({"exit=3"}, {"--nproc", "1", "--report", "/dev/full"}));
   EXPECT_EQ(result.exit_code, 3);
-  EXPECT_THAT(result.error, HasSubstr("dlaunch: report /dev/full: No space left on device\n"));
+  EXPECT_THAT(result.error, HasSubstr("dlaunch: --report /dev/full: No space left on device\n"));
 }
 
 TEST(ReportOfANode, LeavesOutLastLinesIfItIsTooLongForTheStore) {
