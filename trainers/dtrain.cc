@@ -217,6 +217,7 @@ Outcome train(Trainer& trainer, const std::shared_ptr<Activity>& activity) {
   trainer.stop_on(stop_signal);
   trainer.when_ready([&] { announce_ready(activity); });
   Outcome outcome = attempt([&] { (void)trainer.run(); });
+  trainer.end_progress();
   const bool is_failure = outcome.code != kExitOk && outcome.code < kExitSignalled;
   if (is_failure) (void)attempt([&] { trainer.note_failure(outcome.line, outcome.code); });
   return outcome;
@@ -270,7 +271,9 @@ std::string refusal(const CLI::App& app, const CLI::ParseError& error) {
   std::string text = in_words(app, error);
   // Here they are no options of their own.
   if (text.starts_with("unknown option") && !text.ends_with('?')) {
-    text += "; values of the configuration are changed with --set key.path=value";
+    text +=
+        "; dlaunch's options go before dtrain, values of the configuration are changed with "
+        "--set key.path=value";
   }
   return text;
 }

@@ -177,8 +177,9 @@ CifarLayout cifar_layout(CifarSet set, Split split, const std::string& directory
       layout.files = {directory + "/test_batch.bin"};
     layout.class_names_file = directory + "/batches.meta.txt";
   }
-  layout.advice = fmt::format("get it with `tools/fetch_data {} data`, or set data.directory",
-                              set == CifarSet::kCifar100 ? "cifar-100" : "cifar-10");
+  layout.advice =
+      fmt::format("get it with dlaunch's `tools/fetch_data {} data`, or set data.directory",
+                  set == CifarSet::kCifar100 ? "cifar-100" : "cifar-10");
   return layout;
 }
 

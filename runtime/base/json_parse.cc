@@ -2,14 +2,17 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <filesystem>
 #include <fstream>
 #include <set>
 #include <system_error>
+#include <vector>
 
 #include <spdlog/fmt/fmt.h>
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/json_reader.h"
+#include "runtime/base/nearest_name.h"
 
 namespace dlaunch {
 namespace {
@@ -43,6 +46,30 @@ std::string message_of(const json::exception& error) {
     if (const auto colon = text.find(": "); colon != std::string::npos) text.erase(0, colon + 2);
   std::replace(text.begin(), text.end(), '\n', ' ');
   return text;
+}
+
+/// Where a list or an object was left off with a comma, the library only misses what should follow.
+bool is_behind_comma(std::string_view text, std::size_t byte) {
+  const std::string_view before = text.substr(0, byte == 0 ? 0 : std::min(byte - 1, text.size()));
+  const std::size_t last = before.find_last_not_of(" \t\r\n");
+  const bool closes =
+      byte > 0 && byte <= text.size() && (text[byte - 1] == '}' || text[byte - 1] == ']');
+  return closes && last != std::string_view::npos && before[last] == ',';
+}
+
+/// "; did you mean configs/resnet.json?", of a file that is not there; or nothing.
+std::string file_meant(const std::string& path) {
+  const std::filesystem::path asked(path);
+  std::vector<std::string> names;
+  std::error_code ignored;
+  const auto folder = asked.has_parent_path() ? asked.parent_path() : std::filesystem::path(".");
+  for (std::filesystem::directory_iterator entry(folder, ignored), end; !ignored && entry != end;
+       entry.increment(ignored))
+    names.push_back(entry->path().filename().string());
+  std::ranges::sort(names);
+  const std::string nearest = nearest_name(asked.filename().string(), names);
+  if (nearest.empty()) return "";
+  return fmt::format("; did you mean {}?", (asked.parent_path() / nearest).string());
 }
 
 /// Refuses keys that an object holds twice, which the library would silently let the last one win.
@@ -107,8 +134,10 @@ nlohmann::json parse_json(std::string_view text, const std::string& source) {
     return json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/true,
                        kIgnoreComments);
   } catch (const json::parse_error& error) {
-    throw ConfigError(
-        fmt::format("{}:{}: {}", source, position(text, error.byte), message_of(error)));
+    throw ConfigError(fmt::format("{}:{}: {}", source, position(text, error.byte),
+                                  is_behind_comma(text, error.byte)
+                                      ? "nothing follows the comma before this"
+                                      : message_of(error)));
   } catch (const json::exception& error) {  // a number too large for any type
     throw ConfigError(fmt::format("{}: {}", source, message_of(error)));
   }
@@ -122,8 +151,9 @@ nlohmann::json read_json_file(const std::string& path) {
   while (file.read(chunk.data(), chunk.size()) || file.gcount() > 0)
     text.append(chunk.data(), static_cast<std::size_t>(file.gcount()));
   if (!file.is_open() || file.bad())
-    throw ConfigError(
-        fmt::format("{}: cannot read the file: {}", path, std::generic_category().message(errno)));
+    throw ConfigError(fmt::format("{}: cannot read the file: {}{}", path,
+                                  std::generic_category().message(errno),
+                                  errno == ENOENT ? file_meant(path) : ""));
   return parse_json(text, path);
 }
 
@@ -143,7 +173,9 @@ std::string apply_override(nlohmann::json& root, std::string_view assignment) {
     const std::size_t end = std::min(path.find('.', begin), path.size());
     if (end == begin) fail("expected key.path=value");
     if (!place->is_object())
-      fail(fmt::format("{} is no section", path.substr(0, begin == 0 ? 0 : begin - 1)));
+      fail(begin == 0 ? "the file has no sections: it is not one object"
+                      : fmt::format("{} is no section, but {}", path.substr(0, begin - 1),
+                                    place->dump(-1, ' ', false, json::error_handler_t::replace)));
     json& child = (*place)[path.substr(begin, end - begin)];
     if (made.empty() && (child.is_null() || end == path.size())) made = path.substr(0, end);
     if (child.is_null() && end < path.size()) child = json::object();

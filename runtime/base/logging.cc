@@ -1,6 +1,7 @@
 #include "runtime/base/logging.h"
 
 #include <cstdlib>
+#include <mutex>
 #include <string_view>
 #include <utility>
 
@@ -18,8 +19,11 @@ Logger make_logger(std::string name, spdlog::sink_ptr sink) {
   if (wanted == nullptr) return logger;
   const auto level = spdlog::level::from_str(wanted);
   if (level == spdlog::level::off && std::string_view(wanted) != "off") {
-    logger->warn("DLAUNCH_LOG='{}' is no level; use trace, debug, info, warn, error or off",
-                 wanted);
+    static std::once_flag told;  // there are several loggers
+    std::call_once(told, [&] {
+      logger->warn("DLAUNCH_LOG='{}' is no level; use trace, debug, info, warn, error or off",
+                   wanted);
+    });
   } else {
     logger->set_level(level);
   }

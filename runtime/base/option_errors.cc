@@ -31,13 +31,14 @@ bool is_option(std::string_view word) {
 
 void add_options(const CLI::App& app, std::vector<std::string>& names) {
   for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    for (const std::string& name : option->get_lnames()) names.push_back(name);
   }
 }
 
-std::string suggestion(const std::string& word, const std::vector<std::string>& names) {
+std::string suggestion(const std::string& dashes, const std::string& word,
+                       const std::vector<std::string>& names) {
   const std::string nearest = nearest_name(word, names);
-  return nearest.empty() ? "" : "; did you mean " + nearest + "?";
+  return nearest.empty() ? "" : "; did you mean " + dashes + nearest + "?";
 }
 
 // Of what is there beside `words`, which are empty if nothing is.
@@ -47,7 +48,7 @@ std::string missing_subcommand(const CLI::App& app, const std::vector<std::strin
   std::string known;
   for (const std::string& name : names) known += (known.empty() ? "" : ", ") + name;
   if (words.empty()) return "a command is missing: one of " + known;
-  return "'" + words.front() + "' is none of " + known + suggestion(words.front(), names);
+  return "'" + words.front() + "' is none of " + known + suggestion("", words.front(), names);
 }
 
 bool lacks_subcommand(const CLI::App& app) {
@@ -90,7 +91,8 @@ std::string unknown_option(const CLI::App& app, const std::string& name) {
     if (app.get_option_no_throw(name) != nullptr) return name + " goes before " + sub->get_name();
     add_options(*sub, names);
   }
-  return "unknown option " + name + suggestion(name, names);
+  const std::string bare = name.substr(std::min(name.find_first_not_of('-'), name.size()));
+  return "unknown option " + name + suggestion("--", bare, names);
 }
 
 std::string in_words(const CLI::App& app, const CLI::ParseError& error) {

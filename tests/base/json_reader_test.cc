@@ -1,10 +1,14 @@
 #include "runtime/base/json_reader.h"
 #include "runtime/base/nearest_name.h"
 
+#include <unistd.h>
+
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <string>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -12,6 +16,7 @@ namespace dlaunch {
 namespace {
 
 using nlohmann::json;
+using ::testing::HasSubstr;
 
 /// The message of the ConfigError that `action` throws, or "" if it throws none.
 template <typename Action>
@@ -224,8 +229,31 @@ TEST(JsonOverride, RefusesWhatIsNoAssignmentOrGoesThroughAValue) {
   EXPECT_EQ(set("epochs"), "--set epochs: expected key.path=value");
   EXPECT_EQ(set("=3"), "--set =3: expected key.path=value");
   EXPECT_EQ(set("train.=3"), "--set train.=3: expected key.path=value");
-  EXPECT_EQ(set("train.epochs.x=3"), "--set train.epochs.x=3: train.epochs is no section");
+  EXPECT_EQ(set("train.epochs.x=3"), "--set train.epochs.x=3: train.epochs is no section, but 1");
   EXPECT_EQ(set("a={\"b\":1,\"b\":2}"), "--set a: b: the key is there twice");
+  json list = json::parse("[1]");
+  EXPECT_EQ(refusal([&] { apply_override(list, "train.epochs=1"); }),
+            "--set train.epochs=1: the file has no sections: it is not one object");
+}
+
+TEST(JsonReader, SaysThatAListWasLeftOffWithAComma) {
+  const std::string why = "nothing follows the comma before this";
+  EXPECT_EQ(refusal([] { parse_json("{\"a\": 1,\n}", "c.json"); }), "c.json:2:1: " + why);
+  EXPECT_EQ(refusal([] { parse_json("{\"a\": [1, ]}", "c.json"); }), "c.json:1:11: " + why);
+  EXPECT_THAT(refusal([] { parse_json("{\"a\" 1}", "c.json"); }), HasSubstr("expected ':'"));
+}
+
+TEST(JsonReader, NamesTheFileThatMayBeMeant) {
+  const std::string folder = ::testing::TempDir() + "json_reader_test." + std::to_string(getpid());
+  std::filesystem::create_directory(folder);
+  std::ofstream(folder + "/resnet18.json") << "{}";
+  EXPECT_EQ(refusal([&] { read_json_file(folder + "/resnet_18.json"); }),
+            folder +
+                "/resnet_18.json: cannot read the file: No such file or directory; did you mean " +
+                folder + "/resnet18.json?");
+  EXPECT_EQ(refusal([&] { read_json_file(folder + "/vgg.json"); }),
+            folder + "/vgg.json: cannot read the file: No such file or directory");
+  std::filesystem::remove_all(folder);
 }
 
 TEST(JsonOverride, IsWhatErrorsInItName) {

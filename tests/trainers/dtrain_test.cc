@@ -228,7 +228,7 @@ TEST_F(Dtrain, RefusesBadInputWithOneLineAndItsExitCode) {
        "train.batch_size_per_rank: a rank needs at least "},
       {{"--set", "data.set=cifar-100", "--set", "data.directory=/nowhere"},
        kExitBadData,
-       "/nowhere/train.bin: No such file or directory; get it with `tools/fetch_data cifar-100"},
+       "/nowhere/train.bin: No such file or directory; get it with dlaunch's `tools/fetch_data"},
       {{"--set", "data.set=folder", "--set", "data.directory=/nowhere"},
        kExitBadData,
        "/nowhere/train: no such folder; data.directory must hold train/CLASS/... and"},
@@ -487,8 +487,8 @@ TEST_F(Dtrain, RefusesItsCommandLine) {
   const CompletedProcess extra = dtrain(0, {"--epochs", "3"});
   EXPECT_EQ(extra.exit_code, kExitUsage);
   EXPECT_EQ(extra.error,
-            "dtrain: unknown option --epochs; values of the configuration are changed with "
-            "--set key.path=value; try dtrain --help\n");
+            "dtrain: unknown option --epochs; dlaunch's options go before dtrain, values of the "
+            "configuration are changed with --set key.path=value; try dtrain --help\n");
   const CompletedProcess nothing = testing::run_command({.arguments = {built_program("dtrain")}});
   EXPECT_EQ(nothing.exit_code, kExitUsage);
   EXPECT_EQ(nothing.error, "dtrain: CONFIG.json is required; try dtrain --help\n");

@@ -51,6 +51,21 @@ TEST(Progress, RewritesOneLineOnATerminal) {
   EXPECT_EQ(out.str(), "\r\x1b[Kdone\n");
 }
 
+TEST(Progress, EndsTheBarsLineOnce) {
+  std::ostringstream out;
+  {
+    Progress progress(ProgressStyle::kBar, out, true);
+    progress.show(kState, Progress::Clock::now() + std::chrono::seconds(1));
+    out.str("");
+    progress.end();
+    EXPECT_EQ(out.str(), "\n");
+    progress.end();
+  }
+  EXPECT_EQ(out.str(), "\n");
+  { const Progress nothing_shown(ProgressStyle::kBar, out, true); }
+  EXPECT_EQ(out.str(), "\n");
+}
+
 TEST(Progress, CutsTheLineToTheTerminal) {
   std::ostringstream out;
   Progress progress(ProgressStyle::kBar, out, true, 20);

@@ -36,6 +36,11 @@ Progress::Progress(ProgressStyle style, std::ostream& out, bool out_is_terminal,
     style_ = out_is_terminal ? ProgressStyle::kBar : ProgressStyle::kLines;
 }
 
+void Progress::end() {
+  if (bar_shown_) out_ << "\n" << std::flush;
+  bar_shown_ = false;
+}
+
 bool Progress::due(Clock::time_point now) const {
   if (style_ == ProgressStyle::kNone) return false;
   return style_ == ProgressStyle::kBar ? now - last_ >= kBarInterval : now - last_ >= kLineInterval;

@@ -27,11 +27,17 @@ class Progress {
 
   /// kAuto becomes a bar if `out_is_terminal`, else lines.
   Progress(ProgressStyle style, std::ostream& out, bool out_is_terminal, std::size_t columns = 80);
+  ~Progress() { end(); }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
 
   /// Whether show() would write something now: a bar follows ten times a second, lines every ten
   /// seconds.
   bool due(Clock::time_point now) const;
   void show(const ProgressState& state, Clock::time_point now);
+
+  /// Ends the bar's line, so that what is written next has one of its own.
+  void end();
 
   /// A line that stays, above the bar.
   void line(const std::string& text);

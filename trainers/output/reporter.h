@@ -81,6 +81,8 @@ class Reporter {
   /// The run has ended with this line on stderr and this exit code. Nothing before start(): the
   /// metrics are still an earlier run's.
   void failed(const std::string& line, int code);
+  /// Whoever writes to the screen next has a line of his own.
+  void end_progress() { progress_.end(); }
   /// What has been summed up so far, for a checkpoint, and back.
   nlohmann::json state() const;
   void restore(const nlohmann::json& state);

@@ -72,6 +72,9 @@ class Trainer {
   /// After run() has thrown: puts why, and the exit code, into the metrics.
   void note_failure(const std::string& line, int code) { reporter_.failed(line, code); }
 
+  /// After run() has thrown, before something is written to the screen.
+  void end_progress() { reporter_.end_progress(); }
+
   /// The trained parameters.
   const nn::FlatParameters& parameters() const { return parameters_; }
 
