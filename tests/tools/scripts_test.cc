@@ -197,7 +197,7 @@ Test Failed.
 constexpr const char* kSkipped = R"(skipped: 1 of 3 tests, and 4 test cases of others
   2 test cases   netns_test: there is no program ip (package iproute2)
   1 test case    netns_test: no reason given
-  1 test case    report_test: 'no file system can be mounted'
+  1 test case    report_test: no file system can be mounted
   1 test         mpi_contract_test: MPI was not found
 )";
 

@@ -117,10 +117,14 @@ void measure_device(BenchDevice& device, const TrainingOptions& options) {
         {{"what", what}, {"how", how}, {"unit", unit}, {"rate", rate / kBillion}});
     if (device.world().rank() == 0)
       std::printf("%-6s %-8s %12.1f %s\n", what, how, rate / kBillion, unit);
+    std::fflush(stdout);  // the next one may take a while
   };
   if (device.world().rank() == 0)
     std::printf("# of one rank, from the slowest one's time; copied bytes count twice\n");
-  const std::int64_t side = options.matrix;
+  constexpr std::int64_t kOfGpu = 8192;
+  constexpr std::int64_t kOfCpu = 2048;  // takes as long, a thousand times slower
+  const bool on_gpu = options.device == BenchDeviceKind::kCuda;
+  const std::int64_t side = options.matrix != 0 ? options.matrix : on_gpu ? kOfGpu : kOfCpu;
   add("copy", "memcpy", "GB/s", copy_rate(device, options.copy_bytes, options.limits));
   add("matmul", "fp32", "GFLOP/s", product_rate(device, DType::kF32, side, options.limits));
   add("matmul", "bf16", "GFLOP/s", product_rate(device, DType::kBF16, side, options.limits));

@@ -83,9 +83,8 @@ void add_device_limits(CLI::App& app, TrainingOptions& options) {
   add_common(*sub, options);
   add_device(*sub, options);
   add_limits(*sub, options);
-  sub->add_option("--matrix", options.matrix, "Side of the matrices")
-      ->check(CLI::Range(1, 65536))
-      ->capture_default_str();
+  sub->add_option("--matrix", options.matrix, "Side of the matrices (default 8192, on a CPU 2048)")
+      ->check(CLI::Range(1, 65536));
   add_size_option(*sub, "--bytes", options.copy_bytes, "To copy, as 512M");
 }
 

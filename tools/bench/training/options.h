@@ -41,7 +41,7 @@ struct TrainingOptions {
   BenchDeviceKind device = BenchDeviceKind::kCpu;
 
   // device
-  std::int64_t matrix = 8192;                       // side of the matrices
+  std::int64_t matrix = 0;                          // side of the matrices; 0: by the device
   std::size_t copy_bytes = std::size_t{512} << 20;  // also for syncbn's bound
 
   // syncbn, device
