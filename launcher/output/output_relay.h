@@ -90,7 +90,7 @@ class OutputRelay {
     bool cut;             // the last piece that was emitted was not the line's end
     std::string partial;  // a line that has not ended yet
     std::deque<Line> last;
-    std::string report;  // the line before those with which a sanitizer's report began, if any
+    std::string report;  // of what came before: how a sanitizer's report began
   };
   using Sources = std::map<std::pair<int, Stream>, Source>;
 

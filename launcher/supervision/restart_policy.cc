@@ -39,8 +39,8 @@ RestartPolicy::Decision RestartPolicy::after(const AttemptOutcome& attempt) {
   }
   if (!ever_ready_) {
     return {.line =
-                "dlaunch: no restart: the job never got ready, which is connected or, without "
-                "dlaunch's library, --ready-after; " +
+                "dlaunch: no restart: the job never got ready (all ranks connected, or up for "
+                "--ready-after); " +
                 used + " restarts used"};
   }
   const auto delay = restart_delay(options_.delay, attempt.number);

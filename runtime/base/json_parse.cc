@@ -65,7 +65,8 @@ std::string file_meant(const std::string& path) {
   const auto folder = asked.has_parent_path() ? asked.parent_path() : std::filesystem::path(".");
   for (std::filesystem::directory_iterator entry(folder, ignored), end; !ignored && entry != end;
        entry.increment(ignored))
-    names.push_back(entry->path().filename().string());
+    if (entry->path().filename() != asked.filename())  // a link that leads nowhere
+      names.push_back(entry->path().filename().string());
   std::ranges::sort(names);
   const std::string nearest = nearest_name(asked.filename().string(), names);
   if (nearest.empty()) return "";
@@ -150,10 +151,12 @@ nlohmann::json read_json_file(const std::string& path) {
   std::array<char, 4096> chunk;
   while (file.read(chunk.data(), chunk.size()) || file.gcount() > 0)
     text.append(chunk.data(), static_cast<std::size_t>(file.gcount()));
-  if (!file.is_open() || file.bad())
+  if (!file.is_open() || file.bad()) {
+    const int why = errno;
     throw ConfigError(fmt::format("{}: cannot read the file: {}{}", path,
-                                  std::generic_category().message(errno),
-                                  errno == ENOENT ? file_meant(path) : ""));
+                                  std::generic_category().message(why),
+                                  why == ENOENT ? file_meant(path) : ""));
+  }
   return parse_json(text, path);
 }
 
