@@ -267,7 +267,7 @@ int work(const Arguments& arguments) {
   return kExitOk;
 }
 
-std::string refusal(const CLI::App& app, const CLI::ParseError& error) {
+std::string what_is_wrong(const CLI::App& app, const CLI::ParseError& error) {
   std::string text = in_words(app, error);
   // Here they are no options of their own.
   if (text.starts_with("unknown option") && !text.ends_with('?')) {
@@ -342,7 +342,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    print_error(with_help(app, refusal(app, error)));
+    print_error(with_help(what_is_wrong(app, error), app.get_name()));
     return kExitUsage;
   }
   return arguments.dry_run ? dry_run(arguments) : work(arguments);

@@ -8,6 +8,7 @@
 
 #include <sys/wait.h>
 
+#include "launcher/base/sanitizer_report.h"
 #include "runtime/base/exit_codes.h"
 
 namespace dlaunch {
@@ -102,15 +103,11 @@ std::string python_exception(const Lines& written) {
 
 // What other tools and the C library say on stderr before they end a process.
 std::string told_on_stderr(const Lines& lines) {
-  static constexpr std::array<std::string_view, 9> kMessages{"ERROR: AddressSanitizer: ",
-                                                             "ERROR: LeakSanitizer: ",
-                                                             "WARNING: MemorySanitizer: ",
-                                                             "WARNING: ThreadSanitizer: ",
-                                                             "runtime error: ",
-                                                             "*** stack smashing detected ***",
-                                                             "free(): ",
-                                                             "malloc(): ",
-                                                             "panicked at "};
+  static constexpr std::array<std::string_view, 5> kMessages{
+      "runtime error: ", "*** stack smashing detected ***",
+      "free(): ", "malloc(): ", "panicked at "};
+  const auto report = std::find_if(lines.rbegin(), lines.rend(), begins_sanitizer_report);
+  if (report != lines.rend()) return in_quotes(*report);
   for (const std::string_view message : kMessages) {
     if (const auto line = line_with(lines, message)) return in_quotes(*line);
   }

@@ -152,8 +152,7 @@ std::string refused_option(const CLI::App& app, const std::string& given) {
 }
 
 EarlyExit refuse(const std::string& why) {
-  const char* const end = why.ends_with('?') ? " (try dlaunch --help)\n" : "; try dlaunch --help\n";
-  return {kLauncherFailure, "dlaunch: " + why + end};
+  return {kLauncherFailure, "dlaunch: " + with_help(why, "dlaunch") + "\n"};
 }
 
 // What options say together.

@@ -12,6 +12,7 @@
 
 #include "launcher/base/rank_prefix.h"
 #include "launcher/base/same_file.h"
+#include "launcher/base/sanitizer_report.h"
 #include "runtime/base/whole_characters.h"
 
 namespace dlaunch {
@@ -41,13 +42,6 @@ std::string kept(std::string_view line) {
   std::string_view tail = line.substr(line.size() - kTail);
   while ((static_cast<unsigned char>(tail.front()) & 0xC0U) == 0x80) tail.remove_prefix(1);
   return std::string(head.substr(0, whole_characters(head))).append(kBetween).append(tail);
-}
-
-// How a sanitizer's report begins, which is longer than what is kept.
-bool begins_report(std::string_view line) {
-  return line.find("Sanitizer: ") != std::string_view::npos &&
-         (line.find("ERROR: ") != std::string_view::npos ||
-          line.find("WARNING: ") != std::string_view::npos);
 }
 
 }  // namespace
@@ -198,7 +192,9 @@ void OutputRelay::emit(Source& source, std::string_view line) {
   // What stands behind a progress bar that was never ended, and not the bar's beginnings.
   source.last.push_back({number, kept(visible(line))});
   if (source.last.size() <= kKeptLines) return;
-  if (begins_report(source.last.front().text)) source.report = std::move(source.last.front().text);
+  // That is longer than what is kept.
+  std::string& oldest = source.last.front().text;
+  if (begins_sanitizer_report(oldest)) source.report = std::move(oldest);
   source.last.pop_front();
 }
 

@@ -36,12 +36,6 @@ std::optional<ProgramError> check(const std::string& path) {
   return std::nullopt;
 }
 
-// As stat() tells it; 0 of what is not there.
-mode_t kind_of(const std::string& path) {
-  struct stat info {};
-  return stat(path.c_str(), &info) == 0 ? info.st_mode : 0;
-}
-
 // Where dlaunch lies, and what is installed with it.
 std::string own_folder() {
   std::error_code error;
@@ -71,7 +65,7 @@ std::variant<std::string, ProgramError> find_program(const std::string& name) {
   }
   if (not_executable) return *not_executable;
   std::string text = name + ": there is no such program in PATH";
-  if (S_ISDIR(kind_of(name))) {
+  if (std::error_code ignored; std::filesystem::is_directory(name, ignored)) {
     text += ", and " + name + " here is a directory";
   } else if (access(name.c_str(), F_OK) == 0) {
     text +=

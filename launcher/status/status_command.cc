@@ -154,7 +154,7 @@ int status_command(int argc, const char* const* argv) {
     std::fputs(app.help().c_str(), stdout);
     return kExitOk;
   } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "dlaunch: status: %s\n", with_help(app, in_words(app, error)).c_str());
+    std::fprintf(stderr, "dlaunch: status: %s\n", refusal(app, error).c_str());
     return kLauncherFailure;
   }
   const auto jobs = running_jobs();

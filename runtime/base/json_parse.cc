@@ -19,9 +19,14 @@ namespace {
 
 using nlohmann::json;
 
+/// What stands before a byte position (from 1).
+std::string_view text_before(std::string_view text, std::size_t byte) {
+  return text.substr(0, byte == 0 ? 0 : std::min(byte - 1, text.size()));
+}
+
 /// "line:column", both from 1, of a byte position (from 1) in the text.
 std::string position(std::string_view text, std::size_t byte) {
-  const std::string_view before = text.substr(0, byte == 0 ? 0 : std::min(byte - 1, text.size()));
+  const std::string_view before = text_before(text, byte);
   const auto line = std::count(before.begin(), before.end(), '\n') + 1;
   const std::size_t line_start = before.rfind('\n') + 1;  // npos + 1 is 0
   return fmt::format("{}:{}", line, before.size() - line_start + 1);
@@ -50,7 +55,7 @@ std::string message_of(const json::exception& error) {
 
 /// Where a list or an object was left off with a comma, the library only misses what should follow.
 bool is_behind_comma(std::string_view text, std::size_t byte) {
-  const std::string_view before = text.substr(0, byte == 0 ? 0 : std::min(byte - 1, text.size()));
+  const std::string_view before = text_before(text, byte);
   const std::size_t last = before.find_last_not_of(" \t\r\n");
   const bool closes =
       byte > 0 && byte <= text.size() && (text[byte - 1] == '}' || text[byte - 1] == ']');

@@ -41,14 +41,18 @@ std::string suggestion(const std::string& dashes, const std::string& word,
   return nearest.empty() ? "" : "; did you mean " + dashes + nearest + "?";
 }
 
+std::string listed(const std::vector<std::string>& names) {
+  std::string list;
+  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+  return list;
+}
+
 // Of what is there beside `words`, which are empty if nothing is.
 std::string missing_subcommand(const CLI::App& app, const std::vector<std::string>& words) {
   std::vector<std::string> names;
   for (const CLI::App* sub : subcommands(app)) names.push_back(sub->get_name());
-  std::string known;
-  for (const std::string& name : names) known += (known.empty() ? "" : ", ") + name;
-  if (words.empty()) return "a command is missing: one of " + known;
-  return "'" + words.front() + "' is none of " + known + suggestion("", words.front(), names);
+  return words.empty() ? "a command is missing: one of " + listed(names)
+                       : none_of(words.front(), names);
 }
 
 bool lacks_subcommand(const CLI::App& app) {
@@ -113,11 +117,19 @@ std::string in_words(const CLI::App& app, const CLI::ParseError& error) {
   return reworded(error.what());
 }
 
-std::string with_help(const CLI::App& app, const std::string& text) {
+std::string with_help(const std::string& text, const std::string& command) {
+  const std::string advice = "try " + command + " --help";
+  return text + (text.ends_with('?') ? " (" + advice + ")" : "; " + advice);
+}
+
+std::string refusal(const CLI::App& app, const CLI::ParseError& error) {
   std::string command = app.get_name();
   if (const CLI::App* sub = given_subcommand(app)) command.append(" ").append(sub->get_name());
-  return text +
-         (text.ends_with('?') ? " (try " + command + " --help)" : "; try " + command + " --help");
+  return with_help(in_words(app, error), command);
+}
+
+std::string none_of(const std::string& word, const std::vector<std::string>& names) {
+  return "'" + word + "' is none of " + listed(names) + suggestion("", word, names);
 }
 
 }  // namespace dlaunch

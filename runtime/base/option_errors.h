@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace CLI {
 class App;
@@ -17,7 +18,13 @@ std::string unknown_option(const CLI::App& app, const std::string& name);
 /// What `error`, which `app` has thrown while it parsed, says.
 std::string in_words(const CLI::App& app, const CLI::ParseError& error);
 
-/// `text` with "; try dbench allreduce --help" behind it, or whatever `app` is called.
-std::string with_help(const CLI::App& app, const std::string& text);
+/// `text` with "; try COMMAND --help" behind it.
+std::string with_help(const std::string& text, const std::string& command);
+
+/// Both: in_words(), with the help of `app` or of the subcommand that was given.
+std::string refusal(const CLI::App& app, const CLI::ParseError& error);
+
+/// "'plus' is none of sum, avg, prod", and which of these may be meant.
+std::string none_of(const std::string& word, const std::vector<std::string>& names);
 
 }  // namespace dlaunch

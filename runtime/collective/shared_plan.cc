@@ -314,6 +314,18 @@ void reduce_scatter(Builder& builder, const SharedShape& shape) {
   release(builder, kExposed + 1, true, true);
 }
 
+// Own data while the others come, then theirs, beginning with the neighbour's, so that not all read
+// from the same one at the same time.
+template <typename Copy>
+void copy_from_all(Builder& builder, const SharedShape& shape, const Copy& copy) {
+  builder.step(Wait::kNobody, 0);
+  copy(shape.member);
+  builder.step(Wait::kEverybody, kExposed);
+  for (int distance = 1; distance < shape.members; ++distance) {
+    copy((shape.member + distance) % shape.members);
+  }
+}
+
 void all_to_all(Builder& builder, const SharedShape& shape) {
   const Pieces pieces(shape);
   for (std::size_t operation = 0; operation < pieces.operations(); ++operation) {
@@ -327,12 +339,7 @@ void all_to_all(Builder& builder, const SharedShape& shape) {
                    .count = pieces.count(shape.member, operation)});
     };
     expose_pieces(builder, shape, pieces, operation);
-    builder.step(Wait::kNobody, 0);  // its own part while the others come
-    copy(shape.member);
-    builder.step(Wait::kEverybody, kExposed);
-    for (int distance = 1; distance < shape.members; ++distance) {
-      copy((shape.member + distance) % shape.members);
-    }
+    copy_from_all(builder, shape, copy);
   }
   release(builder, kExposed + 1, true, true);
 }
@@ -361,12 +368,7 @@ void gather(Builder& builder, const SharedShape& shape) {
       expose_nothing(builder);
     }
     if (!reads) continue;
-    builder.step(Wait::kNobody, 0);  // its own part while the others come
-    copy(shape.member);
-    builder.step(Wait::kEverybody, kExposed);
-    for (int distance = 1; distance < shape.members; ++distance) {
-      copy((shape.member + distance) % shape.members);
-    }
+    copy_from_all(builder, shape, copy);
   }
   release(builder, kExposed + 1, reads, all || !is_root(shape), all ? -1 : shape.root);
 }

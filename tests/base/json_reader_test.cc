@@ -1,10 +1,8 @@
 #include "runtime/base/json_reader.h"
 #include "runtime/base/nearest_name.h"
-
-#include <unistd.h>
+#include "runtime/base/temporary_folder.h"
 
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <string>
 
@@ -244,8 +242,8 @@ TEST(JsonReader, SaysThatAListWasLeftOffWithAComma) {
 }
 
 TEST(JsonReader, NamesTheFileThatMayBeMeant) {
-  const std::string folder = ::testing::TempDir() + "json_reader_test." + std::to_string(getpid());
-  std::filesystem::create_directory(folder);
+  const TemporaryFolder temporary;
+  const std::string& folder = temporary.path();
   std::ofstream(folder + "/resnet18.json") << "{}";
   EXPECT_EQ(refusal([&] { read_json_file(folder + "/resnet_18.json"); }),
             folder +
@@ -253,7 +251,6 @@ TEST(JsonReader, NamesTheFileThatMayBeMeant) {
                 folder + "/resnet18.json?");
   EXPECT_EQ(refusal([&] { read_json_file(folder + "/vgg.json"); }),
             folder + "/vgg.json: cannot read the file: No such file or directory");
-  std::filesystem::remove_all(folder);
 }
 
 TEST(JsonOverride, IsWhatErrorsInItName) {

@@ -11,7 +11,7 @@ namespace dlaunch {
 namespace {
 
 // As a program with commands, of which one has an option and a positional argument.
-std::string refusal(std::vector<std::string> reversed_words) {
+std::string said_of(std::vector<std::string> reversed_words) {
   CLI::App app("", "program");
   app.require_subcommand(1);
   app.add_flag("--version");
@@ -26,13 +26,13 @@ std::string refusal(std::vector<std::string> reversed_words) {
   try {
     app.parse(std::move(reversed_words));
   } catch (const CLI::ParseError& error) {
-    return with_help(app, in_words(app, error));
+    return refusal(app, error);
   }
   return "";
 }
 
 std::string refusal_of(std::vector<std::string> words) {
-  return refusal({words.rbegin(), words.rend()});  // in which order CLI11 takes them
+  return said_of({words.rbegin(), words.rend()});  // in which order CLI11 takes them
 }
 
 TEST(OptionErrors, AreSilentWhereNothingIsWrong) {

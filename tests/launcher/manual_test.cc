@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <sstream>
 #include <utility>
 
@@ -16,6 +14,7 @@
 #include "runtime/base/temporary_folder.h"
 #include "runtime/base/token.h"
 #include "tests/launcher/launcher_runs.h"
+#include "tests/support/manual_page.h"
 
 namespace dlaunch::testing {
 namespace {
@@ -52,10 +51,7 @@ TEST(Help, OfEveryCommandIsItsUsage) {
 }
 
 std::string man_page() {
-  std::ifstream file(DLAUNCH_MAN_PAGE);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  text.erase(std::remove(text.begin(), text.end(), '\\'), text.end());
-  return text;
+  return manual_page(DLAUNCH_MAN_PAGE);
 }
 
 TEST(ManPage, HasAllVariablesOfARank) {

@@ -2,9 +2,6 @@
 // tests/launcher/manual_test.cc).
 #include <unistd.h>
 
-#include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <regex>
 #include <set>
 #include <string>
@@ -13,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/manual_page.h"
 #include "tests/support/subprocess.h"
 
 namespace dlaunch::testing {
@@ -35,14 +33,6 @@ std::string help_of(const std::string& program, const std::vector<std::string>& 
   const auto result = run_command(line);
   EXPECT_EQ(result.exit_code, 0) << program << ": " << result.error;
   return result.out;
-}
-
-// Without the marks and escapes of its format.
-std::string page_of(const std::string& program) {
-  std::ifstream file(std::string(SOURCE_ROOT) + "/docs/man/" + program + ".1");
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  text.erase(std::remove(text.begin(), text.end(), '\\'), text.end());
-  return text;
 }
 
 const std::string kOption = "(?:^|[ ,\"])(--[a-z][a-z-]*)";
@@ -68,7 +58,7 @@ std::pair<Words, Words> options_and_commands(const std::string& program) {
 }
 
 TEST_P(ManualPage, HasTheOptionsAndCommandsOfTheProgramAndNoOthers) {
-  const std::string page = page_of(GetParam());
+  const std::string page = manual_page(std::string(SOURCE_ROOT) + "/docs/man/" + GetParam() + ".1");
   const auto [options, commands] = options_and_commands(GetParam());
   EXPECT_TRUE(options.contains("--help"));
   const std::size_t begin = page.find(".SH OPTIONS");

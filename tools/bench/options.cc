@@ -10,7 +10,6 @@
 
 #include <CLI/CLI.hpp>
 
-#include "runtime/base/nearest_name.h"
 #include "runtime/base/option_errors.h"
 #include "runtime/base/option_help.h"
 #include "tools/bench/size_option.h"
@@ -54,12 +53,7 @@ Value value_called(const std::string& text, const std::string& option,
     if (without_underscores(text) == without_underscores(to_string(value))) return value;
     names.emplace_back(to_string(value));
   }
-  std::string known;
-  for (const std::string& name : names) known += (known.empty() ? "" : ", ") + name;
-  const std::string nearest = nearest_name(text, names);
-  throw CLI::ValidationError(option,
-                             "'" + text + "' is none of " + known +
-                                 (nearest.empty() ? "" : "; did you mean " + nearest + "?"));
+  throw CLI::ValidationError(option, none_of(text, names));
 }
 
 template <typename Value>
@@ -292,7 +286,7 @@ Options parse_command_line(int argc, char** argv, std::string& help) {
     help = app.help();
     throw;
   } catch (const CLI::ParseError& error) {
-    throw CLI::ValidationError(with_help(app, in_words(app, error)));
+    throw CLI::ValidationError(refusal(app, error));
   }
   if (options.counts.empty() && options.sweep().empty()) {
     throw CLI::ValidationError("--min-bytes", "is greater than --max-bytes");

@@ -190,7 +190,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "dstore: %s\n", with_help(app, in_words(app, error)).c_str());
+    std::fprintf(stderr, "dstore: %s\n", refusal(app, error).c_str());
     return kExitUsage;
   }
   const Status status = carry_out(action, request);

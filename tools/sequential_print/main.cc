@@ -62,8 +62,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "sequential_print: %s\n",
-                 dlaunch::with_help(app, dlaunch::in_words(app, error)).c_str());
+    std::fprintf(stderr, "sequential_print: %s\n", dlaunch::refusal(app, error).c_str());
     return dlaunch::kExitUsage;
   }
   return dlaunch::run_rank("sequential_print", [&] {

@@ -21,8 +21,9 @@ def siblings(core):
         return str(core)
 
 
-# Those of whole vectors, of which every contender knows all; a barrier has no elements.
-COLLECTIVES = ["allreduce", "broadcast", "reduce", "allgather", "reducescatter", "alltoall", "gather", "scatter"]
+# Those of vectors, of which every contender knows all, and how a title calls them; a barrier has no elements.
+COLLECTIVES = {"allreduce": "All-reduce", "broadcast": "Broadcast", "reduce": "Reduce", "allgather": "All-gather",
+               "reducescatter": "Reduce-scatter", "alltoall": "All-to-all", "gather": "Gather", "scatter": "Scatter"}
 REDUCTIONS = ["allreduce", "reduce", "reducescatter"]
 
 CORES = len(os.sched_getaffinity(0))  # that ranks may use, hardware threads counted singly

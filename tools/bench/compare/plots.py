@@ -1,7 +1,7 @@
 """Plots of the figures of compare_collectives."""
 import bisect
 
-from . import tables
+from . import contenders, tables
 from .style import MUTED, STYLES, WIDTH, count_text, decades, label_lines, panels, pyplot, time_text, whole_numbers
 
 
@@ -60,10 +60,6 @@ def beside_the_best(ratio):
         f"{shown}× {'faster' if ratio < 1 else 'slower'} than the best peer")
 
 
-TITLES = {"allreduce": "All-reduce", "broadcast": "Broadcast", "reduce": "Reduce", "allgather": "All-gather",
-          "reducescatter": "Reduce-scatter", "alltoall": "All-to-all", "gather": "Gather", "scatter": "Scatter"}
-
-
 def collective(runs, operation, names, log):
     """A figure with a panel for each number of ranks, but for one rank, which has nobody to talk to: time by elements,
     and of all-reduce the limit of memory. None, as of the others here, without matplotlib or runs."""
@@ -74,7 +70,7 @@ def collective(runs, operation, names, log):
         return None
     limit = memory_limit(runs) if operation == "allreduce" else None
     figure, axes_of = panels(module, len(worlds), 3.1)
-    figure.suptitle(f"{TITLES[operation]} of float32: median time of the slowest rank (bands: 10–90 % of the repetitions)")
+    figure.suptitle(f"{contenders.COLLECTIVES[operation]} of float32: median time of the slowest rank (bands: 10–90 % of the repetitions)")
     for axes, ranks in zip(axes_of, worlds):
         ratios = [tables.ratio_to_best(of_cell)[0] for (of_ranks, _), of_cell in table.items() if of_ranks == ranks]
         ratios = [ratio for ratio in ratios if ratio]

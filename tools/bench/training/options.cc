@@ -127,7 +127,7 @@ TrainingOptions parse_training_options(int argc, char** argv, std::string& help)
     help = app.help();
     throw;
   } catch (const CLI::ParseError& error) {
-    throw CLI::ValidationError(with_help(app, in_words(app, error)));
+    throw CLI::ValidationError(refusal(app, error));
   }
   return options;
 }
