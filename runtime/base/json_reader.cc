@@ -142,20 +142,31 @@ struct JsonObject::Shared {
   std::vector<std::string> known;    // paths that were asked for
   std::vector<std::string> unknown;  // paths that are there and were not
 
+  /// "train." of "train.epochs".
+  static std::string section_of(const std::string& path) {
+    return path.substr(0, path.size() - last_name(path).size());
+  }
+
+  /// The known names in the section of `path`, in the order in which they were asked for.
+  std::vector<std::string> names_beside(const std::string& path) const {
+    std::vector<std::string> names;
+    for (const std::string& other : known)
+      if (section_of(other) == section_of(path)) names.push_back(last_name(other));
+    return names;
+  }
+
   /// The known path that `path` was probably meant to be: a name of its own section, misspelt or
   /// shortened, else the same name, or a longer one, nearest to the root. Empty: none.
   std::string meant_by(const std::string& path) const {
     const std::string name = last_name(path);
-    const std::string section = path.substr(0, path.size() - name.size());
-    std::vector<std::string> siblings;
-    for (const std::string& other : known)
-      if (other == section + last_name(other)) siblings.push_back(last_name(other));
-    if (const std::string near = nearest_name(name, siblings); !near.empty()) return section + near;
+    const std::string section = section_of(path);
+    if (const std::string near = nearest_name(name, names_beside(path)); !near.empty())
+      return section + near;
 
     std::string meant;
     auto best = std::pair(Likeness::kNone, std::size_t{0});  // and how deep it lies
     for (const std::string& other : known) {
-      const bool here = other == section + last_name(other);
+      const bool here = section_of(other) == section;
       const std::pair found(likeness(last_name(other), name, here),
                             static_cast<std::size_t>(std::ranges::count(other, '.')));
       if (found >= best) continue;
@@ -163,6 +174,14 @@ struct JsonObject::Shared {
       meant = other;
     }
     return meant;
+  }
+
+  /// What to write instead of `path`, as the end of a sentence.
+  std::string advice(const std::string& path) const {
+    if (const std::string meant = meant_by(path); !meant.empty())
+      return fmt::format("; did you mean {}?", meant);
+    const std::vector<std::string> names = names_beside(path);
+    return names.empty() ? "" : fmt::format("; allowed: {}", fmt::join(names, ", "));
   }
 };
 
@@ -322,9 +341,7 @@ nlohmann::ordered_json read_json_object(const nlohmann::json& value, const Confi
   root.note_unknown_keys();
   if (!shared.unknown.empty()) {
     const std::string& path = shared.unknown.front();
-    const std::string meant = shared.meant_by(path);
-    root.refuse(
-        path, meant.empty() ? "unknown key" : fmt::format("unknown key; did you mean {}?", meant));
+    root.refuse(path, "unknown key" + shared.advice(path));
   }
   return resolved;
 }

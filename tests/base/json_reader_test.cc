@@ -124,12 +124,16 @@ TEST(JsonReader, NamesWhatAShortenedKeyIsShortFor) {
         std::pair{"batch_size", "train.batch_size_per_rank"}, std::pair{"seed", "train.seed"},
         std::pair{"data/seed", "train.seed"}})
     EXPECT_TRUE(meant_by(path).ends_with("did you mean " + std::string(meant) + "?")) << path;
-  EXPECT_EQ(meant_by("train/rate"), "c.json: train.rate: unknown key");
+  EXPECT_EQ(meant_by("train/rate"),
+            "c.json: train.rate: unknown key; allowed: global_batch_size, "
+            "batch_size_per_rank, seed");
 }
 
-TEST(JsonReader, SuggestsNothingForAKeyLikeNoOther) {
+TEST(JsonReader, OfAKeyLikeNoOtherItNamesThoseOfItsSection) {
   EXPECT_EQ(refusal([] { read_example(R"({"train": {"xyzzy": 1}})"); }),
-            "c.json: train.xyzzy: unknown key");
+            "c.json: train.xyzzy: unknown key; allowed: epochs, momentum, lr, sync, type");
+  EXPECT_EQ(refusal([] { read_example(R"({"xyzzy": 1})"); }),
+            "c.json: xyzzy: unknown key; allowed: train, data, optimizer");
 }
 
 TEST(JsonReader, NamesWhatWasFoundAndWhatIsAllowed) {

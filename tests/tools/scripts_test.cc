@@ -166,7 +166,8 @@ Test Pass Reason:
 Skip regular expression found in output. Regex=[skipped: ]
 )";
 
-// What ctest adds to it for one that failed, one that crashed and two without GoogleTest.
+// What ctest adds to it for one that failed, one that crashed, two without GoogleTest and two that
+// it did not start.
 constexpr const char* kFailedLog = R"(4/7 Test: launcher_test
 [ RUN      ] Ends.WithTwoFailures/3
 tests/launcher/ends_test.cc:7: Failure
@@ -192,6 +193,19 @@ FAIL: test_a_ratio (__main__.CompareTest)
 Test Failed.
 7/7 Test: package_test
 Test Failed.
+----------------------------------------------------------
+
+8/9 Testing: disabled_test
+8/9 Test: disabled_test
+"disabled_test" start time:
+Test Passed.
+----------------------------------------------------------
+
+Unable to find executable: /build/bin/ring_test
+9/9 Testing: ring_test
+9/9 Test: ring_test
+"ring_test" start time:
+Test Passed.
 )";
 
 constexpr const char* kSkipped = R"(skipped: 1 of 3 tests, and 4 test cases of others
@@ -201,7 +215,7 @@ constexpr const char* kSkipped = R"(skipped: 1 of 3 tests, and 4 test cases of o
   1 test         mpi_contract_test: MPI was not found
 )";
 
-constexpr const char* kFailed = R"(failed: 4 of 7 tests
+constexpr const char* kFailed = R"(failed: 5 of 9 tests
   launcher_test: Ends.WithTwoFailures/3
       tests/launcher/ends_test.cc:7: Failure
       Expected equality of these values:
@@ -212,14 +226,15 @@ constexpr const char* kFailed = R"(failed: 4 of 7 tests
   stress_test: Stress.Crashes did not end
   compare_test: test_a_ratio
   package_test: no test case of it
+  ring_test: it was not run: Unable to find executable: /build/bin/ring_test
 )";
 
 TEST_F(Scripts, FailedTestCasesAreToldWithWhatWasWrong) {
   write("build/Testing/Temporary/LastTest.log", std::string(kLog) + kFailedLog);
   const auto done = run("tools/test_summary", {(root_ / "build").string()});
   EXPECT_EQ(done.exit_code, 0) << done.error;
-  EXPECT_THAT(done.out, ::testing::StartsWith("skipped: 1 of 7 tests, and 4 test cases"));
-  EXPECT_THAT(done.out, EndsWith(std::string("found\n") + kFailed));
+  EXPECT_THAT(done.out, ::testing::StartsWith("skipped: 2 of 9 tests, and 4 test cases"));
+  EXPECT_THAT(done.out, EndsWith(std::string("disabled_test: it is disabled\n") + kFailed));
 }
 
 TEST_F(Scripts, SkippedTestsAreCountedWithTheirReasons) {

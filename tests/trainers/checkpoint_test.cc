@@ -294,6 +294,8 @@ TEST_F(Checkpoints, AreRefusedWhereTheyDoNotBelongAndTheErrorNamesWhat) {
               HasSubstr("no safetensors file"));
   EXPECT_THAT(refusal({"--resume", folder()}, kExitBadData),
               HasSubstr(folder() + " is a folder; name a file, as " + newest() + ", or use auto"));
+  EXPECT_THAT(refusal({"--resume", "nosuch"}, kExitBadData),
+              HasSubstr("checkpoint.resume: there is no nosuch; name a checkpoint, or use auto"));
   damage(newest());
   EXPECT_THAT(resumed("train.epochs=2"), HasSubstr(": damaged: wrong checksum"));
   fs::resize_file(newest(), fs::file_size(newest()) - 1);

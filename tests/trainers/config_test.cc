@@ -13,6 +13,7 @@ namespace dlaunch {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 TrainConfig read(const std::string& text) {
   return read_train_config(parse_json(text, "c.json"), "c.json");
@@ -82,7 +83,9 @@ TEST(TrainConfig, ScalesLossesByDefaultWithFp16Only) {
 }
 
 TEST(TrainConfig, RefusesWhatCannotBe) {
-  EXPECT_EQ(refusal(R"({"train": {"optimzer": 1}})"), "c.json: train.optimzer: unknown key");
+  EXPECT_THAT(
+      refusal(R"({"train": {"optimzer": 1}})"),
+      StartsWith("c.json: train.optimzer: unknown key; allowed: epochs, global_batch_size"));
   EXPECT_EQ(refusal(R"({"optimzer": {}})"),
             "c.json: optimzer: unknown key; did you mean optimizer?");
   EXPECT_EQ(refusal(R"({"train": {"epocs": 3}})"),

@@ -145,6 +145,7 @@ TEST(Reporter, SaysWhatIsLeftOfALimitThatEachStartHasWhole) {
   reporter.restore(state);
   std::this_thread::sleep_for(std::chrono::milliseconds(200));  // a bar is rewritten now and then
   reporter.step({.epoch = 50, .totals = {.samples = 10}, .seconds_since_start = 40});
+  EXPECT_THAT(out.str(), HasSubstr("1000 epochs, at most 100 s"));
   EXPECT_THAT(out.str(), HasSubstr("1:00 left"));
 }
 

@@ -20,6 +20,16 @@ double number_in(const nlohmann::json& value) {
   return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
 }
 
+/// ", at most 120 s": what may end the run before its epochs do.
+std::string limits_of(const TrainConfig& config) {
+  std::string limits;
+  if (config.max_steps > 0)
+    limits +=
+        fmt::format(", at most {} step{}", config.max_steps, config.max_steps == 1 ? "" : "s");
+  if (config.max_seconds > 0) limits += fmt::format(", at most {:g} s", config.max_seconds);
+  return limits;
+}
+
 }  // namespace
 
 void Reporter::Interval::add(const StepReport& report) {
@@ -92,10 +102,10 @@ void Reporter::start(std::size_t ranks, const nn::StepPlan& plan, std::size_t tr
                   {"config", config_.resolved}});
   const std::size_t samples = plan.step_range(0).size();
   progress_.line(fmt::format(
-      "{} with {} parameters on {} training images, {} rank{}, {} samples a step{}, {} epoch{}",
+      "{} with {} parameters on {} training images, {} rank{}, {} samples a step{}, {} epoch{}{}",
       config_.model, parameters, training_images, ranks, ranks == 1 ? "" : "s", samples,
       samples < config_.samples_per_step(ranks) ? " (all there are)" : "", config_.epochs,
-      config_.epochs == 1 ? "" : "s"));
+      config_.epochs == 1 ? "" : "s", limits_of(config_)));
 }
 
 nlohmann::json Reporter::state() const {

@@ -252,7 +252,13 @@ bool Checkpointing::resume_own(const std::string& newest) {
 /// From the checkpoint that the configuration names.
 void Checkpointing::begin_from(const std::string& path) {
   std::error_code ignored;  // whoever opens it says it
-  if (std::filesystem::is_directory(path, ignored)) {
+  const auto type = std::filesystem::status(path, ignored).type();
+  if (type == std::filesystem::file_type::not_found)
+    throw nn::DataError(fmt::format(
+        "checkpoint.resume: there is no {}; name a checkpoint, or use auto for the newest in "
+        "output.directory, if any",
+        path));
+  if (type == std::filesystem::file_type::directory) {
     std::vector<nn::CheckpointFile> inside = nn::CheckpointFolder(path).list();
     if (inside.empty())
       inside = nn::CheckpointFolder(fmt::format("{}/{}", path, kCheckpointFolder)).list();
