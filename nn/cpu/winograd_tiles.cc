@@ -1,5 +1,6 @@
 #include "nn/cpu/winograd_tiles.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "runtime/base/multiversion.h"
@@ -27,8 +28,14 @@ DLAUNCH_INLINE void load(const float* from, Floats& to) {
   std::memcpy(&to, from, sizeof(to));
 }
 
-/// Rounds to nearest even. NaNs stay NaNs: those of arithmetic have no bits below bf16's that could
-/// carry into the sign.
+/// Of the caller's, whose NaNs may have any bits: as those of arithmetic are.
+DLAUNCH_INLINE void load_given(const float* from, Floats& to) {
+  load(from, to);
+  to = to == to ? to : Floats{} + NAN;  // NOLINT(misc-redundant-expression): not for NaNs
+}
+
+/// Rounds to nearest even. NaNs stay NaNs: those of arithmetic on bf16 have no bits below bf16's
+/// that could carry into the sign.
 DLAUNCH_INLINE void store(BFloat16* to, const Floats& value) {
   Words words;
   std::memcpy(&words, &value, sizeof(words));
@@ -139,7 +146,7 @@ DLAUNCH_MULTIVERSION void transform_output(const float* planes, std::int64_t pla
       combine_output(m[0], m[1], m[2], m[3], rows + j, 4);
     }
     Floats bias = {};
-    if (bias_or_null != nullptr) load(bias_or_null + c, bias);
+    if (bias_or_null != nullptr) load_given(bias_or_null + c, bias);
 #pragma GCC unroll 2
     for (std::int64_t i = 0; i < 2; ++i) {
       const Floats* row = rows + 4 * i;
@@ -159,7 +166,7 @@ DLAUNCH_MULTIVERSION void transform_filter(const float* filter, std::int64_t cha
     for (std::int64_t j = 0; j < 3; ++j) {
       Floats g[3];
 #pragma GCC unroll 3
-      for (std::int64_t i = 0; i < 3; ++i) load(filter + (3 * i + j) * channels + c, g[i]);
+      for (std::int64_t i = 0; i < 3; ++i) load_given(filter + (3 * i + j) * channels + c, g[i]);
       combine_filter(g[0], g[1], g[2], columns + j, 3);
     }
 #pragma GCC unroll 4

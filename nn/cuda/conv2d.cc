@@ -58,6 +58,10 @@ std::size_t Convolutions::Hash::operator()(const Convolution& convolution) const
   return hash ^ (hash >> 29);
 }
 
+void Convolutions::await_first_question() {
+  if (first_question_.joinable()) first_question_.join();
+}
+
 /// Any convolution will do. Making the handle loads libraries, too.
 void Convolutions::ask_early() {
   constexpr std::int64_t kChannels = 64;
@@ -94,7 +98,7 @@ std::optional<ConvolutionPlan> Convolutions::choose(const Convolution& convoluti
                                                     const ConvolutionArrays& arrays) {
   const bool f32 = convolution.dtype == DType::kF32;
   try {
-    if (first_question_.joinable()) first_question_.join();
+    await_first_question();
     if (!handle_) handle_.emplace(device_.stream());  // what has failed there is told here
     auto plan =
         ConvolutionPlan::choose(handle_->get(), device_, convolution, tf32_, autotune_, arrays);

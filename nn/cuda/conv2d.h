@@ -34,6 +34,10 @@ class Convolutions {
   void backward_weights(const Conv2dGeometry& geometry, ConstArrayRef x, ConstArrayRef dy,
                         float* dw, float* db_or_null);
 
+  /// After it cuDNN is only used by calls of these: while it starts it may wait for the device,
+  /// which breaks off whatever is being recorded there.
+  void await_first_question();
+
  private:
   struct Hash {
     std::size_t operator()(const Convolution& convolution) const;
@@ -51,7 +55,7 @@ class Convolutions {
   const Logger logger_;
   std::optional<CudnnHandle> handle_;  // outlives the plans; made by first_question_ if that runs
   std::unordered_map<Convolution, std::optional<ConvolutionPlan>, Hash> plans_;  // none: no engine
-  std::jthread first_question_;  // joined before the next one is asked
+  std::jthread first_question_;  // see CudaOptions::ask_early
 };
 
 }  // namespace dlaunch::nn::cuda

@@ -58,6 +58,7 @@ class Cuda final : public CudaBackend {
   }
 
   std::unique_ptr<Recording> record(const std::function<void()>& work) override {
+    convolutions_.await_first_question();
     return cuda::record_graph(device_, staging_, work);
   }
 

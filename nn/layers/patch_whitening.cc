@@ -22,10 +22,18 @@ struct PatchCovariance::Sum {
   explicit Sum(std::int64_t size)
       : products(Eigen::MatrixXd::Zero(size, size)), sums(Eigen::VectorXd::Zero(size)) {}
 
-  // `patches` has one in each column.
-  void add(const Eigen::MatrixXf& patches) {
-    products += (patches * patches.transpose()).cast<double>();
-    sums += patches.rowwise().sum().cast<double>();
+  // `patches` has one in each column. Products in f32 are of what is left of them without their
+  // mean, which may be far larger; it is taken off here and put back in f64.
+  void add(Eigen::MatrixXf& patches) {
+    const Eigen::VectorXf shift = patches.rowwise().mean();
+    patches.colwise() -= shift;
+    const auto count = static_cast<double>(patches.cols());
+    const Eigen::VectorXd mean = shift.cast<double>();
+    const Eigen::VectorXd rest = patches.rowwise().sum().cast<double>();
+    const Eigen::VectorXd sum = rest + count * mean;
+    products += (patches * patches.transpose()).cast<double>() + rest * mean.transpose() +
+                mean * sum.transpose();
+    sums += sum;
   }
 
   Eigen::MatrixXd products;

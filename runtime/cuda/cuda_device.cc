@@ -47,7 +47,7 @@ Status queue_a_call(DeviceStream& stream, std::uint32_t* flag, void* scratch, co
   return stream.flags({&write, 1});
 }
 
-constexpr int kMoreRecordings = 5;
+constexpr int kMoreRecordings = 20;
 constexpr std::chrono::milliseconds kBetweenRecordings{100};
 
 /// What `queue` queues on `stream`, ready to be launched.

@@ -1,4 +1,5 @@
 // What resnet_bag_of_tricks is made of, besides ghost batch norm: whitening patches, CELU.
+#include <array>
 #include <cmath>
 #include <random>
 #include <vector>
@@ -116,6 +117,35 @@ TEST_F(BagOfTricks, WhiteningMakesPatchesUncorrelatedAndOfVarianceOne) {
     before = variance;
   }
   EXPECT_LE(products[0] / (count - 1), 1.001);
+}
+
+TEST_F(BagOfTricks, WhiteningIsExactForAMeanAThousandTimesTheDeviation) {
+  constexpr std::size_t kSide = 16, kImages = 10, kChannels = 3;
+  std::vector<float> images = random_values(kImages * kSide * kSide * kChannels);
+  for (std::size_t i = 1; i < images.size(); ++i) images[i] += 0.5F * images[i - 1];
+  for (float& value : images) value = 1000 + value;
+  PatchCovariance covariance(1, kChannels);
+  covariance.add(images, kSide, kSide);
+  const std::vector<float> filters = covariance.filters(0, /*centred=*/true);
+
+  // Pixels after the filters: uncorrelated, of variance 1.
+  std::array<double, kChannels> sums{};
+  std::array<std::array<double, kChannels>, kChannels> products{};
+  for (std::size_t at = 0; at < images.size(); at += kChannels) {
+    std::array<double, kChannels> out{};
+    for (std::size_t i = 0; i < kChannels; ++i) {
+      for (std::size_t c = 0; c < kChannels; ++c)
+        out[i] += static_cast<double>(filters[i * kChannels + c]) *
+                  (static_cast<double>(images[at + c]) - 1000);  // near its mean
+      sums[i] += out[i];
+      for (std::size_t j = 0; j <= i; ++j) products[i][j] += out[i] * out[j];
+    }
+  }
+  constexpr double kCount = kImages * kSide * kSide;
+  for (std::size_t i = 0; i < kChannels; ++i)
+    for (std::size_t j = 0; j <= i; ++j)
+      EXPECT_NEAR((products[i][j] - sums[i] * sums[j] / kCount) / (kCount - 1), i == j ? 1 : 0,
+                  1e-5);
 }
 
 TEST_F(BagOfTricks, WhiteningFillsANetworkThatIsNothingElse) {

@@ -1,5 +1,6 @@
 // 3x3 convolutions in bf16 by Winograd's algorithm, against the reference in double.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <memory>
@@ -159,6 +160,19 @@ TEST_F(WinogradInBf16, PassesOnWhatIsNoNumber) {
       DType::kF32);
   EXPECT_TRUE(std::isnan(y.values<const float>()[15 * 64]));
   EXPECT_FALSE(std::isnan(y.values<const float>()[0])) << "the tile of (0, 0) does not see it";
+}
+
+TEST_F(WinogradInBf16, PassesOnNaNsOfAnyBitsInWeightsAndBias) {
+  for (const std::uint32_t bits : {0x7fc00000U, 0x7fffffffU, 0xffffffffU, 0x7f800001U}) {
+    const Tensor weights = reference::to_tensor(*winograd_, random_array({64, 3, 3, 64}));
+    const Tensor bias = reference::to_tensor(*winograd_, random_array({64}));
+    weights.values<float>()[4 * 64] = bias.values<float>()[1] = std::bit_cast<float>(bits);
+    const Tensor x =
+        convert(reference::to_tensor(*winograd_, random_bf16({1, 2, 2, 64})), DType::kBF16);
+    const Tensor y = convert(conv2d(x, weights, bias, {1, 1}), DType::kF32);
+    for (std::int64_t i = 0; i < y.size(); ++i)
+      EXPECT_EQ(std::isnan(y.values<const float>()[static_cast<std::size_t>(i)]), i % 64 < 2) << i;
+  }
 }
 
 }  // namespace
