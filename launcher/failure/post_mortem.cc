@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include "launcher/failure/probable_cause.h"
@@ -27,12 +28,23 @@ std::string earlier_error(const AttemptOutcome& attempt, const RankOutcome& rank
          python_error(*earliest->recorded);
 }
 
+// By the limit that ranks inherit. At the hard one the kernel sends SIGKILL; it counts in ticks, by
+// which its sum may differ from what it reports.
+bool used_up_processor_time(const RankOutcome& rank) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_CPU, &limit) != 0 || limit.rlim_max == RLIM_INFINITY) return false;
+  constexpr double kTicks = 0.1;
+  const auto used = std::chrono::duration<double>(rank.user_time + rank.system_time);
+  return used.count() + kTicks >= static_cast<double>(limit.rlim_max);
+}
+
 std::string cause_of(const AttemptOutcome& attempt, const RankOutcome& rank,
                      const PostMortemSources& sources) {
   std::string cause = probable_cause({.wait_status = rank.wait_status,
                                       .last_lines = rank.last_lines,
                                       .recorded = rank.recorded,
                                       .kernel = sources.kernel.about(rank.pid),
+                                      .used_up_processor_time = used_up_processor_time(rank),
                                       .speaks_our_protocol = rank.joins_world});
   const std::string earlier = earlier_error(attempt, rank);
   if (!cause.empty() && !earlier.empty()) cause += "; ";

@@ -30,9 +30,13 @@ std::string numbered(const ShownActivity& activity) {
 }
 
 // "world/1, asynchronous"
-std::string place_of(const ShownActivity& activity) {
+std::string place_of(const std::string& name, int lane) {
   static constexpr const char* kLanes[] = {"", ", asynchronous", ", of high priority"};
-  return activity.name + (activity.lane < 3 ? kLanes[activity.lane] : "");
+  return name + (lane < 3 ? kLanes[lane] : "");
+}
+
+std::string place_of(const ShownActivity& activity) {
+  return place_of(activity.name, activity.lane);
 }
 
 // "all_reduce #12 f32[1000] (4000 bytes) of world/1", without the time.
@@ -130,8 +134,7 @@ Waiting who_waits(const Collective& collective, const std::vector<ObservedRank>&
     members = found->members;
     if (found->kind == ActivityKind::kCollective && found->sequence == sequence) {
       waiting.inside.insert(rank.rank);
-    } else if (found->sequence < sequence || found->kind == ActivityKind::kSend ||
-               found->kind == ActivityKind::kReceive) {
+    } else if (found->sequence < sequence) {
       waiting.missing.insert(rank.rank);
     }
   }
@@ -183,7 +186,8 @@ std::vector<std::string> describe_ranks(const std::vector<ObservedRank>& ranks, 
     const Waiting waiting = who_waits(collective, ranks, world);
     if (waiting.missing.empty() && waiting.unseen <= 0) continue;
     const auto& [name, lane, sequence] = collective;
-    std::string line = "missing in #" + std::to_string(sequence) + " of " + name + ": ";
+    std::string line =
+        "missing in #" + std::to_string(sequence) + " of " + place_of(name, lane) + ": ";
     if (!waiting.missing.empty()) {
       line += plural("rank", waiting.missing.size()) + say(waiting.missing);
     }

@@ -57,7 +57,10 @@ JobMonitor::JobMonitor(EventLoop& loop, OutputRelay& relay, const JobOutcome& jo
       inspector_(loop, options.signal_mask),
       server_(loop, job.job_id, [this](StatusRequest request, const StatusServer::Answer& answer) {
         serve(request, answer);
-      }) {}
+      }) {
+  if (const Status& why = server_.status(); !why.ok())
+    relay_.write_line("dlaunch: dlaunch status will not find this job: " + why.to_string());
+}
 
 void JobMonitor::begin_attempt(const JobIdentity& job, const Supervisor& supervisor,
                                const ActivityBoard& board) {

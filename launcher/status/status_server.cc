@@ -28,14 +28,19 @@ void remove_dead_sockets(const std::string& folder) {
 
 StatusServer::StatusServer(EventLoop& loop, const std::string& job_id, Handler handler)
     : loop_(loop), handler_(std::move(handler)) {
+  status_ = open(job_id);
+  if (status_.ok()) listen();
+}
+
+Status StatusServer::open(const std::string& job_id) {
   const auto folder = status_folder(true);
-  if (!folder.ok()) return;
+  if (!folder.ok()) return folder.status();
   remove_dead_sockets(*folder);
   auto listener = listen_status(*folder, job_id);
-  if (!listener.ok()) return;
+  if (!listener.ok()) return listener.status();
   path_ = *folder + "/" + job_id;
   listener_ = *std::move(listener);
-  listen();
+  return Status();
 }
 
 StatusServer::~StatusServer() {

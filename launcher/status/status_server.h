@@ -12,6 +12,7 @@
 #include "launcher/base/event_loop.h"
 #include "launcher/status/status_socket.h"
 #include "runtime/base/descriptor.h"
+#include "runtime/base/status.h"
 
 namespace dlaunch {
 
@@ -21,12 +22,14 @@ class StatusServer {
   using Answer = std::function<void(const std::string& text)>;
   using Handler = std::function<void(StatusRequest request, const Answer& answer)>;
 
-  /// Listens for job `job_id`. A job that cannot be asked, because there is no place for its
-  /// socket, runs all the same.
+  /// Listens for job `job_id`.
   StatusServer(EventLoop& loop, const std::string& job_id, Handler handler);
   ~StatusServer();
   StatusServer(const StatusServer&) = delete;
   StatusServer& operator=(const StatusServer&) = delete;
+
+  /// Why the job cannot be asked: there is no place for its socket.
+  const Status& status() const { return status_; }
 
  private:
   struct Client {
@@ -34,6 +37,7 @@ class StatusServer {
     std::string unsent;
   };
 
+  Status open(const std::string& job_id);
   void listen();
   void pause_listening();
   void accept_client();
@@ -44,6 +48,7 @@ class StatusServer {
 
   EventLoop& loop_;
   const Handler handler_;
+  Status status_;
   std::string path_;
   Descriptor listener_;
   std::optional<EventLoop::TimerId> retry_;  // of listening, if it pauses

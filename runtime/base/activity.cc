@@ -29,6 +29,11 @@ void store_text(std::array<std::atomic<std::uint64_t>, kWords>& words, std::stri
   for (std::size_t i = 0; i < kWords; ++i) words[i].store(padded[i], kRelease);
 }
 
+void store_collective(ActivitySlot& slot, std::string_view operation, std::uint64_t sequence) {
+  store_text(slot.operation, operation);
+  slot.sequence.store(sequence, kRelease);
+}
+
 // Makes the version odd while it lives.
 class Writing {
  public:
@@ -51,8 +56,7 @@ void ActivityReporter::begin(const Call& call) {
   if (slot_ == nullptr) return;
   const Writing writing(*slot_);
   if (call.kind == ActivityKind::kCollective) {
-    store_text(slot_->operation, call.operation);
-    slot_->sequence.store(call.sequence, kRelease);
+    store_collective(*slot_, call.operation, call.sequence);
   } else {
     slot_->tag.store(call.tag, kRelease);
     slot_->peer.store(call.peer, kRelease);
@@ -63,6 +67,12 @@ void ActivityReporter::begin(const Call& call) {
   slot_->since.store(0, kRelease);
   slot_->moved.store(0, kRelease);
   slot_->kind.store(call.kind, kRelease);
+}
+
+void ActivityReporter::set_last(std::string_view operation, std::uint64_t sequence) {
+  if (slot_ == nullptr) return;
+  const Writing writing(*slot_);
+  store_collective(*slot_, operation, sequence);
 }
 
 void ActivityReporter::begin_store_wait(std::string_view missing,

@@ -52,6 +52,9 @@ class ActivityReporter {
   void begin_store_wait(std::string_view missing, Deadline::Clock::time_point since);
   /// It has waited since `since`, and something moved last at `moved`.
   void waits(Deadline::Clock::time_point since, Deadline::Clock::time_point moved);
+  /// Makes this the last collective, whether or not it was ever shown; a message that is shown
+  /// stays, a collective must not be shown.
+  void set_last(std::string_view operation, std::uint64_t sequence);
   void end() {
     if (slot_ != nullptr) slot_->kind.store(ActivityKind::kNone, std::memory_order_release);
   }

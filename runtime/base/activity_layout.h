@@ -33,7 +33,7 @@ struct alignas(64) ActivitySlot {
   std::atomic<ActivityKind> kind;
   std::atomic<std::uint8_t> dtype;
   std::atomic<std::uint8_t> lane;       // of the communicator
-  std::atomic<std::uint64_t> sequence;  // of the newest collective
+  std::atomic<std::uint64_t> sequence;  // of the collective shown, or the last
   std::atomic<std::uint64_t> tag;       // of a message
   std::atomic<std::uint64_t> count;     // elements
   std::atomic<std::uint64_t> bytes;

@@ -259,6 +259,8 @@ std::string JsonObject::text(const std::string& key, const std::string& fallback
     refuse_value(key, *found, "a string", has_text ? advice_to_write(meant) : "");
   }
   std::string result = found != nullptr ? found->get<std::string>() : fallback;
+  if (result.find('\0') != std::string::npos)  // where the system would see its end
+    refuse_value(key, *found, "a string without NUL characters");
   resolved_[key] = result;
   return result;
 }

@@ -88,6 +88,7 @@ class JsonObject {
   bool boolean(const std::string& key, bool fallback);
   std::int64_t integer(const std::string& key, std::int64_t fallback, IntegerRange allowed = {});
   double number(const std::string& key, double fallback, NumberRange allowed = {});
+  /// Without NUL characters.
   std::string text(const std::string& key, const std::string& fallback);
   /// One of a few words; `others` are some that people write instead, and what they mean.
   std::string choice(const std::string& key, const std::string& fallback,

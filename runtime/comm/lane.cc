@@ -79,6 +79,7 @@ void Lane::give_back_unused() {
 
 void Lane::recycle(std::unique_ptr<Operation> operation) {
   if (shown_ == operation.get()) show(nullptr);
+  if (operation->is_collective()) show_last(*operation);
   operation->plan.reset();
   operation->shared_assignment.plan.reset();
   operation->outcome.reset();
@@ -201,7 +202,21 @@ void Lane::show(const Operation* operation) {
   shown_ = operation;
   if (operation == nullptr) return reporter_.end();
   reporter_.begin(operation->activity());
+  if (operation->is_collective()) shown_sequence_ = operation->sequence;
   if (operation->waiting) reporter_.waits(operation->waiting_since, operation->moved_at);
+}
+
+// Of a collective that ended before it could be shown, or out of turn, others must be able to see
+// that this rank is through with it. One that still waits stays shown until it ends, too.
+void Lane::show_last(const Operation& ended) {
+  if (ended.sequence > newest_ended_) {
+    newest_ended_ = ended.sequence;
+    newest_kind_ = static_cast<CollectiveKind>(ended.assignment.signature.operation);
+  }
+  if (newest_ended_ == shown_sequence_ || !reporter_.published()) return;
+  if (shown_ != nullptr && shown_->is_collective()) return;
+  reporter_.set_last(to_string(newest_kind_), newest_ended_);
+  shown_sequence_ = newest_ended_;
 }
 
 bool Lane::drive(Operation& operation, pid_t waiter) {

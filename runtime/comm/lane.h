@@ -71,6 +71,7 @@ class Lane {
   void give_back_unused();
   std::unique_ptr<Operation> plan(const CollectiveCall& call, std::chrono::nanoseconds timeout);
   void take_working_copy(Operation& operation, const CollectiveCall& call);
+  void show_last(const Operation& ended);
   void watch(Operation& operation, pid_t waiter);
   Announcements::Wait wait_of(const Operation& operation) const;
   std::optional<int> departed_one(const Operation& operation) const;
@@ -96,6 +97,9 @@ class Lane {
   int recycled_ = 0;              // since then
   ActivityReporter reporter_;
   const Operation* shown_ = nullptr;
+  std::uint64_t shown_sequence_ = 0;  // of a collective: shown, or the last one
+  std::uint64_t newest_ended_ = 0;
+  CollectiveKind newest_kind_ = CollectiveKind::kBarrier;
   Status mismatch_;                     // once it is clear which calls differed
   Status lost_;                         // why a peer is, once it has been asked for
   std::unique_ptr<Endpoint> endpoint_;  // destroyed first: it refers to transfers of the above

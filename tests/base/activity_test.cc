@@ -70,6 +70,11 @@ TEST_F(ActivityTest, TellsWhatBeginsAndThatItHasEnded) {
   reporter.end();
   EXPECT_EQ(slot.kind.load(), ActivityKind::kNone);
   EXPECT_EQ(slot.sequence.load(), 7U);  // the last one
+  reporter.begin({.kind = ActivityKind::kReceive, .tag = 3, .peer = 1});
+  reporter.set_last("gather", 9);
+  EXPECT_EQ(slot.kind.load(), ActivityKind::kReceive);
+  EXPECT_EQ(slot.tag.load(), 3U);
+  EXPECT_EQ(slot.sequence.load(), 9U);
 }
 
 TEST_F(ActivityTest, GivesASlotBackAndDoesWithoutWhenThereIsNone) {

@@ -136,6 +136,12 @@ TEST(JsonReader, OfAKeyLikeNoOtherItNamesThoseOfItsSection) {
             "c.json: xyzzy: unknown key; allowed: train, data, optimizer");
 }
 
+TEST(JsonReader, RefusesNulCharacters) {
+  EXPECT_EQ(
+      refusal([] { read_example(R"({"data": {"directory": "a\u0000b"}})"); }),
+      R"(c.json: data.directory: found "a\u0000b"; allowed: a string without NUL characters)");
+}
+
 TEST(JsonReader, NamesWhatWasFoundAndWhatIsAllowed) {
   const auto train = [](const std::string& text) {
     return refusal([&] { read_example(R"({"train": )" + text + "}"); });

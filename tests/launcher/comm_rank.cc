@@ -52,6 +52,7 @@ class Rank {
     if (action == "recv") check(world_->recv(Buffer(buffer(1), 1, DType::kF32), number));
     if (action == "all_reduce") check(world_->all_reduce(floats(number)));
     if (action == "start") work_.emplace(world_->start_all_reduce(floats(number)));
+    if (action == "gather") gather(number);
     if (action == "repeat") repeat(std::chrono::seconds(number));
     if (action == "out") {
       std::printf("%d %s\n", variable("RANK"), value.c_str());
@@ -93,6 +94,13 @@ class Rank {
     std::vector<std::string> keys;
     for (std::string each; std::getline(all, each, ',');) keys.push_back(each);
     check(store->get_all(keys, deadline).status());
+  }
+  // Asynchronously; all but the root are through with it at once.
+  void gather(int root) {
+    const float one = 1;
+    const auto all = static_cast<std::size_t>(world_->size());
+    const Buffer output(buffer(world_->size()), world_->rank() == root ? all : 0, DType::kF32);
+    check(world_->start_gather({&one, 1, DType::kF32}, output, root).wait());
   }
   // Rank 0 says when to stop, so that all make the same calls.
   void repeat(std::chrono::seconds time) {

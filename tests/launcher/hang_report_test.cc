@@ -76,6 +76,16 @@ TEST_F(HangReport, NamesTheCollectiveAndTheRankThatIsMissing) {
   end(job);
 }
 
+TEST_F(HangReport, BlamesNoRankThatIsThroughWithAnAsynchronousCollective) {
+  Subprocess job(
+      stalling_ranks({"connect", "only=3", "pause", "only=all", "gather=0", "pause"}, 4));
+  const auto text = wait_for(job, "of world/1, asynchronous: rank 3\n");
+  EXPECT_THAT(text, HasSubstr("dlaunch: rank 0: in gather #1 f32[4] (16 bytes) of world/1, "));
+  EXPECT_THAT(text, HasSubstr("dlaunch: ranks 1, 2: in no collective; the last one was gather #1 "
+                              "of world/1, asynchronous\n"));
+  end(job);
+}
+
 TEST_F(HangReport, KnowsAStoppedProcess) {
   Subprocess job(stalling_ranks({"connect", "only=1", kStop, "only=all", "barrier"}, 3));
   EXPECT_TRUE(job.wait_for_error("the process is stopped by a signal\n", soon())) << job.error();
@@ -420,6 +430,15 @@ TEST_F(JobStatus, ShowsNoControlCharactersOfACommand) {
   ASSERT_TRUE(job.wait_for_output("up\n", soon()));
   EXPECT_THAT(status({}).out, HasSubstr("out=up err=?[31m?? pause\n"));
   end(job);
+}
+
+TEST_F(JobStatus, AJobThatItCannotFindSaysSo) {
+  Command command = ranks_that({"out=up"}, 1);
+  command.environment.emplace_back("DLAUNCH_STATUS_DIR", "/proc/none");
+  const auto job = run_command(command, soon());
+  EXPECT_EQ(job.exit_code, 0);
+  EXPECT_THAT(job.error, ::testing::StartsWith(
+                             "dlaunch: dlaunch status will not find this job: /proc/none: "));
 }
 
 TEST_F(JobStatus, IsNotOpenToOthers) {

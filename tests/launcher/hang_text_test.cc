@@ -30,5 +30,29 @@ TEST(HangReportText, NamesTheLastCollectiveOfEachLane) {
       "world/1/2.0, asynchronous");
 }
 
+ObservedRank in(int rank, ShownActivity activity) {
+  ObservedRank observed{.rank = rank, .pid = 1, .running = true, .state = "sleeping"};
+  observed.shown.process = 1;
+  activity.members = 3;
+  observed.shown.activities = {std::move(activity)};
+  return observed;
+}
+
+// Messages and asynchronous collectives share a lane.
+TEST(HangReportText, MissesOnlyRanksThatAreNotThroughWithTheCollective) {
+  ShownActivity waiting = ended("world/1", 1, "gather", 5);
+  waiting.kind = ActivityKind::kCollective;
+  ShownActivity through = ended("world/1", 1, "gather", 5);
+  through.kind = ActivityKind::kReceive;
+  through.peer = 2;
+  ShownActivity behind = through;
+  behind.sequence = 4;
+  const auto now = Deadline::Clock::now();
+  EXPECT_EQ(describe_ranks({in(0, waiting), in(1, through), in(2, behind)}, 3, now).back(),
+            "missing in #5 of world/1, asynchronous: rank 2");
+  EXPECT_EQ(describe_ranks({in(0, waiting), in(1, behind), in(2, behind)}, 3, now).back(),
+            "missing in #5 of world/1, asynchronous: ranks 1, 2");
+}
+
 }  // namespace
 }  // namespace dlaunch

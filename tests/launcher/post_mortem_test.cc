@@ -98,6 +98,16 @@ TEST(PostMortem, DoesNotKnowWhoKilledARank) {
               HasSubstr("dlaunch: probable cause: killed from outside"));
 }
 
+TEST(PostMortem, KnowsTheLimitOfProcessorTime) {
+  const auto result =
+      run_command({.arguments = {"/bin/sh", "-c",
+                                 "ulimit -t 1; exec " + built_program("dlaunch") +
+                                     " --nproc 1 /bin/sh -c 'while :; do :; done'"}});
+  EXPECT_EQ(result.exit_code, 137);
+  EXPECT_THAT(result.error, HasSubstr("dlaunch: probable cause: its limit of processor time "
+                                      "(ulimit -t) was used up\n"));
+}
+
 TEST(PostMortem, SaysNothingOfACodeThatItDoesNotKnow) {
   EXPECT_THAT(story_of({"err=something", "exit=4"}, 4), Not(HasSubstr("probable cause")));
 }
@@ -108,6 +118,7 @@ TEST(PostMortem, QuotesTheLastLineOfAProgramWhoseCodesItKnows) {
                            .last_lines = lines,
                            .recorded = {},
                            .kernel = {},
+                           .used_up_processor_time = false,
                            .speaks_our_protocol = ours});
   };
   const Strings lines{"something else", "sum: send: peer 7 is not in a world of 3"};

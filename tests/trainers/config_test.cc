@@ -139,7 +139,9 @@ TEST(TrainConfig, ReadsHowImagesAreAugmented) {
   EXPECT_EQ(read(R"({"data": {"flip": false, "flip_mode": "first_half"}})").data.augmentation.flip,
             nn::FlipMode::kNone);
   EXPECT_THAT(refusal(R"({"data": {"resize_sides": [20], "resize_until": []}})"),
-              HasSubstr("0 epochs for 1 resize_sides"));
+              HasSubstr("data.resize_until: 1 resize_sides need as many resize_until, not 0"));
+  EXPECT_THAT(refusal(R"({"data": {"resize_sides": [20, 24]}})"),
+              HasSubstr("data.resize_sides: 2 resize_sides need as many resize_until, not 0"));
   EXPECT_THAT(refusal(R"({"data": {"resize_sides": [20, 24], "resize_until": [2, 1]}})"),
               HasSubstr("they must ascend"));
   EXPECT_THAT(refusal(R"({"data": {"flip": true, "flip_mode": "half"}})"), HasSubstr("first_half"));

@@ -93,8 +93,9 @@ void read_resize(JsonObject& object, std::vector<nn::ResizeStage>& stages) {
   const auto sides = object.integers("resize_sides", {}, {4, 4096});
   const std::vector<double> until = object.numbers("resize_until", {}, {.min = 0});
   if (sides.size() != until.size())
-    object.refuse("resize_until",
-                  fmt::format("{} epochs for {} resize_sides", until.size(), sides.size()));
+    object.refuse(object.has("resize_until") ? "resize_until" : "resize_sides",
+                  fmt::format("{} resize_sides need as many resize_until, not {}", sides.size(),
+                              until.size()));
   if (!std::is_sorted(until.begin(), until.end()))
     object.refuse("resize_until", "they must ascend");
   for (std::size_t i = 0; i < sides.size(); ++i)
