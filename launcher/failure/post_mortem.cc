@@ -28,14 +28,13 @@ std::string earlier_error(const AttemptOutcome& attempt, const RankOutcome& rank
          python_error(*earliest->recorded);
 }
 
-// By the limit that ranks inherit. At the hard one the kernel sends SIGKILL; it counts in ticks, by
-// which its sum may differ from what it reports.
-bool used_up_processor_time(const RankOutcome& rank) {
+// Whether it may have been killed at the hard limit, which ranks inherit. The kernel looks at that
+// by ticks, which on a busy machine add up to something else than the times that it reports.
+bool near_processor_limit(const RankOutcome& rank) {
   rlimit limit{};
   if (getrlimit(RLIMIT_CPU, &limit) != 0 || limit.rlim_max == RLIM_INFINITY) return false;
-  constexpr double kTicks = 0.1;
   const auto used = std::chrono::duration<double>(rank.user_time + rank.system_time);
-  return used.count() + kTicks >= static_cast<double>(limit.rlim_max);
+  return used.count() >= static_cast<double>(limit.rlim_max) / 2;
 }
 
 std::string cause_of(const AttemptOutcome& attempt, const RankOutcome& rank,
@@ -44,7 +43,7 @@ std::string cause_of(const AttemptOutcome& attempt, const RankOutcome& rank,
                                       .last_lines = rank.last_lines,
                                       .recorded = rank.recorded,
                                       .kernel = sources.kernel.about(rank.pid),
-                                      .used_up_processor_time = used_up_processor_time(rank),
+                                      .near_processor_limit = near_processor_limit(rank),
                                       .speaks_our_protocol = rank.joins_world});
   const std::string earlier = earlier_error(attempt, rank);
   if (!cause.empty() && !earlier.empty()) cause += "; ";

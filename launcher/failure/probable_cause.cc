@@ -125,8 +125,6 @@ std::string first_of(std::initializer_list<std::string> causes) {
   return "";
 }
 
-constexpr const char* kProcessorTimeUsedUp = "its limit of processor time (ulimit -t) was used up";
-
 std::string cause_of_signal(int signal, const FailureEvidence& evidence) {
   const Lines& lines = evidence.last_lines;
   const std::string& fault = evidence.kernel.fault;
@@ -134,7 +132,9 @@ std::string cause_of_signal(int signal, const FailureEvidence& evidence) {
     case SIGKILL:
       if (!evidence.kernel.out_of_memory.empty())
         return "out of memory: " + evidence.kernel.out_of_memory;
-      if (evidence.used_up_processor_time) return kProcessorTimeUsedUp;
+      if (evidence.near_processor_limit)
+        return "killed by the kernel, as its limit of processor time (ulimit -t) was used up, or "
+               "by someone's kill -9";
       return "killed from outside: by someone's kill -9, or by the kernel for want of memory";
     case SIGSEGV:
       return first_of(
@@ -152,7 +152,7 @@ std::string cause_of_signal(int signal, const FailureEvidence& evidence) {
       return first_of({assertion(lines), cpp_exception(lines), told_on_stderr(lines),
                        python_exception(lines), termination(lines), "it called abort()"});
     case SIGXCPU:
-      return kProcessorTimeUsedUp;
+      return "its limit of processor time (ulimit -t) was used up";
     case SIGXFSZ:
       return "its limit of file size (ulimit -f) was exceeded";
     case SIGPIPE:

@@ -16,8 +16,8 @@ struct FailureEvidence {
   const std::vector<std::string>& last_lines;  // on stderr, oldest first
   std::optional<RecordedError> recorded;       // by itself
   KernelRecord kernel;
-  bool used_up_processor_time = false;  // all that its limit allows
-  bool speaks_our_protocol = false;     // it uses our runtime, whose exit codes we know
+  bool near_processor_limit = false;  // may have used up the processor time that it may have
+  bool speaks_our_protocol = false;   // it uses our runtime, whose exit codes we know
 };
 
 /// One line without the rank's name; empty if nothing more is known than the code or signal. A pure

@@ -165,6 +165,10 @@ void AttemptRunner::close_attempt(const Supervisor& supervisor, const ActivityBo
 void AttemptRunner::tell_about(const AttemptOutcome& attempt) {
   if (attempt.failure) relay_.reveal(attempt.failure->rank);
   const bool shown = attempt.failure && relay_.shown_last(attempt.failure->rank);
+  const bool interrupted =
+      attempt.cause == AttemptOutcome::Cause::kSignal && attempt.signal == SIGINT;
+  // Behind ^C, which the terminal shows, and perhaps a progress bar on stdout.
+  if (interrupted && relay_.writes_to_terminal()) relay_.write_line("");
   for (const std::string& line : make_report(attempt, !shown)) relay_.write_line(line);
 }
 

@@ -58,6 +58,8 @@ class OutputRelay {
 
   /// Writes a line of dlaunch's own to stderr.
   void write_line(std::string_view line);
+  /// Whether that is where lines appear.
+  bool writes_to_terminal() const { return error_.is_terminal(); }
 
   /// The rank has failed: if --only hid it, its last lines are shown now.
   void reveal(int rank);

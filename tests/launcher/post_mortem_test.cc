@@ -104,8 +104,8 @@ TEST(PostMortem, KnowsTheLimitOfProcessorTime) {
                                  "ulimit -t 1; exec " + built_program("dlaunch") +
                                      " --nproc 1 /bin/sh -c 'while :; do :; done'"}});
   EXPECT_EQ(result.exit_code, 137);
-  EXPECT_THAT(result.error, HasSubstr("dlaunch: probable cause: its limit of processor time "
-                                      "(ulimit -t) was used up\n"));
+  EXPECT_THAT(result.error, HasSubstr("dlaunch: probable cause: killed by the kernel, as its limit "
+                                      "of processor time (ulimit -t) was used up, or by "));
 }
 
 TEST(PostMortem, SaysNothingOfACodeThatItDoesNotKnow) {
@@ -118,7 +118,7 @@ TEST(PostMortem, QuotesTheLastLineOfAProgramWhoseCodesItKnows) {
                            .last_lines = lines,
                            .recorded = {},
                            .kernel = {},
-                           .used_up_processor_time = false,
+                           .near_processor_limit = false,
                            .speaks_our_protocol = ours});
   };
   const Strings lines{"something else", "sum: send: peer 7 is not in a world of 3"};

@@ -149,6 +149,15 @@ TEST_F(Terminal, SendsCtrlCToEveryRankOnce) {
   }
 }
 
+TEST_F(Terminal, ShowsWhatCtrlCDidBelowAProgressBar) {
+  TerminalJob job({.arguments = {built_program("dlaunch"), "--nproc", "2", "/bin/sh", "-c",
+                                 "printf '[##..]'; exec sleep 60"}});
+  ASSERT_TRUE(job.wait_for("[##..][##..]"));
+  job.type("\x03");
+  EXPECT_EQ(job.finish(), 128 + SIGINT);
+  EXPECT_THAT(job.screen(), HasSubstr("]^C\r\ndlaunch: ended by SIGINT; "));
+}
+
 // Rank 0 is started in the terminal's group, and leaves it as `timeout` or `setsid` do.
 class RankZeroThatLeavesTheTerminal : public Terminal,
                                       public ::testing::WithParamInterface<const char*> {};
