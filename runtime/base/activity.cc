@@ -70,7 +70,7 @@ void ActivityReporter::begin(const Call& call) {
 }
 
 void ActivityReporter::set_last(std::string_view operation, std::uint64_t sequence) {
-  if (slot_ == nullptr) return;
+  if (slot_ == nullptr || slot_->sequence.load(std::memory_order_relaxed) == sequence) return;
   const Writing writing(*slot_);
   store_collective(*slot_, operation, sequence);
 }

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include <spdlog/fmt/fmt.h>
 #include <CLI/CLI.hpp>
 
 #include "runtime/base/nearest_name.h"
@@ -41,17 +42,11 @@ std::string suggestion(const std::string& dashes, const std::string& word,
   return nearest.empty() ? "" : "; did you mean " + dashes + nearest + "?";
 }
 
-std::string listed(const std::vector<std::string>& names) {
-  std::string list;
-  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-  return list;
-}
-
 // Of what is there beside `words`, which are empty if nothing is.
 std::string missing_subcommand(const CLI::App& app, const std::vector<std::string>& words) {
   std::vector<std::string> names;
   for (const CLI::App* sub : subcommands(app)) names.push_back(sub->get_name());
-  return words.empty() ? "a command is missing: one of " + listed(names)
+  return words.empty() ? fmt::format("a command is missing: one of {}", fmt::join(names, ", "))
                        : none_of(words.front(), names);
 }
 
@@ -129,7 +124,8 @@ std::string refusal(const CLI::App& app, const CLI::ParseError& error) {
 }
 
 std::string none_of(const std::string& word, const std::vector<std::string>& names) {
-  return "'" + word + "' is none of " + listed(names) + suggestion("", word, names);
+  return fmt::format("'{}' is none of {}{}", word, fmt::join(names, ", "),
+                     suggestion("", word, names));
 }
 
 }  // namespace dlaunch

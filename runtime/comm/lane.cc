@@ -202,7 +202,6 @@ void Lane::show(const Operation* operation) {
   shown_ = operation;
   if (operation == nullptr) return reporter_.end();
   reporter_.begin(operation->activity());
-  if (operation->is_collective()) shown_sequence_ = operation->sequence;
   if (operation->waiting) reporter_.waits(operation->waiting_since, operation->moved_at);
 }
 
@@ -213,10 +212,8 @@ void Lane::show_last(const Operation& ended) {
     newest_ended_ = ended.sequence;
     newest_kind_ = static_cast<CollectiveKind>(ended.assignment.signature.operation);
   }
-  if (newest_ended_ == shown_sequence_ || !reporter_.published()) return;
   if (shown_ != nullptr && shown_->is_collective()) return;
   reporter_.set_last(to_string(newest_kind_), newest_ended_);
-  shown_sequence_ = newest_ended_;
 }
 
 bool Lane::drive(Operation& operation, pid_t waiter) {

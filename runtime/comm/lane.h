@@ -97,8 +97,7 @@ class Lane {
   int recycled_ = 0;              // since then
   ActivityReporter reporter_;
   const Operation* shown_ = nullptr;
-  std::uint64_t shown_sequence_ = 0;  // of a collective: shown, or the last one
-  std::uint64_t newest_ended_ = 0;
+  std::uint64_t newest_ended_ = 0;  // of collectives
   CollectiveKind newest_kind_ = CollectiveKind::kBarrier;
   Status mismatch_;                     // once it is clear which calls differed
   Status lost_;                         // why a peer is, once it has been asked for

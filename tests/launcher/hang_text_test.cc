@@ -12,11 +12,15 @@ ShownActivity ended(const std::string& name, int lane, const std::string& operat
   return {.name = name, .operation = operation, .sequence = sequence, .lane = lane, .members = 1};
 }
 
-std::string said_of(std::vector<ShownActivity> activities) {
-  ObservedRank rank{.rank = 0, .pid = 1, .running = true, .state = "sleeping"};
+ObservedRank rank_with(int number, std::vector<ShownActivity> activities) {
+  ObservedRank rank{.rank = number, .pid = 1, .running = true, .state = "sleeping"};
   rank.shown.process = 1;
   rank.shown.activities = std::move(activities);
-  return describe_ranks({rank}, 1, Deadline::Clock::now()).front();
+  return rank;
+}
+
+std::string said_of(std::vector<ShownActivity> activities) {
+  return describe_ranks({rank_with(0, std::move(activities))}, 1, Deadline::Clock::now()).front();
 }
 
 // Each communicator and lane counts for itself, so the highest number need not be the latest.
@@ -30,28 +34,24 @@ TEST(HangReportText, NamesTheLastCollectiveOfEachLane) {
       "world/1/2.0, asynchronous");
 }
 
-ObservedRank in(int rank, ShownActivity activity) {
-  ObservedRank observed{.rank = rank, .pid = 1, .running = true, .state = "sleeping"};
-  observed.shown.process = 1;
-  activity.members = 3;
-  observed.shown.activities = {std::move(activity)};
-  return observed;
-}
-
 // Messages and asynchronous collectives share a lane.
 TEST(HangReportText, MissesOnlyRanksThatAreNotThroughWithTheCollective) {
   ShownActivity waiting = ended("world/1", 1, "gather", 5);
+  waiting.members = 3;
+  ShownActivity through = waiting;
   waiting.kind = ActivityKind::kCollective;
-  ShownActivity through = ended("world/1", 1, "gather", 5);
   through.kind = ActivityKind::kReceive;
   through.peer = 2;
   ShownActivity behind = through;
   behind.sequence = 4;
   const auto now = Deadline::Clock::now();
-  EXPECT_EQ(describe_ranks({in(0, waiting), in(1, through), in(2, behind)}, 3, now).back(),
-            "missing in #5 of world/1, asynchronous: rank 2");
-  EXPECT_EQ(describe_ranks({in(0, waiting), in(1, behind), in(2, behind)}, 3, now).back(),
-            "missing in #5 of world/1, asynchronous: ranks 1, 2");
+  const auto missing_beside = [&](const ShownActivity& one, const ShownActivity& other) {
+    return describe_ranks({rank_with(0, {waiting}), rank_with(1, {one}), rank_with(2, {other})}, 3,
+                          now)
+        .back();
+  };
+  EXPECT_EQ(missing_beside(through, behind), "missing in #5 of world/1, asynchronous: rank 2");
+  EXPECT_EQ(missing_beside(behind, behind), "missing in #5 of world/1, asynchronous: ranks 1, 2");
 }
 
 }  // namespace

@@ -70,7 +70,8 @@ def collective(runs, operation, names, log):
         return None
     limit = memory_limit(runs) if operation == "allreduce" else None
     figure, axes_of = panels(module, len(worlds), 3.1)
-    figure.suptitle(f"{contenders.COLLECTIVES[operation]} of float32: median time of the slowest rank (bands: 10–90 % of the repetitions)")
+    title = contenders.COLLECTIVES[operation]
+    figure.suptitle(f"{title} of float32: median time of the slowest rank (bands: 10–90 % of the repetitions)")
     for axes, ranks in zip(axes_of, worlds):
         ratios = [tables.ratio_to_best(of_cell)[0] for (of_ranks, _), of_cell in table.items() if of_ranks == ranks]
         ratios = [ratio for ratio in ratios if ratio]
