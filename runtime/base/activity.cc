@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "runtime/base/crash_stack.h"
 #include "runtime/base/descriptor.h"
 #include "runtime/base/stack_signal.h"
 
@@ -115,6 +116,7 @@ std::shared_ptr<Activity> Activity::open(const std::string& path, int local_rank
   if (page.magic.load() != ActivityPage::kMagic) return nullptr;
   page.process.store(getpid());
   page.stack_signal.store(print_stack_on_signal());
+  print_stack_on_crash();
   return activity;
 }
 

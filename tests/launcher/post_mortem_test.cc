@@ -71,6 +71,18 @@ TEST(PostMortem, TellsWhereAFaultWas) {
                            "\\(address 0x[0-9a-f]+\\), in test_rank\\+0x[0-9a-f]+\n.*"));
 }
 
+TEST(PostMortem, ComesAfterTheStackOfARankThatUsesTheRuntime) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers tell of faults themselves";
+  const auto result = run_command(ranks_of(
+      "comm_rank", {"connect", "only=1", by_signal(SIGSEGV), "only=0", "pause"}, {"--nproc", "2"}));
+  EXPECT_EQ(result.exit_code, 139);
+  EXPECT_THAT(result.error,
+              MatchesRegex("\\[rank 1\\] SIGSEGV, sent by a process, in the thread with this stack "
+                           "[^\n]*\n(\\[rank 1\\] [^\n]*\\[0x[0-9a-f]+\\]\n)+"
+                           "dlaunch: rank 1 \\(pid [^\n]* was killed by SIGSEGV after .*"));
+  EXPECT_THAT(result.error, HasSubstr("/comm_rank("));
+}
+
 TEST(PostMortem, QuotesAFailedAssertion) {
   EXPECT_THAT(story_of({"assert"}, 134),
               MatchesRegex(".*\ndlaunch: probable cause: an assertion failed: [^\n]*test_rank.cc:"
