@@ -168,7 +168,9 @@ TEST_F(NetworkFiles, AreLookedForInAFolder) {
   EXPECT_THAT(refusal({"--validate", out}),
               HasSubstr(out + " is a folder; name a file, as " + model_));
   EXPECT_THAT(refusal({"--set", "model.weights=" + folder()}),
-              HasSubstr(folder() + " is a folder; name a file"));
+              HasSubstr("dtrain: model.weights: " + folder() + " is a folder; name a file"));
+  EXPECT_THAT(refusal({"--set", "model.weights=nosuch"}),
+              HasSubstr("dtrain: model.weights: nosuch: No such file or directory"));
   EXPECT_THAT(refusal({"--resume", out, "--set", "output.directory=" + directory_ + "/more"}),
               HasSubstr(out + " is a folder; name a file, as " + newest() + ", or use auto"));
 }

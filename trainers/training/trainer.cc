@@ -40,6 +40,17 @@ auto with_batches(const Work& work) {
   }
 }
 
+/// The network of the file that the configuration names.
+void load_weights(const TrainConfig& config, const nn::Module& model) {
+  using Classifier = NetworkFile::Classifier;
+  try {
+    NetworkFile(config.weights)
+        .load(model, config.new_classifier ? Classifier::kStays : Classifier::kFromFile);
+  } catch (const nn::DataError& error) {
+    throw nn::DataError(fmt::format("model.weights: {}", error.what()));
+  }
+}
+
 }  // namespace
 
 Trainer::Trainer(const TrainConfig& config, const TrainingPlace& place, const Screen& screen,
@@ -112,10 +123,7 @@ Trainer::~Trainer() = default;
 
 /// Rank 0: what other weights than random ones are to begin with.
 void Trainer::initialise_from_files() {
-  if (!config_.weights.empty())
-    return NetworkFile(config_.weights)
-        .load(*model_, config_.new_classifier ? NetworkFile::Classifier::kStays
-                                              : NetworkFile::Classifier::kFromFile);
+  if (!config_.weights.empty()) return load_weights(config_, *model_);
   nn::fill_whitening(*model_, [&](nn::PatchCovariance& covariance, std::size_t images) {
     add_training_images(*train_set_, validation_transform_, images, covariance);
   });
