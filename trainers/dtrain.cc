@@ -211,9 +211,12 @@ void announce_ready(const std::shared_ptr<Activity>& activity) {
   if (activity != nullptr) activity->set_ready();
 }
 
-/// Until here a signal ends the process at once: there is nothing to be kept.
-Outcome train(Trainer& trainer, const std::shared_ptr<Activity>& activity) {
-  catch_stop_signals(activity);
+/// Until here a signal ends the process at once: there is nothing to be kept. Where another rank
+/// has failed there is a trace at most, which is written as soon as the loss of that rank is
+/// noticed.
+Outcome train(Trainer& trainer, const TrainConfig& config,
+              const std::shared_ptr<Activity>& activity) {
+  catch_stop_signals(config.trace.file.empty() ? activity : nullptr);
   trainer.stop_on(stop_signal);
   trainer.when_ready([&] { announce_ready(activity); });
   Outcome outcome = attempt([&] { (void)trainer.run(); });
@@ -261,7 +264,7 @@ int work(const Arguments& arguments) {
 
   const std::shared_ptr<Activity> activity = this_activity();
   const Outcome outcome =
-      trainer ? train(*trainer, activity)
+      trainer ? train(*trainer, config, activity)
               : attempt([&] { (void)evaluation->run([&] { announce_ready(activity); }); });
   if (outcome.code != kExitOk) return give_up(device->place().world, outcome);
   return kExitOk;
@@ -353,6 +356,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   dlaunch::open_standard_descriptors();
+  (void)std::signal(SIGXFSZ, SIG_IGN);  // a file that is too large is an error of the write
   dlaunch::set_gpu_environment();
   return dlaunch::run_program("dtrain", dlaunch::kExitFailure,
                               [&] { return dlaunch::run(argc, argv); });

@@ -70,6 +70,7 @@ JobIdentity AttemptRunner::identity(int restarts) const {
           .ranks = options_.ranks,
           .attempt = restarts,
           .restarts = restarts,
+          .restarted = restarts > 0,
           .max_restarts = options_.supervision.max_restarts,
           .cores = cores_with_time(),
           .gpus = options_.placement.gpus,

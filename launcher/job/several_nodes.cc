@@ -120,6 +120,7 @@ JobIdentity SeveralNodes::identity_in(const RoundRecord& round) const {
   JobIdentity job = runner_.identity(round.restarts);
   job.job_id = round.job_id;
   job.attempt = round.number;
+  job.restarted = round.restarted;
   job.max_restarts = round.max_restarts;
   job.token = context_.nodes.token;
   job.store_address = session_.store_address(round);

@@ -347,6 +347,7 @@ void NodeAgent::fail_without_store(const Status& why) {
           : "the node with the store, " + options_.settings.endpoint() +
                 ", is lost: " + why.to_string();
   fail(Status(StatusCode::kPeerLost, text), kLauncherNodeLost);
+  store_.client->disconnect();  // whose answers this node's other threads would wait for in vain
 }
 
 // What a thread of this node does: no exception may leave it.

@@ -145,8 +145,7 @@ void NodeCoordinator::time_passed(Time now) {
     const bool unmet = round_ < 0 && refusals_.empty();
     const std::string advice = unmet && options_.advice ? options_.advice() : "";
     if (!advice.empty()) why += "; " + advice;
-    // In a job of a fixed size nobody has come in the place of one that was lost.
-    const bool by_loss = !elastic() && !lost_.empty();
+    const bool by_loss = !lost_.empty();  // nobody has come in the place of one that was lost
     return announce({.number = round_,
                      .action = VerdictRecord::Action::kFailed,
                      .exit_code = by_loss ? kLauncherNodeLost : kLauncherRendezvous,

@@ -161,6 +161,7 @@ void NodeCoordinator::form(Time now) {
   RoundRecord round{.number = ++round_,
                     .job_id = options_.job_id,
                     .restarts = restarts_,
+                    .restarted = ever_ready_,
                     .max_restarts = options_.max_restarts,
                     .restart_delay_ms = options_.restart_delay / milliseconds(1)};
   milliseconds grace{};

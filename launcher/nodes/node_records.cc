@@ -10,7 +10,7 @@ namespace dlaunch {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MemberRecord, id, host, pid, version, nodes, run_id, node_rank,
                                    ranks, address, store, master_port, wants_outcomes, grace_ms)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RoundRecord::Node, id, host, ranks, first_rank)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RoundRecord, number, job_id, nodes, world, restarts,
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RoundRecord, number, job_id, nodes, world, restarts, restarted,
                                    master_address, master_port, store, outcomes, verdict_limit_ms,
                                    max_restarts, restart_delay_ms)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(EndedRecord, how, failure, age_ns, got_ready, exit_code, error,

@@ -74,7 +74,8 @@ struct RoundRecord {
   std::string job_id;
   std::vector<Node> nodes;  // by node rank
   int world = 0;
-  int restarts = 0;  // after failures, so far
+  int restarts = 0;        // after failures, so far
+  bool restarted = false;  // the ranks had been ready in a round before
   std::string master_address;
   int master_port = 0;
   std::string store;                  // host at which others reach the store

@@ -59,7 +59,11 @@ bool is_about(const VerdictRecord& verdict, const AttemptOutcome& attempt) {
 
 void take_verdict(const VerdictRecord& verdict, AttemptOutcome& attempt) {
   attempt.verdict = verdict.reason;
-  if (is_about(verdict, attempt)) return;
+  if (is_about(verdict, attempt)) {
+    // Ranks of other nodes may have failed too, and ended the round here before this one did.
+    attempt.cause = AttemptOutcome::Cause::kRankFailed;
+    return;
+  }
   // What failed here was not the first.
   attempt.failure.reset();
   if (attempt.cause == AttemptOutcome::Cause::kRankFailed) {

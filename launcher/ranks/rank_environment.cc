@@ -51,6 +51,7 @@ RankVariables variables_of(const JobIdentity& job, int local_rank) {
       {"DLAUNCH_STORE", job.store_address},
       {"DLAUNCH_STORE_PREFIX", job.store_prefix},
       {"DLAUNCH_TOKEN", token_to_hex(job.token)},
+      {"DLAUNCH_RESTARTED", job.restarted ? "1" : "0"},
       {"DLAUNCH_JOB_ID", job.job_id},
       {"DLAUNCH_ACTIVITY", job.activity},
       {"DLAUNCH_NODES", std::to_string(job.nodes)},

@@ -36,7 +36,8 @@ struct JobIdentity {
   int world = 1;                  // ranks of all nodes
   int ranks = 1;                  // of this node
   int attempt = 0;
-  int restarts = 0;  // before this attempt; nodes that come and go cost none
+  int restarts = 0;        // before this attempt; nodes that come and go cost none
+  bool restarted = false;  // the ranks of an attempt before were ready
   int max_restarts = 0;
   int cores = 1;                  // that all ranks of this node together have time for
   std::vector<std::string> gpus;  // of this node, with

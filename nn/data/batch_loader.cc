@@ -10,6 +10,7 @@
 #include "nn/data/augment_image.h"
 #include "nn/data/streams.h"
 #include "nn/data/worker_pool.h"
+#include "runtime/base/start_thread.h"
 
 namespace dlaunch::nn {
 
@@ -29,7 +30,7 @@ class BatchLoader::Worker {
       slot.labels.reserve(largest);
       free_.push_back(&slot);
     }
-    thread_ = std::thread([this] { run(); });
+    thread_ = start_thread([this] { run(); });
   }
 
   ~Worker() {
@@ -171,8 +172,10 @@ class BatchLoader::Worker {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return stopped_ || !free_.empty(); });
     if (stopped_) return nullptr;
-    MicroBatch* slot = free_.back();
-    free_.pop_back();
+    // In turn, so that options_.resident repeats the same ones in the same order, however fast they
+    // are used.
+    MicroBatch* slot = free_.front();
+    free_.pop_front();
     return slot;
   }
 
@@ -193,7 +196,7 @@ class BatchLoader::Worker {
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
-  std::vector<MicroBatch*> free_;
+  std::deque<MicroBatch*> free_;
   std::deque<MicroBatch*> ready_;
   MicroBatch* in_use_ = nullptr;  // handed out by next()
   std::exception_ptr error_;

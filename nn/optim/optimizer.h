@@ -81,6 +81,9 @@ class Optimizer {
   /// Bytes of state.
   virtual std::size_t state_bytes() const = 0;
 
+  /// What it updates.
+  const FlatParameters& parameters() const { return parameters_; }
+
   /// A whole step at once.
   void step(double learning_rate) {
     begin_step(learning_rate);
@@ -90,7 +93,6 @@ class Optimizer {
  protected:
   explicit Optimizer(FlatParameters parameters) : parameters_(std::move(parameters)) {}
 
-  const FlatParameters& parameters() const { return parameters_; }
   /// Of a step whose learning rate is this one.
   double rate_of(const OptimizerRange& range, double learning_rate) const {
     return range.rate_factor * (range.stem ? stem_rate_.value_or(learning_rate) : learning_rate);

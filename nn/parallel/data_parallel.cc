@@ -69,6 +69,7 @@ void DataParallel::backward(const Tensor& loss, double samples, bool last) {
   if (loss.size() != 1)
     throw Error("DataParallel: a loss is one element, not " + loss.shape().to_string());
   nn::require_graph(loss);  // while nothing has begun yet
+  check_parameters();
   const double value = loss.item();
   summing_ = last;
   reducer_.begin(last, {.samples = samples, .loss = value});
@@ -83,6 +84,8 @@ DataParallelReport DataParallel::step(Optimizer& optimizer, double learning_rate
     throw Error("DataParallel: step() without a backward() that was the last of its step");
   if (!(learning_rate >= 0) || !std::isfinite(learning_rate))
     throw Error("DataParallel: a learning rate of " + std::to_string(learning_rate));
+  if (!optimizer.parameters().values.same_as(parameters_.values))
+    throw Error("DataParallel: the optimizer is one of other parameters; make it of parameters()");
   const StepTotals totals = reducer_.totals().value_or_throw();
   DataParallelReport report{.samples = totals.samples};
   if (totals.samples > 0) {
@@ -99,6 +102,17 @@ DataParallelReport DataParallel::step(Optimizer& optimizer, double learning_rate
   parameters_.zero_gradients();
   summing_ = false;
   return report;
+}
+
+// Gradients of a network that has been laid out anew would go elsewhere.
+void DataParallel::check_parameters() const {
+  const auto* const values = parameters_.values.data<const float>();
+  for (const FlatView& view : parameters_.views)
+    if (view.parameter.data<const float>() != values + view.offset)
+      throw Error(
+          "DataParallel: " + view.name +
+          " has been moved by another DataParallel or flatten_parameters(); a network is in "
+          "one of them at a time");
 }
 
 void DataParallel::make_means(FlatSpan span, double scale) {

@@ -78,6 +78,7 @@ class DataParallel {
   const std::vector<UnusedRange>& unused() const { return reducer_.unused(); }
 
  private:
+  void check_parameters() const;
   void make_means(FlatSpan span, double scale);
   void clip(double scale);
 

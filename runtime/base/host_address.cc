@@ -118,6 +118,20 @@ std::string numeric_text(const sockaddr* address) {
   return failed == 0 ? text.data() : "";
 }
 
+std::string endpoint_text(const sockaddr* address) {
+  std::string host = numeric_text(address);
+  in_port_t port = 0;
+  if (address->sa_family == AF_INET)
+    port = reinterpret_cast<const sockaddr_in*>(address)->sin_port;
+  else
+    port = reinterpret_cast<const sockaddr_in6*>(address)->sin6_port;
+  constexpr std::string_view kMapped = "::ffff:";
+  if (host.starts_with(kMapped) && host.find('.') != std::string::npos)
+    host.erase(0, kMapped.size());
+  if (host.find(':') != std::string::npos) host = "[" + host + "]";
+  return host + ":" + std::to_string(ntohs(port));
+}
+
 Result<FoundHost> find_host(std::string_view host, std::string_view port, Deadline deadline) {
   auto search = std::make_shared<Search>();
   search->host = without_brackets(host);

@@ -35,6 +35,10 @@ struct HostAddress {
 /// "127.0.0.1", "::1", "fe80::1%eth0": without brackets; empty for one of another kind.
 std::string numeric_text(const sockaddr* address);
 
+/// Of an address with its port, "10.0.0.1:80" or "[::1]:80". One of IPv4 is written as such, also
+/// where a server of both kinds sees it as one of IPv6.
+std::string endpoint_text(const sockaddr* address);
+
 struct FoundHost {
   std::string canonical_name;          // with its domain, if the system knows one
   std::vector<HostAddress> addresses;  // at least one, in the order in which to try them (RFC 6724)

@@ -8,6 +8,8 @@
 //   DLAUNCH_TOKEN_FILE   a file that holds it
 //   DLAUNCH_ACTIVITY     the memory in which ranks publish what they are doing: see activity.h
 //   DLAUNCH_JOB_ID       names the job in logs and in `dlaunch status`
+//   DLAUNCH_RESTARTED    1: ranks of this job were ready before, and it was started again, after
+//                        a failure or because nodes came or went; dtrain reads it
 //   DLAUNCH_NODES        number of nodes; sockets bind to loopback only while it is 1
 //   DLAUNCH_LOCAL_CORES  cores of this node that its ranks share (default: all that it may use)
 //   DLAUNCH_TIMEOUT      seconds that a wait lasts at most (default 300)

@@ -36,8 +36,10 @@ int run_program(const char* name, int failure, Body&& body) {
     return code;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s: %s\n", name, error.what());
-    return failure;
+  } catch (...) {
+    std::fprintf(stderr, "%s: an exception of an unknown type\n", name);
   }
+  return failure;
 }
 
 }  // namespace dlaunch

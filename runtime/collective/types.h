@@ -62,7 +62,8 @@ inline constexpr Algorithm kAllAlgorithms[] = {
 /// In which order the operands of a reduction are taken.
 enum class ReduceOrder : std::uint8_t {
   kAny = 0,    // whichever suits the algorithm: always the same one for the same call and world
-  kRanks = 1,  // ((x0 + x1) + x2) + ...: every algorithm and transport gives the same bits
+  kRanks = 1,  // ((x0 + x1) + x2) + ...: every algorithm and transport gives the same bits,
+               // but for the sign and payload of a NaN
 };
 
 /// The numbers are part of the wire format.

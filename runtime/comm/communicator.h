@@ -29,7 +29,8 @@
 //
 // Counts are elements. A count of zero is allowed everywhere. Results are reproducible: the same
 // inputs, ranks and algorithm give the same bits, and all ranks of an all_reduce hold the same
-// bits. In ReduceOrder::kRanks every algorithm and transport gives the same bits.
+// bits. In ReduceOrder::kRanks every algorithm and transport gives the same bits, but for the sign
+// and payload of a NaN.
 #pragma once
 
 #include <chrono>

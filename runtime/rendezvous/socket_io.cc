@@ -72,11 +72,18 @@ Result<int> connect_socket(std::string_view address, Deadline deadline) {
     if (status.ok()) {
       const int on = 1;
       setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+      retransmit_every_second(socket);
       return socket;
     }
     close(socket);
   }
   return status;
+}
+
+void retransmit_every_second(int socket) {
+  constexpr int kRtoMaxMs = 44;  // TCP_RTO_MAX_MS, which older headers lack
+  const int milliseconds = 1000;
+  setsockopt(socket, IPPROTO_TCP, kRtoMaxMs, &milliseconds, sizeof(milliseconds));
 }
 
 Status send_all(int socket, std::string_view bytes, Deadline deadline) {

@@ -11,6 +11,9 @@
 #include <asio/read.hpp>
 #include <asio/write.hpp>
 
+#include "runtime/base/host_address.h"
+#include "runtime/rendezvous/socket_io.h"
+
 namespace dlaunch {
 namespace {
 
@@ -25,12 +28,7 @@ std::string describe(const asio::ip::tcp::socket& socket) {
   asio::error_code error;
   const auto endpoint = socket.remote_endpoint(error);
   if (error) return "a connection that has gone";
-  asio::ip::address address = endpoint.address();
-  if (address.is_v6() && address.to_v6().is_v4_mapped()) {  // as a server of both kinds sees it
-    address = asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
-  }
-  const std::string host = address.to_string();
-  return (address.is_v6() ? "[" + host + "]" : host) + ":" + std::to_string(endpoint.port());
+  return endpoint_text(endpoint.data());
 }
 
 }  // namespace
@@ -58,6 +56,7 @@ void StoreSession::start() {
   asio::error_code ignored;
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
   socket_.set_option(asio::socket_base::keep_alive(true), ignored);
+  retransmit_every_second(socket_.native_handle());
 
   handshake_deadline_.expires_after(context_.handshake_timeout);
   handshake_deadline_.async_wait([weak = weak_from_this()](const asio::error_code& error) {

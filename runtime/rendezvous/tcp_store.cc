@@ -149,6 +149,10 @@ TcpStore::~TcpStore() {
   close(socket_);
 }
 
+void TcpStore::disconnect() {
+  shutdown(socket_, SHUT_RDWR);
+}
+
 std::string TcpStore::own_host() const {
   return numeric_host(socket_, getsockname);
 }

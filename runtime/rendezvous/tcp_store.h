@@ -68,6 +68,9 @@ class TcpStore final : public Store {
   /// What the server counts: pairs of a name and a number.
   Result<std::vector<std::pair<std::string, std::string>>> stat();
 
+  /// Ends all calls that are under way, and later ones, with an error.
+  void disconnect();
+
   /// The numeric addresses of both ends of the connection, IPv6 in brackets, without ports.
   std::string own_host() const;
   std::string server_host() const;

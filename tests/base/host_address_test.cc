@@ -24,6 +24,15 @@ std::vector<std::string> texts_of(const FoundHost& found) {
   return texts;
 }
 
+TEST(HostAddress, AndPortAreOneText) {
+  const auto text_of = [](const char* host, const char* port) {
+    return endpoint_text(find_host(host, port, soon()).value_or_throw().addresses.at(0).get());
+  };
+  EXPECT_EQ(text_of("10.0.0.1", "80"), "10.0.0.1:80");
+  EXPECT_EQ(text_of("fd00::7", "65535"), "[fd00::7]:65535");
+  EXPECT_EQ(text_of("::ffff:10.0.0.1", "80"), "10.0.0.1:80");
+}
+
 TEST(HostAddress, OfHostAndPortIsTakenApart) {
   const auto name = split_host_port("host:80");
   ASSERT_TRUE(name);

@@ -28,6 +28,7 @@ TEST(RankEnvironment, HasWhatTorchrunSetsAndWhatOurRuntimeNeeds) {
                          "MASTER_ADDR",
                          "DLAUNCH_NODES",
                          "TORCHELASTIC_RESTART_COUNT",
+                         "DLAUNCH_RESTARTED",
                          "OMP_NUM_THREADS",
                          "TORCHELASTIC_MAX_RESTARTS",
                          "TORCHELASTIC_USE_AGENT_STORE"};
@@ -42,7 +43,7 @@ TEST(RankEnvironment, HasWhatTorchrunSetsAndWhatOurRuntimeNeeds) {
             "2 WORLD_SIZE=3\n2 LOCAL_WORLD_SIZE=3\n2 ROLE_WORLD_SIZE=3\n"
             "2 GROUP_RANK=0\n2 GROUP_WORLD_SIZE=1\n2 ROLE_NAME=default\n"
             "2 MASTER_ADDR=127.0.0.1\n2 DLAUNCH_NODES=1\n2 TORCHELASTIC_RESTART_COUNT=0\n"
-            "2 OMP_NUM_THREADS=1\n2 TORCHELASTIC_MAX_RESTARTS=0\n"
+            "2 DLAUNCH_RESTARTED=0\n2 OMP_NUM_THREADS=1\n2 TORCHELASTIC_MAX_RESTARTS=0\n"
             "2 TORCHELASTIC_USE_AGENT_STORE=False\n");
 }
 

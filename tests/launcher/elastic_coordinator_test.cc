@@ -37,7 +37,8 @@ TEST_F(ElasticCoordinator, GoesOnWithTheSurvivorsWhoKeepTheirNumbers) {
   pass(3s);
   EXPECT_EQ(round().number, 1);
   EXPECT_EQ(round().restarts, 0);  // a lost node costs an elastic job none
-  EXPECT_EQ(ranks(), "3 2");       // node 1 is node 1 still
+  EXPECT_TRUE(round().restarted);
+  EXPECT_EQ(ranks(), "3 2");  // node 1 is node 1 still
   end("2", {.how = How::kFinished});
   end("3", {.how = How::kFinished});
   EXPECT_EQ(verdict().action, Action::kFinished);  // what was lost before is made good
@@ -53,6 +54,22 @@ TEST_F(ElasticCoordinator, ANewcomerDoesNotGetANumberThatAnotherHas) {
   end("1", stopped());
   end("2", stopped());
   EXPECT_EQ(ranks(), "1 2 3");
+}
+
+TEST_F(ElasticCoordinator, ARoundAfterOneWhoseRanksWereNotReadyYetIsNoRestart) {
+  start(1, 3);
+  come(member("1"));
+  pass(3s);
+  EXPECT_FALSE(round().restarted);
+  come(member("2"));
+  end("1", {.how = How::kStopped, .got_ready = false});
+  pass(3s);
+  EXPECT_EQ(ranks(), "1 2");
+  EXPECT_FALSE(round().restarted);
+  come(member("3"));
+  end("1", stopped());
+  end("2", stopped());
+  EXPECT_TRUE(round().restarted);
 }
 
 TEST_F(ElasticCoordinator, AFailureInTheRoundOfANewcomerIsAFailure) {
@@ -135,7 +152,7 @@ TEST_F(ElasticCoordinator, WaitsForMoreIfTooFewAreLeftAndThenFails) {
   end("2", stopped());
   EXPECT_EQ(text("nodes/waiting"), "waiting for 1 of 2:3 nodes; here: host-2");
   pass(61s);
-  EXPECT_EQ(verdict().exit_code, 123);
+  EXPECT_EQ(verdict().exit_code, 122);
 }
 
 TEST_F(ElasticCoordinator, IsEndedByASignalToTheNodeWithTheStoreBetweenTwoRounds) {

@@ -559,33 +559,5 @@ TEST_F(NodeCoordinatorTest, AFailureOnANodeThatIsGoneWhenTheOthersEndStillCounts
   EXPECT_EQ(verdict().node, 1);
 }
 
-// As if the clock had been set back by an hour since.
-TEST(EndedRecordOfAnAttempt, TellsTheAgeOfAFailureWhateverTheClockSays) {
-  const auto before = std::chrono::steady_clock::now();
-  AttemptOutcome attempt{.cause = AttemptOutcome::Cause::kRankFailed, .first_failed = 0};
-  attempt.failure = FailureRecord{.rank = 0, .host = "here", .exit_code = 3};
-  attempt.ranks = {{.running = false,
-                    .wait_status = 3 << 8,
-                    .ended_at = std::chrono::system_clock::now() + 1h,
-                    .ended = before - 1s}};
-  const auto read = parse_record<EndedRecord>(to_text(ended_record(attempt)));
-  ASSERT_TRUE(read.ok()) << read.status().to_string();
-  const std::chrono::nanoseconds age(read->age_ns);
-  EXPECT_GE(age, 1s);
-  EXPECT_LE(age, 1s + (std::chrono::steady_clock::now() - before));
-}
-
-// What its ranks took to end is part of it.
-TEST(EndedRecordOfAnAttempt, TellsSinceWhenANodeIsLeaving) {
-  using Cause = AttemptOutcome::Cause;
-  const auto before = std::chrono::steady_clock::now();
-  for (const Cause cause : {Cause::kSignal, Cause::kTimeout}) {
-    const AttemptOutcome attempt{.cause = cause, .end_began = before - 2s, .signal = SIGTERM};
-    const std::chrono::nanoseconds age(ended_record(attempt).age_ns);
-    EXPECT_GE(age, 2s);
-    EXPECT_LE(age, 2s + (std::chrono::steady_clock::now() - before));
-  }
-}
-
 }  // namespace
 }  // namespace dlaunch::testing

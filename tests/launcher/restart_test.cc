@@ -53,14 +53,16 @@ TEST(RestartDelay, StaysWhereTheUserWantsLongerThanAMinute) {
 }
 
 TEST(Restart, OfAllRanksLetsAJobSucceedInItsSecondAttempt) {
-  const auto result =
-      run_command(ranks_that({"env=TORCHELASTIC_RESTART_COUNT", "env=TORCHELASTIC_MAX_RESTARTS",
-                              "only=1", "fail-before=1", "only=0", "env=RANK"},
-                             with_restarts(3, 2)));
+  const auto result = run_command(
+      ranks_that({"env=TORCHELASTIC_RESTART_COUNT", "env=TORCHELASTIC_MAX_RESTARTS",
+                  "env=DLAUNCH_RESTARTED", "only=1", "fail-before=1", "only=0", "env=RANK"},
+                 with_restarts(3, 2)));
   EXPECT_EQ(result.exit_code, 0) << result.error;
   EXPECT_THAT(result.out, HasSubstr("1 TORCHELASTIC_RESTART_COUNT=0\n"));
   EXPECT_THAT(result.out, HasSubstr("0 TORCHELASTIC_RESTART_COUNT=1\n"));
   EXPECT_THAT(result.out, HasSubstr("1 TORCHELASTIC_RESTART_COUNT=1\n"));
+  EXPECT_THAT(result.out, HasSubstr("1 DLAUNCH_RESTARTED=0\n"));
+  EXPECT_THAT(result.out, HasSubstr("1 DLAUNCH_RESTARTED=1\n"));
   EXPECT_THAT(result.out, HasSubstr("1 TORCHELASTIC_MAX_RESTARTS=3\n"));
   EXPECT_THAT(result.error, HasSubstr("dlaunch: rank 1 "));
   EXPECT_THAT(result.error, HasSubstr("dlaunch: restart 1 of 3 in "));

@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -274,6 +276,19 @@ TEST(Mix, SharesAreOfTheImageAndAverageOneHalf) {
   std::vector<float> image{1, 2}, partner{3, 6};
   apply_mix({.own_share = 0.75F}, {1, 2, 1}, partner, image);
   EXPECT_EQ(image, (std::vector<float>{1.5F, 3}));
+}
+
+/// However fast they are used.
+TEST_F(BatchLoaderTest, RepeatsResidentBatchesInTheirOrder) {
+  BatchLoader whole(*dataset_, transform(), {.plan = StepPlan(53, 16, 2, 1), .seed = 3});
+  std::vector<std::vector<std::uint32_t>> first;
+  for (int i = 0; i < 3; ++i) first.push_back(whole.next().samples);
+  BatchLoader resident(*dataset_, transform(),
+                       {.plan = StepPlan(53, 16, 2, 1), .seed = 3, .depth = 2, .resident = true});
+  for (std::size_t i = 0; i < 60; ++i) {
+    EXPECT_EQ(resident.next().samples, first[i % 3]) << i;
+    if (i % 7 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
 }
 
 TEST_F(BatchLoaderTest, EndsAtOnceWhileBatchesAreWaiting) {

@@ -275,6 +275,49 @@ TEST(DataParallel, RefusesCallsThatMakeNoSense) {
   });
 }
 
+/// What the message of the Error is that `call` throws.
+template <typename Call>
+std::string error_of(const Call& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(DataParallel, RefusesANetworkThatIsInAnotherOneByNow) {
+  run_on_ranks(2, [](Communicator& world) {
+    Rank rank(world);
+    Generator random(run_seed());
+    const Samples samples(2, random);
+    DataParallel first(rank.network, world);
+    const DataParallel second(rank.network, world);
+    EXPECT_THAT(
+        error_of([&] { rank.learn(first, samples, 0, 2); }),
+        ::testing::HasSubstr("weight has been moved by another DataParallel or "
+                             "flatten_parameters(); a network is in one of them at a time"));
+  });
+}
+
+TEST(DataParallel, RefusesAnOptimizerOfOtherParameters) {
+  run_on_ranks(2, [](Communicator& world) {
+    Rank rank(world);
+    Rank other(world);
+    Generator random(run_seed());
+    const Samples samples(2, random);
+    Sgd before(flatten_parameters(rank.network), {});
+    Sgd of_another(flatten_parameters(other.network), {});
+    DataParallel parallel(rank.network, world);
+    Sgd own(parallel.parameters(), {});
+    rank.learn(parallel, samples, 0, 2);
+    for (Sgd* optimizer : {&before, &of_another})
+      EXPECT_THAT(error_of([&] { (void)parallel.step(*optimizer, kLearningRate); }),
+                  ::testing::HasSubstr("is one of other parameters; make it of parameters()"));
+    EXPECT_EQ(parallel.step(own, kLearningRate).samples, 4);  // the step is still to be ended
+  });
+}
+
 TEST(DataParallel, RefusesNetworksThatDifferBetweenRanks) {
   run_on_ranks(2, [](Communicator& world) {
     const auto backend = make_cpu_backend();

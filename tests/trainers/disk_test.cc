@@ -91,6 +91,23 @@ TEST_F(SlowDisk, ThatIsReadFromAtTheStartDoesNotEndTheRun) {
   expect_all_end_well();
 }
 
+/// As `ulimit -f` sets it.
+class LimitOfFileSizes : public testing::Checkpoints {};
+
+TEST_F(LimitOfFileSizes, IsToldOfAsAFullDiskIs) {
+  const CompletedProcess process = testing::run_command(
+      {.arguments = {"/bin/bash", "-c", "ulimit -f 16; exec \"$@\"", "bash",
+                     testing::built_program("dtrain"), directory_ + "/run.json", "--set",
+                     "train.max_steps=2", "--set", "checkpoint.every_steps=1", "--set",
+                     "output.directory=" + directory_ + "/out"},
+       .environment = environment_},
+      Deadline::after(std::chrono::seconds(100)));
+  EXPECT_EQ(process.exit_code, kExitFailure) << process.error;
+  EXPECT_THAT(process.error, HasSubstr("/step-00000001.safetensors: File too large; training goes "
+                                       "on, without a checkpoint so far"));
+  EXPECT_TRUE(steps().empty());
+}
+
 /// A disk that holds so many bytes, for out/ alone.
 class SmallDisk : public testing::Checkpoints {
  protected:

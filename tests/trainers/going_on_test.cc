@@ -87,11 +87,12 @@ TEST_F(GoingOn, FromAValidationWhoseLossIsNoNumber) {
                    "--set", "train.max_steps=9", "--resume", resume});
   };
   const CompletedProcess begun = train("none");
-  ASSERT_EQ(begun.exit_code, kExitOk) << begun.error;
+  ASSERT_EQ(begun.exit_code, kExitDiverged) << begun.error;
   EXPECT_THAT(begun.out, HasSubstr("validation loss nan\n"));
-  const CompletedProcess resumed = train("auto");
-  EXPECT_EQ(resumed.exit_code, kExitOk) << resumed.error;
-  EXPECT_THAT(resumed.out, HasSubstr("loss nan on 37 images"));
+  const CompletedProcess resumed = train("auto");  // with nothing left to do
+  EXPECT_EQ(resumed.exit_code, kExitDiverged) << resumed.error;
+  EXPECT_THAT(resumed.error, HasSubstr("after step 9 of the run the loss of the last validation "
+                                       "is nan: "));
 }
 
 TEST_F(GoingOn, FromACheckpointThatDoesNotSayWhatARunReportsIsRefused) {
@@ -155,6 +156,13 @@ TEST_F(RestartedJobs, GoOnFromTheirOwnOrFromWhereTheyWereToldToBegin) {
   fs::remove(from_);                                       // and need it no more
   EXPECT_EQ(resumed_at("train.max_steps=7"), 6);
   EXPECT_EQ(resumed_at("train.max_steps=8"), 7);
+}
+
+/// Nodes of an elastic job that come and go cost no restart.
+TEST_F(RestartedJobs, GoOnAlsoIfNoRestartIsCounted) {
+  environment_.back() = {"DLAUNCH_RESTARTED", "1"};
+  train({"--set", "checkpoint.every_steps=2", "--set", "train.max_steps=3"});
+  EXPECT_EQ(events("resume").back()["step"], 2);
 }
 
 TEST_F(RestartedJobs, ThatMayNotGoOnAreToldWhatKeepsThemFromIt) {
@@ -359,6 +367,18 @@ TEST_F(GoingOn, ANetworkThatIsNotFiniteEndsTheRunBeforeItIsValidated) {
   EXPECT_EQ(process.exit_code, kExitDiverged) << process.error;
   ASSERT_EQ(complaints(process).size(), 1U) << process.error;
   EXPECT_FALSE(fs::exists(directory_ + "/out/best.safetensors"));
+}
+
+TEST_F(GoingOn, ALastValidationThatIsNotFiniteIsAFailure) {
+  const CompletedProcess process =
+      dtrain(2, {"--set", "checkpoint.keep_best=true", "--set", "optimizer.learning_rate=1e20",
+                 "--set", "train.max_steps=1"});
+  EXPECT_EQ(process.exit_code, kExitDiverged) << process.error;
+  const auto lines = complaints(process);
+  ASSERT_EQ(lines.size(), 1U) << process.error;
+  EXPECT_THAT(lines[0], HasSubstr("after step 1 of the run the loss of the last validation is "));
+  for (const char* file : {"best", "model"})
+    EXPECT_FALSE(fs::exists(directory_ + "/out/" + file + ".safetensors")) << file;
 }
 
 /// One step with a rate far too high, after which losses are those of a network with random

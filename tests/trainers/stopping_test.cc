@@ -160,6 +160,22 @@ TEST_F(Stopping, BySigusr1LeavesAWholeTrace) {
   EXPECT_TRUE(nlohmann::json::accept(std::ifstream(trace)));
 }
 
+/// By a SIGTERM from dlaunch. What earlier runs left is replaced as a whole, or not at all.
+TEST_F(Stopping, WhenAnotherRankIsKilledLeavesTheTraceOfARank) {
+  constexpr const char* kEarlier = "an earlier run's";
+  const std::string trace = directory_ + "/trace.json";
+  const std::string own = directory_ + "/trace.rank1.json";
+  for (const std::string& path : {trace, own}) std::ofstream(path) << kEarlier;
+  start({"--set", "train.epochs=1000", "--trace", trace});
+  await_output("epoch 1/1000: loss ");
+  ::kill(pid_of(0), SIGKILL);
+  EXPECT_EQ(finish().exit_code, kExitSignalled + SIGKILL);
+  EXPECT_TRUE(nlohmann::json::accept(std::ifstream(own)));
+  std::string left;
+  std::getline(std::ifstream(trace), left);
+  EXPECT_EQ(left, kEarlier);
+}
+
 TEST_F(Stopping, WithoutTheLastCheckpointIsAFailure) {
   for (const int signal : {SIGUSR1, SIGTERM}) {
     fs::remove_all(directory_ + "/out");

@@ -335,6 +335,12 @@ void read_train(JsonObject& object, TrainConfig& config) {
     object.refuse("device", "this build has no CUDA; use \"cpu\"");
 }
 
+/// Whether a variable of the environment is set to more than 0.
+bool is_counted(const char* variable) {
+  const char* text = std::getenv(variable);  // NOLINT(concurrency-mt-unsafe): nobody changes it
+  return text != nullptr && std::string_view(text) != "0";
+}
+
 void read_checkpoint(JsonObject& object, CheckpointConfig& checkpoint) {
   checkpoint.every_steps = read_size(object, "every_steps", 0, kNotNegative);
   checkpoint.every_epochs = read_size(object, "every_epochs", 0, kNotNegative);
@@ -344,9 +350,9 @@ void read_checkpoint(JsonObject& object, CheckpointConfig& checkpoint) {
   const std::string resume = object.text("resume", "restart");
   if (resume.empty())
     object.refuse("resume", "allowed: auto, none, restart or a checkpoint's path");
-  // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody changes the environment
-  const char* restarts = std::getenv("TORCHELASTIC_RESTART_COUNT");
-  const bool restarted = restarts != nullptr && std::string_view(restarts) != "0";
+  // Nodes that come and go cost a job no restart.
+  const bool restarted =
+      is_counted("DLAUNCH_RESTARTED") || is_counted("TORCHELASTIC_RESTART_COUNT");
   const bool named = resume != "restart" && resume != "auto" && resume != "none";
   checkpoint.restarted = restarted;
   if (named) checkpoint.path = resume;

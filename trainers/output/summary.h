@@ -1,6 +1,7 @@
 // What a training run came to, for the last lines on the screen and in the metrics file.
 #pragma once
 
+#include <cmath>
 #include <optional>
 #include <string>
 
@@ -41,7 +42,9 @@ struct Summary {
 
   /// Whether the last validation is of what the last step left.
   bool is_validated() const { return validated_steps == steps; }
-  bool is_best(const ValidationSums& sums) const { return sums.mean_top1() >= best_top1; }
+  bool is_best(const ValidationSums& sums) const {
+    return std::isfinite(sums.loss) && sums.mean_top1() >= best_top1;
+  }
   double images_per_second() const { return train_seconds > 0 ? images / train_seconds : 0; }
 };
 

@@ -399,11 +399,12 @@ void Checkpointing::save(const RunPosition& position, const nlohmann::json& repo
   // What a report says may have a file's name in it, which need not be UTF-8.
   auto text = training.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   snapshot_.take(whole_state(nullptr));
-  writing_ =
-      std::async([this, path = folder_.path_of(position.steps_done), text = std::move(text)] {
-        write_with_room([&] { snapshot_.write(path, {{kTraining, text}}); });
-        folder_.keep_newest(config_.checkpoint.keep, begun_at_);
-      });
+  const auto write = [this, path = folder_.path_of(position.steps_done), text = std::move(text)] {
+    write_with_room([&] { snapshot_.write(path, {{kTraining, text}}); });
+    folder_.keep_newest(config_.checkpoint.keep, begun_at_);
+  };
+  // A copy: where no thread can be started, libstdc++ goes on with what it has moved from.
+  writing_ = std::async(write);
 }
 
 /// Collective: until rank 0 has written the checkpoint before.

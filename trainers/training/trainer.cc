@@ -164,6 +164,7 @@ Summary Trainer::train() {
   }
   if (const int signal = interrupted_by(position); signal != 0) end_interrupted(signal);
   if (!reporter_.summary().is_validated()) validate_stop();
+  check_validation();
   note_empty_trace(begun_after);
   return finish();
 }

@@ -134,6 +134,7 @@ class Trainer {
   std::string why_no_graphs(const TrainingPlace& place) const;
   void finish_epoch(std::size_t epoch);
   void validate_stop();
+  void check_validation() const;
   void note_empty_trace(std::uint64_t begun_after);
   Summary finish();
   double gradient_norm();

@@ -93,4 +93,14 @@ void Trainer::check_network(std::string_view not_done) const {
                                advice_after_divergence(config_)));
 }
 
+/// At the end. Before it training may make up for it, as where running statistics are young.
+void Trainer::check_validation() const {
+  const double loss = reporter_.summary().validation.mean_loss();
+  if (std::isfinite(loss)) return;
+  throw Divergence(fmt::format(
+      "after step {} of the run the loss of the last validation is {}: what the network makes of "
+      "the test images is not finite; no network was written; {}",
+      reporter_.summary().steps, std::abs(loss), advice_after_divergence(config_)));
+}
+
 }  // namespace dlaunch

@@ -346,7 +346,7 @@ Result<Endpoints> Mesh::connect(TcpListener listener) {
                         .logger = options_.logger};
   tcp.addresses.resize(static_cast<std::size_t>(options_.world_size));
   for (int rank = 0; options_.world_size > 1 && rank < options_.world_size; ++rank) {
-    if (rank == options_.rank || shares(options_.rank, rank)) continue;
+    if (rank != options_.rank && shares(options_.rank, rank)) continue;
     tcp.addresses[static_cast<std::size_t>(rank)] = of(rank).address;
   }
   auto sockets = connect_sockets(std::move(listener), tcp);

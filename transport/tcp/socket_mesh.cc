@@ -9,6 +9,7 @@
 #include <asio/steady_timer.hpp>
 
 #include "runtime/base/descriptor.h"
+#include "runtime/base/host_address.h"
 #include "transport/tcp/dialer.h"
 #include "transport/tcp/handshake.h"
 #include "transport/tcp/listener_socket.h"
@@ -24,6 +25,8 @@ constexpr int kSpareHandshakes = 256;
 // Strangers that get a line of their own in the log.
 constexpr int kLoggedStrangers = 20;
 constexpr std::chrono::milliseconds kAcceptPause{20};
+// At most so much later, and a tenth of the time, ranks give up that only listen.
+constexpr std::chrono::seconds kForDialers{1};
 
 class SocketMesh {
  public:
@@ -49,16 +52,22 @@ class SocketMesh {
   Result<std::vector<std::vector<Descriptor>>> release_sockets();
 
  private:
-  bool is_reached(int peer) const {
-    return peer != options_.rank && !options_.addresses[static_cast<std::size_t>(peer)].empty();
-  }
+  bool is_reached(int peer) const { return peer != options_.rank && !address_of(peer).empty(); }
   void dial(int peer, int lane);
   void accept();
   void greet(tcp::socket socket);
   Status admit(const Hello& hello) const;
   void keep(HandshakeOutcome outcome);
   void log_stranger(const std::string& from, const Status& why);
-  Status missing_ranks() const;
+  bool is_missing(int peer) const;
+  bool misses_lower_ranks() const;
+  std::string reason_of(int peer) const;
+  std::string missing_ranks() const;
+  std::string advice() const;
+  const std::string& address_of(int rank) const {
+    return options_.addresses[static_cast<std::size_t>(rank)];
+  }
+  Status too_late() const;
   const std::optional<tcp::socket>& slot(std::uint32_t lane, std::uint32_t peer) const {
     return sockets_[lane][peer];
   }
@@ -79,28 +88,37 @@ class SocketMesh {
 
 Status SocketMesh::connect() {
   const Deadline deadline = Deadline::after(options_.timeout);
+  const Deadline last = Deadline::after(
+      options_.timeout + std::min<std::chrono::nanoseconds>(kForDialers, options_.timeout / 10));
+  std::optional<Deadline> notice = Deadline::after(options_.notice_after);
   for (int peer = 0; peer < options_.rank; ++peer) {
     if (!is_reached(peer)) continue;
     for (int lane = 0; lane < options_.lanes; ++lane) dial(peer, lane);
   }
   if (missing_ > 0) accept();
   while (missing_ > 0 && failure_.ok()) {
-    if (deadline.expired()) return missing_ranks();
-    listener_->io.run_one_until(deadline.when());
+    if (last.expired() || (deadline.expired() && misses_lower_ranks())) return too_late();
+    if (notice && notice->expired()) {
+      notice.reset();
+      if (misses_lower_ranks())
+        logger_->warn("rank {} cannot connect so far to {}{}", options_.rank, missing_ranks(),
+                      advice());
+    }
+    Deadline next = deadline.expired() ? last : deadline;
+    if (notice) next = earliest(next, *notice);
+    listener_->io.run_one_until(next.when());
   }
   return failure_;
 }
 
 void SocketMesh::dial(int peer, int lane) {
-  dialers_.push_back(std::make_unique<Dialer>(
-      listener_->io, identity_, peer, lane, options_.patience,
-      options_.addresses[static_cast<std::size_t>(peer)], [this](HandshakeOutcome outcome) {
-        if (!outcome.status.ok()) {
-          if (failure_.ok()) failure_ = outcome.status;
-          return;
-        }
-        keep(std::move(outcome));
-      }));
+  auto connected = [this](HandshakeOutcome outcome) {
+    if (outcome.status.ok()) return keep(std::move(outcome));
+    if (failure_.ok()) failure_ = outcome.status;
+  };
+  dialers_.push_back(std::make_unique<Dialer>(listener_->io, identity_, peer, lane,
+                                              options_.patience, address_of(peer),
+                                              std::move(connected)));
   dialers_.back()->start();
 }
 
@@ -122,8 +140,7 @@ void SocketMesh::accept() {
 
 void SocketMesh::greet(tcp::socket socket) {
   std::error_code unknown;
-  const tcp::endpoint remote = socket.remote_endpoint(unknown);
-  std::string from = remote.address().to_string() + ":" + std::to_string(remote.port());
+  std::string from = endpoint_text(socket.remote_endpoint(unknown).data());
   if (handshakes_ >= static_cast<int>(missing_) + kSpareHandshakes) {
     return log_stranger(from, Status(StatusCode::kUnavailable, "too many connections at once"));
   }
@@ -163,29 +180,62 @@ void SocketMesh::log_stranger(const std::string& from, const Status& why) {
   }
 }
 
-// Every missing rank once, with the reason where there is one.
-Status SocketMesh::missing_ranks() const {
-  std::string names;
-  for (int peer = 0; peer < options_.world_size; ++peer) {
-    const auto index = static_cast<std::size_t>(peer);
-    const bool absent = is_reached(peer) &&
-                        std::any_of(sockets_.begin(), sockets_.end(),
-                                    [index](const auto& lane) { return !lane[index].has_value(); });
-    if (!absent) continue;
-    if (!names.empty()) names += ", ";
-    names += std::to_string(peer);
-    const auto dialer = std::find_if(dialers_.begin(), dialers_.end(), [peer](const auto& each) {
-      return each->peer() == peer && !each->last_error().ok();
-    });
-    if (dialer != dialers_.end()) names += " (" + (*dialer)->last_error().to_string() + ")";
+bool SocketMesh::is_missing(int peer) const {
+  const auto index = static_cast<std::size_t>(peer);
+  return is_reached(peer) && std::ranges::any_of(sockets_, [index](const auto& lane) {
+           return !lane[index].has_value();
+         });
+}
+
+// Those that this rank connects to, and knows something about.
+bool SocketMesh::misses_lower_ranks() const {
+  for (int peer = 0; peer < options_.rank; ++peer)
+    if (is_missing(peer)) return true;
+  return false;
+}
+
+std::string SocketMesh::reason_of(int peer) const {
+  const auto dialer = std::ranges::find_if(dialers_, [peer](const auto& each) {
+    return each->peer() == peer && !each->last_error().ok();
+  });
+  if (dialer != dialers_.end()) return (*dialer)->last_error().to_string();
+  return "no answer from " + address_of(peer);
+}
+
+// "rank 0 (connect to 10.0.0.1:99: Connection refused), rank 3, which should have connected to
+// 10.0.0.2:77".
+std::string SocketMesh::missing_ranks() const {
+  std::string dialed;
+  for (int peer = 0; peer < options_.rank; ++peer) {
+    if (!is_missing(peer)) continue;
+    dialed += fmt::format("{}{} ({})", dialed.empty() ? "rank " : ", ", peer, reason_of(peer));
   }
+  std::string awaited;
+  for (int peer = options_.rank + 1; peer < options_.world_size; ++peer) {
+    if (is_missing(peer)) awaited += (awaited.empty() ? "rank " : ", ") + std::to_string(peer);
+  }
+  if (awaited.empty()) return dialed;
+  if (!dialed.empty()) dialed += ", and ";
+  return dialed + awaited + ", which should have connected to " + address_of(options_.rank);
+}
+
+// Between hosts it is mostly the network.
+std::string SocketMesh::advice() const {
+  const std::string& own = address_of(options_.rank);
+  const bool one_host = own.starts_with("127.") || own.starts_with("[::1]");
+  return one_host ? ""
+                  : "; is a firewall between them, or should ranks use another network "
+                    "(DLAUNCH_INTERFACE)?";
+}
+
+Status SocketMesh::too_late() const {
+  std::string text =
+      fmt::format("rank {} could not connect within {:.3g} s to {}", options_.rank,
+                  std::chrono::duration<double>(options_.timeout).count(), missing_ranks());
   if (accept_error_) {
-    names += "; " + Status::from_errno("accepting connections", accept_error_.value()).to_string();
+    text += "; " + Status::from_errno("accepting connections", accept_error_.value()).to_string();
   }
-  const auto seconds = std::chrono::duration<double>(options_.timeout).count();
-  return Status(StatusCode::kTimeout,
-                fmt::format("rank {} could not connect within {:.3g} s to rank {}", options_.rank,
-                            seconds, names));
+  return Status(StatusCode::kTimeout, text + advice());
 }
 
 Result<std::vector<std::vector<Descriptor>>> SocketMesh::release_sockets() {

@@ -24,18 +24,22 @@ struct SocketMeshOptions {
   int lanes = 1;
   std::string token;
   std::string job_id;
-  std::vector<std::string> addresses;  // numeric "host:port" by rank; empty: not over TCP
+  // Numeric "host:port" by rank; empty: not over TCP. That of the rank itself is for messages.
+  std::vector<std::string> addresses;
   std::chrono::nanoseconds timeout = kDefaultTimeout;
   // For a connection to be made, and for the other side of it to say something. Where packets are
   // dropped (a network that is being set up, a firewall that forgot), the system would keep to one
   // attempt for minutes; after this there is another.
   std::chrono::nanoseconds patience = std::chrono::seconds(10);
+  // When a line in the log says whom this rank cannot reach so far.
+  std::chrono::nanoseconds notice_after = std::chrono::seconds(10);
   Logger logger;
 };
 
 /// The connected sockets by lane, then rank; none where there is no address. kTimeout names the
-/// ranks that did not come and why, as far as is known; kUnauthenticated if the process at a rank's
-/// address does not know the token.
+/// ranks that are missing and why, as far as is known; a rank that misses only those that were to
+/// connect to it says so up to a second later than they, who know more. kUnauthenticated if the
+/// process at a rank's address does not know the token.
 Result<std::vector<std::vector<Descriptor>>> connect_sockets(TcpListener listener,
                                                              const SocketMeshOptions& options);
 
