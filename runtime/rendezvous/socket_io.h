@@ -14,9 +14,9 @@ namespace dlaunch {
 /// fails, kTimeout after the deadline, kInvalidArgument for an address of another form.
 Result<int> connect_socket(std::string_view address, Deadline deadline);
 
-/// What is lost on its way is sent again every second at least, instead of after ever longer pauses:
-/// a short break of the network is not to pass for the loss of a node. From Linux 6.15 on; before,
-/// nothing changes.
+/// What is lost on its way is sent again every second at least, instead of after ever longer
+/// pauses: a short break of the network is not to pass for the loss of a node. From Linux 6.15 on;
+/// before, nothing changes.
 void retransmit_every_second(int socket);
 
 /// Sends all bytes. kTimeout, kPeerLost or kIo.
