@@ -39,11 +39,6 @@ std::string host_port(std::string_view host, int port) {
          std::to_string(port);
 }
 
-bool is_loopback(std::string_view address) {
-  const std::string_view bare = without_brackets(address);
-  return bare.starts_with("127.") || bare == "::1";
-}
-
 bool is_loopback_by_name(std::string_view host) {
   return is_loopback(host) || host == "localhost" || host.ends_with(".localhost") ||
          host == "ip6-localhost" || host == "ip6-loopback";

@@ -19,8 +19,7 @@ bool is_host(std::string_view host);
 /// "::1" -> "[::1]:29500".
 std::string host_port(std::string_view host, int port);
 
-bool is_loopback(std::string_view address);
-/// The same of a name that means it everywhere.
+/// An address of loopback, or a name that means it everywhere.
 bool is_loopback_by_name(std::string_view host);
 
 /// "0.0.0.0" or "::": all addresses of whoever listens there.

@@ -14,6 +14,7 @@
 #include "launcher/nodes/addresses.h"
 #include "launcher/nodes/coordinator_thread.h"
 #include "runtime/base/exit_codes.h"
+#include "runtime/base/host_address.h"
 #include "runtime/base/start_thread.h"
 
 namespace dlaunch {

@@ -5,6 +5,7 @@
 
 #include "launcher/nodes/addresses.h"
 #include "launcher/nodes/node_coordinator.h"
+#include "runtime/base/host_address.h"
 
 namespace dlaunch {
 namespace {

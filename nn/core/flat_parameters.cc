@@ -54,12 +54,15 @@ FlatParameters flatten_parameters(Module& module, Communicator* world) {
   return flat;
 }
 
+bool is_in_place(const FlatParameters& flat, const FlatView& view) {
+  return view.parameter.data<const float>() == flat.values.data<const float>() + view.offset;
+}
+
 void unflatten_parameters(const FlatParameters& flat) noexcept {
   try {
-    const auto* const values = flat.values.data<const float>();
     for (const FlatView& view : flat.views) {
-      Tensor parameter = view.parameter;                                    // a handle
-      if (parameter.data<const float>() != values + view.offset) continue;  // it has moved on
+      if (!is_in_place(flat, view)) continue;  // it has moved on
+      Tensor parameter = view.parameter;       // a handle
       parameter.set_grad({});
       parameter.move_into(Tensor::empty(parameter.backend(), parameter.shape()), 0);
     }

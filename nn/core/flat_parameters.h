@@ -51,6 +51,10 @@ struct FlatParameters {
 /// unflatten_parameters() comes before that.
 FlatParameters flatten_parameters(Module& module, Communicator* world = nullptr);
 
+/// Whether the parameter of a view of `flat` still lies there: another flatten_parameters() moves
+/// it.
+bool is_in_place(const FlatParameters& flat, const FlatView& view);
+
 /// Gives each parameter that still lies in `flat` memory of its own, with its values; it has no
 /// gradient then. For lack of memory some stay where they are.
 void unflatten_parameters(const FlatParameters& flat) noexcept;

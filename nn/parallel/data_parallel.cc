@@ -106,9 +106,8 @@ DataParallelReport DataParallel::step(Optimizer& optimizer, double learning_rate
 
 // Gradients of a network that has been laid out anew would go elsewhere.
 void DataParallel::check_parameters() const {
-  const auto* const values = parameters_.values.data<const float>();
   for (const FlatView& view : parameters_.views)
-    if (view.parameter.data<const float>() != values + view.offset)
+    if (!is_in_place(parameters_, view))
       throw Error(
           "DataParallel: " + view.name +
           " has been moved by another DataParallel or flatten_parameters(); a network is in "

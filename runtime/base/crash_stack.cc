@@ -15,12 +15,7 @@
 namespace dlaunch {
 namespace {
 
-struct Crash {
-  int signal;
-  std::string_view name;
-};
-constexpr std::array<Crash, 4> kCrashes{
-    {{SIGSEGV, "SIGSEGV"}, {SIGBUS, "SIGBUS"}, {SIGILL, "SIGILL"}, {SIGFPE, "SIGFPE"}}};
+constexpr std::array kCrashes{SIGSEGV, SIGBUS, SIGILL, SIGFPE};
 
 constexpr int kMostFound = 32;  // the handler's own frames among them
 constexpr int kMostShown = 16;  // with the line above them no more than dlaunch's report repeats
@@ -52,12 +47,6 @@ class Line {
   std::size_t used_ = 0;
 };
 
-std::string_view name_of(int signal) {
-  const auto* found =
-      std::ranges::find_if(kCrashes, [&](const Crash& crash) { return crash.signal == signal; });
-  return found == kCrashes.end() ? "a signal" : found->name;
-}
-
 /// By kill(2), raise(3) and the like: nothing is wrong with what the thread does.
 bool was_sent(const siginfo_t& about) {
   return about.si_code <= 0;
@@ -86,7 +75,7 @@ void print_stack_from(const void* context) {
 void on_crash(int number, siginfo_t* about, void* context) {
   (void)::signal(number, SIG_DFL);  // not by SA_RESETHAND: a later handler may call this one
   Line line;
-  line.add(name_of(number));
+  line.add("SIG").add(sigabbrev_np(number));
   // The processor gives no address for those beyond the address space.
   const bool has_address = (number == SIGSEGV || number == SIGBUS) && about->si_code != SI_KERNEL;
   if (was_sent(*about))
@@ -128,7 +117,7 @@ void print_stack_on_crash() {
   // The first call loads a library, which a handler must not.
   std::array<void*, 1> frame;
   backtrace(frame.data(), 1);
-  for (const Crash& crash : kCrashes) catch_crash(crash.signal);
+  for (const int signal : kCrashes) catch_crash(signal);
 }
 
 }  // namespace dlaunch

@@ -107,6 +107,11 @@ std::string_view without_brackets(std::string_view address) {
   return has_them ? address.substr(1, address.size() - 2) : address;
 }
 
+bool is_loopback(std::string_view address) {
+  const std::string_view bare = without_brackets(address);
+  return bare.starts_with("127.") || bare == "::1";
+}
+
 std::string numeric_text(const sockaddr* address) {
   if (address == nullptr) return "";
   if (address->sa_family != AF_INET && address->sa_family != AF_INET6) return "";

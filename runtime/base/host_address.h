@@ -24,6 +24,9 @@ std::optional<HostPort> split_host_port(std::string_view address);
 /// "[::1]" -> "::1": for a resolver, not the beginning of "host:port".
 std::string_view without_brackets(std::string_view address);
 
+/// Of a numeric address, one of IPv6 with brackets or without.
+bool is_loopback(std::string_view address);
+
 struct HostAddress {
   sockaddr_storage storage{};
   socklen_t length = 0;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "launcher/nodes/addresses.h"
+#include "runtime/base/host_address.h"
 
 namespace dlaunch {
 namespace {

@@ -31,6 +31,7 @@ using dlaunch::testing::run_on_ranks;
 using dlaunch::testing::run_seed;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 using ::testing::Values;
 
 constexpr std::int64_t kFeatures = 5;
@@ -275,17 +276,6 @@ TEST(DataParallel, RefusesCallsThatMakeNoSense) {
   });
 }
 
-/// What the message of the Error is that `call` throws.
-template <typename Call>
-std::string error_of(const Call& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 TEST(DataParallel, RefusesANetworkThatIsInAnotherOneByNow) {
   run_on_ranks(2, [](Communicator& world) {
     Rank rank(world);
@@ -293,10 +283,10 @@ TEST(DataParallel, RefusesANetworkThatIsInAnotherOneByNow) {
     const Samples samples(2, random);
     DataParallel first(rank.network, world);
     const DataParallel second(rank.network, world);
-    EXPECT_THAT(
-        error_of([&] { rank.learn(first, samples, 0, 2); }),
-        ::testing::HasSubstr("weight has been moved by another DataParallel or "
-                             "flatten_parameters(); a network is in one of them at a time"));
+    EXPECT_THAT([&] { rank.learn(first, samples, 0, 2); },
+                ThrowsMessage<Error>(
+                    HasSubstr("weight has been moved by another DataParallel or "
+                              "flatten_parameters(); a network is in one of them at a time")));
   });
 }
 
@@ -312,8 +302,9 @@ TEST(DataParallel, RefusesAnOptimizerOfOtherParameters) {
     Sgd own(parallel.parameters(), {});
     rank.learn(parallel, samples, 0, 2);
     for (Sgd* optimizer : {&before, &of_another})
-      EXPECT_THAT(error_of([&] { (void)parallel.step(*optimizer, kLearningRate); }),
-                  ::testing::HasSubstr("is one of other parameters; make it of parameters()"));
+      EXPECT_THAT(
+          [&] { (void)parallel.step(*optimizer, kLearningRate); },
+          ThrowsMessage<Error>(HasSubstr("is one of other parameters; make it of parameters()")));
     EXPECT_EQ(parallel.step(own, kLearningRate).samples, 4);  // the step is still to be ended
   });
 }

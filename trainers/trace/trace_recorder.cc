@@ -53,17 +53,11 @@ std::string TraceRecorder::events(const Communicator& world,
   return trace_events(tracer_, {alignment, origin_}, world.rank());
 }
 
-/// An earlier run's trace stays until there is another.
-void TraceRecorder::begin_file() {
-  if (file_) file_->clear();
-}
-
 void TraceRecorder::finish(Communicator& world) {
   activate(false);
   const ClockOffset now = offset_to_rank_zero(world, steady_nanoseconds);
   const ClockAlignment alignment(*clock_, now);
   clock_.reset();  // what is written now is whole: give_up() has nothing to add
-  begin_file();
   write_trace(world, file_.get(), events(world, alignment));
 }
 
@@ -72,9 +66,8 @@ void TraceRecorder::give_up(Communicator& world, bool together) noexcept {
   try {
     activate(false);
     const std::string own = events(world, ClockAlignment(*clock_));
-    if (!file_ && !together) file_ = open_file(path_of_rank(options_.file, world.rank()));
-    begin_file();
     if (together) return write_trace(world, file_.get(), own);
+    if (!file_) file_ = open_file(path_of_rank(options_.file, world.rank()));
     write_trace(*file_, own);
   } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the failure before counts
   }

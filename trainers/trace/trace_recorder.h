@@ -47,7 +47,6 @@ class TraceRecorder {
  private:
   std::string events(const Communicator& world, const ClockAlignment& alignment) const;
   void activate(bool on);
-  void begin_file();
 
   const TraceOptions options_;
   std::unique_ptr<RecordFile> file_;  // rank 0's

@@ -63,6 +63,7 @@ class SocketMesh {
   bool misses_lower_ranks() const;
   std::string reason_of(int peer) const;
   std::string missing_ranks() const;
+  void log_missing_ranks() const;
   std::string advice() const;
   const std::string& address_of(int rank) const {
     return options_.addresses[static_cast<std::size_t>(rank)];
@@ -90,7 +91,10 @@ Status SocketMesh::connect() {
   const Deadline deadline = Deadline::after(options_.timeout);
   const Deadline last = Deadline::after(
       options_.timeout + std::min<std::chrono::nanoseconds>(kForDialers, options_.timeout / 10));
-  std::optional<Deadline> notice = Deadline::after(options_.notice_after);
+  asio::steady_timer notice(listener_->io, options_.notice_after);
+  notice.async_wait([this](const std::error_code& cancelled) {
+    if (!cancelled && misses_lower_ranks()) log_missing_ranks();
+  });
   for (int peer = 0; peer < options_.rank; ++peer) {
     if (!is_reached(peer)) continue;
     for (int lane = 0; lane < options_.lanes; ++lane) dial(peer, lane);
@@ -98,15 +102,7 @@ Status SocketMesh::connect() {
   if (missing_ > 0) accept();
   while (missing_ > 0 && failure_.ok()) {
     if (last.expired() || (deadline.expired() && misses_lower_ranks())) return too_late();
-    if (notice && notice->expired()) {
-      notice.reset();
-      if (misses_lower_ranks())
-        logger_->warn("rank {} cannot connect so far to {}{}", options_.rank, missing_ranks(),
-                      advice());
-    }
-    Deadline next = deadline.expired() ? last : deadline;
-    if (notice) next = earliest(next, *notice);
-    listener_->io.run_one_until(next.when());
+    listener_->io.run_one_until((deadline.expired() ? last : deadline).when());
   }
   return failure_;
 }
@@ -219,10 +215,14 @@ std::string SocketMesh::missing_ranks() const {
   return dialed + awaited + ", which should have connected to " + address_of(options_.rank);
 }
 
+void SocketMesh::log_missing_ranks() const {
+  logger_->warn("rank {} cannot connect so far to {}{}", options_.rank, missing_ranks(), advice());
+}
+
 // Between hosts it is mostly the network.
 std::string SocketMesh::advice() const {
-  const std::string& own = address_of(options_.rank);
-  const bool one_host = own.starts_with("127.") || own.starts_with("[::1]");
+  const auto own = split_host_port(address_of(options_.rank));
+  const bool one_host = own && is_loopback(own->host);
   return one_host ? ""
                   : "; is a firewall between them, or should ranks use another network "
                     "(DLAUNCH_INTERFACE)?";
