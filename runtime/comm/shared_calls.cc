@@ -27,9 +27,11 @@ bool has_equal_parts(CollectiveKind kind) {
 
 // Beyond a slot, what the members expose goes through it in pieces: that is a copy more than
 // reading in place, but one in the cache, and what is read more than once, or only to be reduced,
-// has to be copied there anyway. Only a scatter's root would make that copy alone, for everybody.
-bool goes_in_pieces(CollectiveKind kind) {
-  return kind != CollectiveKind::kScatter;
+// has to be copied there anyway. Only a scatter's root makes that copy alone, for everybody: for
+// some members it does so as quickly as each can have the kernel read its part.
+bool goes_in_pieces(CollectiveKind kind, int members) {
+  constexpr int kSomeMembers = 3;
+  return kind != CollectiveKind::kScatter || members <= kSomeMembers;
 }
 
 Channel channel_for(std::size_t bytes) {
@@ -81,8 +83,8 @@ SharedCalls::Recipe SharedCalls::make_recipe(const CallShape& asked,
     shape.slot = std::clamp(kAllPiecesBytes / static_cast<std::size_t>(members), kLeastPieceBytes,
                             shape.slot);
     // Also what even the least pieces of many members do not fit: records of many KiB.
-    shape.readable =
-        group_->members_readable() && (!goes_in_pieces(call.kind) || !has_shared_plan(shape));
+    shape.readable = group_->members_readable() &&
+                     (!goes_in_pieces(call.kind, members) || !has_shared_plan(shape));
   }
   if (!has_shared_plan(shape)) return {};
   recipe.plan = std::make_shared<const SharedPlan>(shared_plan(shape));

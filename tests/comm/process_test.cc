@@ -1,6 +1,5 @@
 // The communicator of real processes, started by dlaunch: on one host in shared memory, where a
 // test does not ask for TCP. What all communicators have in common, contract_of_processes.cc tests.
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -286,25 +285,6 @@ TEST(SplitOfARankThatHasNoDescriptorsLeft, FailsOnTheOthersToo) {
       EXPECT_THAT(status.to_string(), HasSubstr("peer 1: gave up: "));
     }
     EXPECT_LT(Clock::now() - begin, kPromptly);
-  });
-}
-
-// Of a rank that lives: its own mistake, not the loss of a peer.
-TEST(SendOfMemoryThatIsNotThere, IsSaidToBeTheSenders) {
-  run_on_ranks(2, [](Communicator& comm) {
-    constexpr std::size_t kBytes = std::size_t{1} << 20;
-    const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-    void* const memory = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE,
-                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-    ASSERT_NE(memory, MAP_FAILED);
-    auto* const bytes = static_cast<std::byte*>(memory);
-    if (comm.rank() == 0) {
-      ASSERT_EQ(::munmap(bytes + kBytes - page, page), 0);
-    }
-    const Status status = comm.rank() == 0 ? comm.send(ConstBuffer(bytes, kBytes, DType::kU8), 1)
-                                           : comm.recv(Buffer(bytes, kBytes, DType::kU8), 0);
-    EXPECT_EQ(status.code(), StatusCode::kIo) << status.to_string();
-    EXPECT_THAT(status.to_string(), HasSubstr("its buffer cannot be read"));
   });
 }
 

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
@@ -323,6 +324,33 @@ TEST(Mesh, PassesMessagesThatLieInTheSharedHeap) {
       ++number;
     }
   });
+}
+
+// Of a rank that lives: its own mistake, not the loss of a peer. Where messages are copied instead
+// of being read by their receivers, the sender dies of it.
+TEST(Mesh, SaysWhoseMessageCannotBeRead) {
+  constexpr std::size_t kBytes = std::size_t{1} << 20;
+  auto world = connect(std::vector<RankOptions>(2));
+  Fabric fabric = lane_of(world, 0);
+  if (!fabric[0].shared_group()->members_readable())
+    GTEST_SKIP() << "process_vm_readv is not permitted, or too slow";
+  void* const memory = ::mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  fabric.run([&](int rank, Endpoint& endpoint) {
+    std::vector<std::byte> data(kBytes);
+    Transfer transfer = make_transfer(1 - rank, {.sequence = 1}, data);
+    if (rank == 0) {
+      transfer.data = static_cast<std::byte*>(memory);
+      endpoint.start_send(transfer);
+    } else {
+      endpoint.start_recv(transfer);
+    }
+    const Status status = finish(endpoint, transfer);
+    EXPECT_EQ(status.code(), StatusCode::kIo) << status.to_string();
+    EXPECT_EQ(status.peer(), 0);
+    EXPECT_THAT(status.to_string(), HasSubstr("its buffer cannot be read"));
+  });
+  ::munmap(memory, kBytes);
 }
 
 TEST(Mesh, UsesNoProcessorWhileItWaits) {
