@@ -93,11 +93,9 @@ void NcclComm::abort(std::span<NcclComm> all) {
 }
 
 void NcclComm::close(std::span<NcclComm> all) {
-  bool orderly = true;
-  for (const NcclComm& comm : all) {
-    if (comm.comm_ == nullptr) continue;
-    orderly = nccl_status(ncclCommFinalize(comm.comm_), "ncclCommFinalize").ok() && orderly;
-  }
+  // NCCL up to 2.26 has one job in the background of a thread: one that is begun while another
+  // one's still runs would disturb it.
+  bool orderly = on_all(all, ncclCommFinalize, "ncclCommFinalize").ok();
   const Deadline deadline = Deadline::after(kLongestEnd);
   for (NcclComm& comm : all) {
     if (comm.comm_ == nullptr) continue;
@@ -107,13 +105,22 @@ void NcclComm::close(std::span<NcclComm> all) {
 }
 
 // `how` frees them too.
-void NcclComm::end(std::span<NcclComm> all, ncclResult_t (*how)(ncclComm_t)) {
-  if (std::ranges::all_of(all, [](const NcclComm& comm) { return comm.comm_ == nullptr; })) return;
-  (void)ncclGroupStart();
-  for (NcclComm& comm : all) {
-    if (comm.comm_ != nullptr) (void)how(std::exchange(comm.comm_, nullptr));
+void NcclComm::end(std::span<NcclComm> all, Call how) {
+  (void)on_all(all, how, "the end of NCCL");
+  for (NcclComm& comm : all) comm.comm_ = nullptr;
+}
+
+Status NcclComm::on_all(std::span<NcclComm> all, Call call, std::string_view name) {
+  if (std::ranges::all_of(all, [](const NcclComm& comm) { return comm.comm_ == nullptr; }))
+    return Status();
+  Status status = nccl_status(ncclGroupStart(), "ncclGroupStart");
+  for (const NcclComm& comm : all) {
+    if (comm.comm_ == nullptr) continue;
+    Status called = nccl_status(call(comm.comm_), name);
+    if (status.ok()) status = std::move(called);
   }
-  (void)ncclGroupEnd();
+  Status ended = nccl_status(ncclGroupEnd(), name);
+  return status.ok() ? ended : status;
 }
 
 }  // namespace dlaunch

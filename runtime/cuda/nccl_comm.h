@@ -61,8 +61,12 @@ class NcclComm {
   static void close(std::span<NcclComm> all);
 
  private:
+  using Call = ncclResult_t (*)(ncclComm_t);
+
   static Status gone();
-  static void end(std::span<NcclComm> all, ncclResult_t (*how)(ncclComm_t));
+  static void end(std::span<NcclComm> all, Call how);
+  /// One group with that call on each communicator that there is: the first error.
+  static Status on_all(std::span<NcclComm> all, Call call, std::string_view name);
   Status settle(std::string_view name, Deadline deadline);
 
   std::mutex mutex_;  // held while the communicator is in use

@@ -172,6 +172,7 @@ struct Group {
   int depth = 0;
   std::vector<Queued> queued;
   std::vector<ncclComm_t> ending;
+  bool in_background = false;  // what was finalised outside a group, as far as anyone knows
 };
 thread_local Group group;
 
@@ -318,10 +319,15 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   const Member& member = *comm->member;
   const bool ending = member.finalised && comm->member.use_count() > 1;
   *error = !member.world->complete() || ending ? ncclInProgress : member.error.load();
+  if (*error != ncclInProgress) group.in_background = false;
   return ncclSuccess;
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  if (group.depth == 0 && std::exchange(group.in_background, true)) {
+    std::fputs("a communicator is finalised while another one still is\n", stderr);
+    std::abort();
+  }
   comm->member->finalised = true;
   return ncclInProgress;
 }
