@@ -6,7 +6,8 @@ from .runner import Step
 
 NAME, TITLE, PEERS = "gpu", "On a GPU", ["PyTorch"]
 ALWAYS = False
-SHOWN = {"torch": "PyTorch", "torch DDP": "PyTorch DDP", "torch compiled": "PyTorch compiled"}
+SHOWN = {"torch": "PyTorch", "torch DDP": "PyTorch DDP", "torch compiled": "PyTorch compiled",
+         "torch compiled, graphs": "PyTorch compiled, graphs"}
 
 
 def plan(context):
@@ -18,7 +19,7 @@ def plan(context):
         words = ["syncbn", "--ranks", ranks, "--rounds", rounds, "--seconds", seconds]
         steps.append(step(context, f"syncbn-{ranks}", words, 60 * int(rounds), f"SyncBatchNorm, {ranks} ranks"))
     words = ["train", "--rounds", rounds, "--steps", "50" if context.quick else "100"]
-    steps.append(step(context, "train", words, 90 * int(rounds), "a training step of ResNet-18"))
+    steps.append(step(context, "train", words, 120 * int(rounds), "a training step of ResNet-18"))
     return steps, {}
 
 
@@ -76,7 +77,7 @@ def blocks(document, entries, log):
     command = command_of(document, NAME)
     yield paragraph("Ranks beyond the number of GPUs share them. Times of SyncBatchNorm are of forward and backward, by CUDA "
                     "events; a training step is of ResNet-18 with batches of 512 in bf16, PyTorch's in channels_last under "
-                    "autocast, eager and compiled.")
+                    "autocast, eager, compiled, and compiled into CUDA graphs as ours is.")
     drawn = gpu_plots.batch_norm([entry for entry in entries if entry["measure"] in ("syncbn", "syncbn bound")], log)
     if drawn:
         yield Plot("SyncBatchNorm by shape (batch, height × width for images, features). Grey: what moving its bytes takes at "
