@@ -65,18 +65,18 @@ bool reading_probe_pays(pid_t pid, std::uint64_t address) {
   constexpr std::size_t kBytes = MemoryProbe::kTimedBytes;
   const auto own = std::make_unique<std::byte[]>(kBytes);
   const auto copy = std::make_unique<std::byte[]>(kBytes);
-  const auto read = [&] { return read_memory(pid, address, copy.get(), kBytes); };
+  bool readable = true;
+  const auto read = [&] { readable = readable && read_memory(pid, address, copy.get(), kBytes); };
   const auto copy_own = [&] {
     std::memcpy(copy.get(), own.get(), kBytes);
     // The compiler must not take it for useless.
     asm volatile("" : : "r"(copy.get()) : "memory");  // NOLINT
   };
-  if (!read()) return false;
   auto reading = std::chrono::nanoseconds::max();
   auto copying = std::chrono::nanoseconds::max();
   const Deadline end = Deadline::after(kLongestTrials);
   for (int trial = 0;; ++trial) {
-    if (trial >= kTrials && reading <= kWorthwhile * copying) return true;
+    if (trial >= kTrials && reading <= kWorthwhile * copying) return readable;
     if (trial >= kTrials && end.expired()) return false;
     reading = std::min(reading, time_of(read));
     copying = std::min(copying, time_of(copy_own));
