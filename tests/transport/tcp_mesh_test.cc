@@ -33,7 +33,6 @@ namespace {
 using asio::ip::tcp;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::testing::Not;
 using Endpoints = Result<std::vector<std::unique_ptr<Endpoint>>>;
 
 TcpListener listen() {
