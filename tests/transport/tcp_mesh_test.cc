@@ -288,8 +288,8 @@ TEST(TcpMesh, SaysWhyARankCouldNotBeReached) {
   world.options().timeout = std::chrono::seconds(3);
   asio::io_context io;
   // Bound, so that nobody else listens there.
-  const asio::ip::tcp::socket silent(io, {asio::ip::address_v4::loopback(), 0});
-  world.options().addresses[0] = "127.0.0.1:" + std::to_string(silent.local_endpoint().port());
+  const tcp::socket bound(io, {asio::ip::address_v4::loopback(), 0});
+  world.options().addresses[0] = "127.0.0.1:" + std::to_string(bound.local_endpoint().port());
   const Status status = world.start(1).get().status();
   EXPECT_EQ(status.code(), StatusCode::kTimeout);
   EXPECT_THAT(status.to_string(), AllOf(HasSubstr("rank 0 ("), HasSubstr("refused")));
