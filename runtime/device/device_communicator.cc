@@ -279,15 +279,17 @@ Status DeviceCommunicator::connect() {
   DLAUNCH_RETURN_IF_ERROR(agree(*host_, status));
   DLAUNCH_RETURN_IF_ERROR(choose_path());
   DLAUNCH_RETURN_IF_ERROR(find_out_whether_calls_are_recorded());
-  auto staged = host_->split(0, rank());
-  DLAUNCH_RETURN_IF_ERROR(staged.status());
-  staged_ = *std::move(staged);
+  // First: once the watch uses it, a rank that leaves fails it, while others may still be
+  // connecting it. All have done so when the next one is connected.
   std::unique_ptr<Communicator> control;
   if (size() > 1) {
     auto part = host_->split(0, rank());
     DLAUNCH_RETURN_IF_ERROR(part.status());
     control = *std::move(part);
   }
+  auto staged = host_->split(0, rank());
+  DLAUNCH_RETURN_IF_ERROR(staged.status());
+  staged_ = *std::move(staged);
   staged_->set_timeout(options_.timeout);
   watch_ = std::make_unique<DeviceWatch>(
       core_, std::move(control), path_.get(), std::string(to_string(path_kind_)),

@@ -210,6 +210,13 @@ TEST_P(DeviceFailures, RankThatLeavesEarlyWaitsForTheOthersToCloseItsMemoryAndNo
 
 INSTANTIATE_TEST_SUITE_P(Worlds, DeviceFailures, ::testing::Values(2, 3, 5));
 
+// Some have left theirs, and others noticed that, when the slowest is still connecting its own.
+TEST(DeviceCommunicator, MayBeLeftAsSoonAsItIsThere) {
+  for (int number = 0; number < 100; ++number) {
+    EXPECT_NO_THROW(run_fake_ranks(8, over(DevicePathKind::kIpc), [](const FakeRank&) {}));
+  }
+}
+
 TEST(DeviceCommunicator, FreesItsMemoryWhenNobodyHasItOpenAnyMore) {
   for (int i = 0; i < 10; ++i) {
     run_fake_ranks(3, over(DevicePathKind::kIpc), [&](FakeRank rank) {

@@ -67,7 +67,9 @@ TEST_P(Split, CanBeRepeatedAndNested) {
 TEST_P(Split, KeepsTheOrderOfReductions) {
   run_ranks(world(), [&](Communicator& comm) {
     comm.set_reduce_order(ReduceOrder::kRanks);
-    EXPECT_EQ(split(comm, 0)->reduce_order(), ReduceOrder::kRanks);
+    const auto part = split(comm, 0);
+    ASSERT_NE(part, nullptr);
+    EXPECT_EQ(part->reduce_order(), ReduceOrder::kRanks);
   });
 }
 
