@@ -91,7 +91,9 @@ Status try_call(cudaGraphExec_t graph, cudaStream_t stream, std::uint32_t* flag)
   value = 0;
   const Status launched = cuda_status(cudaGraphLaunch(graph, stream), "cudaGraphLaunch");
   std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  const bool waited = cudaStreamQuery(stream) == cudaErrorNotReady && value == 0;
+  // No call of CUDA before the flag is set: while another thread loads kernels (cuDNN's does),
+  // calls wait for it, and it for the device to be idle, which it is only when the graph has ended.
+  const bool waited = value == 0;
   value = 1;  // in any case: what was launched must end
   const Status ended = wait_for(stream);
   DLAUNCH_RETURN_IF_ERROR(launched);
