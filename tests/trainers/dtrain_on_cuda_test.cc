@@ -43,21 +43,32 @@ class DtrainOnCuda : public testing::DtrainTest {
     EXPECT_EQ(process.exit_code, kExitOk) << process.error;
     const bool told =
         process.out.find("steps are not recorded as CUDA graphs") != std::string::npos;
-    EXPECT_EQ(metrics().back()["repeated_steps"] > 0, recorded && !told) << process.out;
+    EXPECT_EQ(last_line().value("repeated_steps", 0) > 0, recorded && !told) << process.out;
     if (recorded && told) std::cout << process.out;  // that nobody takes it for a test of graphs
     std::ifstream file(directory_ + "/out/model.safetensors", std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
   }
 
-  double last_loss() const { return metrics().back()["train_loss"]; }
+  /// Of the metrics; empty where training came to none.
+  nlohmann::json last_line() const {
+    const auto lines = metrics();
+    return lines.empty() ? nlohmann::json::object() : lines.back();
+  }
+
+  double last_loss() const { return last_line().value("train_loss", std::nan("")); }
 };
+
+// Where a loss is compared with one that is rounded otherwise, the last step has as many images as
+// the others: batch norm over the two that kSmallRun leaves for it makes much of little.
+const Arguments kWholeBatches{
+    "--set", R"(data.synthetic={"classes": 4, "train_size": 128, "test_size": 37})"};
 
 TEST_F(DtrainOnCuda, LearnsAsOnTheCpu) {
   for (const int ranks : {1, 2}) {
     SCOPED_TRACE(ranks);
-    ASSERT_EQ(train(ranks, "cpu", {}).exit_code, kExitOk);
+    ASSERT_EQ(train(ranks, "cpu", kWholeBatches).exit_code, kExitOk);
     const double of_cpu = last_loss();
-    const CompletedProcess process = train(ranks, "cuda", {});
+    const CompletedProcess process = train(ranks, "cuda", kWholeBatches);
     ASSERT_EQ(process.exit_code, kExitOk) << process.error;
     EXPECT_NEAR(last_loss(), of_cpu, 0.02);
     if (ranks > 1) {
@@ -86,11 +97,17 @@ TEST_F(DtrainOnCuda, GivesTheSameBitsWhetherStepsAreRecordedOrNot) {
 }
 
 TEST_F(DtrainOnCuda, LearnsTheSameOnEveryPathAndWithShards) {
-  ASSERT_EQ(train(2, "cuda", {}).exit_code, kExitOk);
+  const CompletedProcess chosen = train(2, "cuda", {});
+  ASSERT_EQ(chosen.exit_code, kExitOk) << chosen.error;
   const double loss = last_loss();
   for (const std::string word :
        {"parallel.device_path=ipc", "parallel.device_path=staging", "parallel.gradients=shard"}) {
     SCOPED_TRACE(word);
+    // Some systems do not let processes share a device's memory; what chose another way says why.
+    if (word.ends_with("ipc") && chosen.out.find("take the path staging") != std::string::npos) {
+      std::cout << "not forced here: " << word << '\n' << chosen.out;
+      continue;
+    }
     const CompletedProcess process = train(2, "cuda", {"--set", word});
     EXPECT_EQ(process.exit_code, kExitOk) << process.error;
     EXPECT_NEAR(last_loss(), loss, 1e-4);
@@ -98,14 +115,16 @@ TEST_F(DtrainOnCuda, LearnsTheSameOnEveryPathAndWithShards) {
 }
 
 TEST_F(DtrainOnCuda, LearnsInFp16AsInFp32) {
-  ASSERT_EQ(train(2, "cuda", {}).exit_code, kExitOk);
+  ASSERT_EQ(train(2, "cuda", kWholeBatches).exit_code, kExitOk);
   const double loss = last_loss();
   for (const std::string gradients : {"all_reduce", "shard"}) {
     SCOPED_TRACE(gradients);
-    const CompletedProcess process =
-        train(2, "cuda",
-              {"--set", "train.compute_type=fp16", "--set", "train.loss_scale=1048576", "--set",
-               "parallel.gradients=" + gradients});
+    Arguments arguments = kWholeBatches;
+    // With a greater scale gradients overflow, and the steps that are skipped tell in the loss.
+    arguments.insert(arguments.end(),
+                     {"--set", "train.compute_type=fp16", "--set", "train.loss_scale=65536",
+                      "--set", "parallel.gradients=" + gradients});
+    const CompletedProcess process = train(2, "cuda", arguments);
     EXPECT_EQ(process.exit_code, kExitOk) << process.error;
     EXPECT_NEAR(last_loss(), loss, 0.05);
   }
