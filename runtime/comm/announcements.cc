@@ -159,15 +159,17 @@ Announcements::Payload Announcements::payload_for(const Wait& wait, int peer) co
 }
 
 void Announcements::announce(const Wait& wait) {
-  while (!outgoing_.empty() && outgoing_.front().send.done()) outgoing_.pop_front();
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     const int rank = static_cast<int>(i);
+    Peer& peer = peers_[i];
+    // Those to one that never listens stay; the others' are not kept behind them.
+    while (!peer.letters.empty() && peer.letters.front().send.done()) peer.letters.pop_front();
     const bool concerned =
         wait.sequence > 0 || wait.message.peer == kAnyRank || rank == wait.message.peer;
-    if (rank == rank_ || !concerned || peers_[i].unanswered >= kMostUnanswered) continue;
-    if (!peers_[i].listening) listen(rank);
-    ++peers_[i].unanswered;
-    Letter& letter = outgoing_.emplace_back();
+    if (rank == rank_ || !concerned || peer.unanswered >= kMostUnanswered) continue;
+    if (!peer.listening) listen(rank);
+    ++peer.unanswered;
+    Letter& letter = peer.letters.emplace_back();
     letter.payload = payload_for(wait, rank);
     address(letter.send, rank, letter.payload);
     endpoint_->start_send(letter.send);

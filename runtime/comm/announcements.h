@@ -129,7 +129,12 @@ class Announcements {
     std::uint64_t last = 0;   // the newest collective entered
     std::vector<Call> calls;  // the newest, by sequence number modulo the size
   };
+  struct Letter {
+    Payload payload;
+    Transfer send;
+  };
   struct Peer {
+    std::deque<Letter> letters;  // on their way to it, oldest first
     Transfer recv;
     Payload heard;  // where recv puts it
     bool listening = false;
@@ -140,10 +145,6 @@ class Announcements {
     Deadline::Clock::time_point heard_at;
     std::atomic<std::uint64_t> sent{0};
     std::atomic<std::uint64_t> received{0};
-  };
-  struct Letter {
-    Payload payload;
-    Transfer send;
   };
   struct Foreign {  // a call that this rank has not reached yet
     int peer = -1;
@@ -174,8 +175,7 @@ class Announcements {
   const int rank_;
   mutable std::mutex mutex_;
   std::array<OwnLane, kLaneKinds> lanes_;
-  std::deque<Peer> peers_;       // by rank; does not move
-  std::deque<Letter> outgoing_;  // oldest first
+  std::deque<Peer> peers_;  // by rank; does not move
   std::atomic<bool> messages_driven_{false};
   std::array<std::atomic<std::uint64_t>, kLaneKinds> called_{};
   std::vector<Foreign> early_;

@@ -1,12 +1,20 @@
 // What ranks tell each other of calls that stand still, without the calls.
 #include "runtime/comm/announcements.h"
 
+#include <malloc.h>
+
+#include <chrono>
+#include <memory>
 #include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "runtime/collective/types.h"
+#include "tests/support/sanitized.h"
 #include "transport/loopback/loopback.h"
 
 namespace dlaunch::testing {
@@ -43,6 +51,57 @@ TEST_F(TwoRanks, TellWhichCallWaits) {
 
 TEST_F(TwoRanks, TellNoOtherCallThanTheOneThatWaits) {
   EXPECT_EQ(trail_of_the_first_of(300), "");
+}
+
+// Rank 1 never reads what it is sent, and its ring is full.
+class WithoutReader final : public Endpoint {
+ public:
+  explicit WithoutReader(std::unique_ptr<Endpoint> endpoint) : endpoint_(std::move(endpoint)) {}
+
+  int rank() const override { return endpoint_->rank(); }
+  int world_size() const override { return endpoint_->world_size(); }
+  void start_send(Transfer& transfer) override {
+    if (transfer.peer != 1) endpoint_->start_send(transfer);
+  }
+  void start_recv(Transfer& transfer) override { endpoint_->start_recv(transfer); }
+  void cancel(Transfer& transfer, Status why) override {
+    endpoint_->cancel(transfer, std::move(why));
+  }
+  void poll(Deadline deadline, const Readiness* also) override { endpoint_->poll(deadline, also); }
+  void wake() override { endpoint_->wake(); }
+  Status failure() const override { return endpoint_->failure(); }
+  void fail(Status why) override { endpoint_->fail(std::move(why)); }
+  const char* transport_name(int peer) const override { return endpoint_->transport_name(peer); }
+
+ private:
+  std::unique_ptr<Endpoint> endpoint_;
+};
+
+TEST(AnnouncementsOfWaits, AreNotKeptForOthersBehindThoseOfARankThatNeverListens) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers allocate memory themselves";
+  constexpr int kRounds = 30;
+  constexpr int kCalls = 50;  // that another rank may leave unanswered
+  LoopbackNetwork network(3);
+  Announcements zero(std::make_unique<WithoutReader>(network.endpoint(0)));
+  Announcements two(network.endpoint(2));
+  const MessageSignature barrier{.operation = static_cast<std::uint8_t>(CollectiveKind::kBarrier)};
+  std::uint64_t number = 0;
+  std::vector<std::size_t> in_use;
+  for (int round = 0; round < kRounds; ++round) {
+    for (int call = 0; call < kCalls; ++call) {
+      ASSERT_TRUE(zero.entered(LaneKind::kBlocking, ++number, barrier).ok());
+      ASSERT_TRUE(two.entered(LaneKind::kBlocking, number, barrier).ok());
+      ASSERT_TRUE(zero.look_around({.sequence = number, .waiting_for = {1}}, true).ok());
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(6));  // they listen every 5 ms
+    ASSERT_TRUE(two.look_around({.message = {.peer = 0}}, true).ok());
+    std::this_thread::sleep_for(std::chrono::milliseconds(6));
+    ASSERT_TRUE(zero.look_around({.sequence = number, .waiting_for = {1}}, false).ok());
+    in_use.push_back(::mallinfo2().uordblks);
+  }
+  ASSERT_FALSE(two.trail(0, {}).empty()) << "rank 2 has heard nothing";
+  // Kept would be some 300 bytes of each.
+  EXPECT_LT(in_use.back(), in_use[kRounds / 3] + std::size_t{kRounds} * kCalls * 50);
 }
 
 }  // namespace
