@@ -100,12 +100,24 @@ using SignaturePrinter = std::string (*)(const MessageSignature&);
 /// Something besides transfers that a waiting rank is waiting for: memory that a peer will write.
 class Readiness {
  public:
+  /// Members of the shared group: whichever, or none of them.
+  static constexpr int kAnyMember = -1;
+  static constexpr int kNoMember = -2;
+
   /// Cheap: asked over and over while polling. On the thread that drives the endpoint.
   virtual bool ready() const = 0;
+  /// The member of the shared group without whose next announcement this does not become ready. So
+  /// that a sleeper is not woken by those of others.
+  virtual int awaited_member() const { return kAnyMember; }
 
  protected:
   ~Readiness() = default;
 };
+
+/// The same of what may wait for messages alone.
+inline int awaited_by(const Readiness* also) {
+  return also == nullptr ? Readiness::kNoMember : also->awaited_member();
+}
 
 /// How a receive from any rank ends when no other one is left.
 inline Status all_others_left() {

@@ -70,9 +70,12 @@ int SharedExecution::members_to_come() const {
   return now.member >= 0 ? 1 : group_->size();
 }
 
-// The first of them, the second, ...
+// The first of them, the second, ... Each member begins with its neighbour, so that not all of them
+// look at the same cell at the same time.
 int SharedExecution::member_to_come(int which) const {
-  return !entering() && step().member >= 0 ? step().member : which;
+  if (!entering() && step().member >= 0) return step().member;
+  const int member = group_->index() + 1 + which;
+  return member < group_->size() ? member : member - group_->size();
 }
 
 // Nobody waits for itself: a root announces nothing to itself when it has nothing to read.
@@ -81,7 +84,7 @@ bool SharedExecution::has_come(int member) const {
   const std::uint64_t number = entering() ? operation() - 1 : operation();
   const std::uint32_t stage = entering() ? kExposed : step().stage;
   const SharedCell& theirs = group_->cell(assignment_.channel, number, member);
-  // Sequentially consistent for the last look before sleeping: see SharedGroup::set_asleep.
+  // Sequentially consistent for the last look before sleeping: see SharedGroup::fall_asleep.
   return theirs.progress.load(std::memory_order_seq_cst) >= progress_of(number, stage);
 }
 
@@ -94,7 +97,7 @@ bool SharedExecution::its_turn() const {
 bool SharedExecution::enter_operation() {
   const int end = members_to_come();
   for (; cursor_ < end; ++cursor_) {
-    if (!has_come(cursor_)) return false;
+    if (!has_come(member_to_come(cursor_))) return false;
   }
   cursor_ = 0;
   SharedSequence::Channel& channel = sequence_[assignment_.channel];
@@ -147,6 +150,11 @@ bool SharedExecution::ready() const {
   return cursor_ >= members_to_come() || has_come(member_to_come(cursor_));
 }
 
+int SharedExecution::awaited_member() const {
+  const bool waits = !done_ && its_turn() && cursor_ < members_to_come();
+  return waits ? member_to_come(cursor_) : kAnyMember;
+}
+
 bool SharedExecution::linger() const {
   if (group_->core_each()) {
     for (int spin = 0; spin < kSpins; ++spin) {
@@ -169,6 +177,7 @@ std::vector<int> SharedExecution::waiting_for() const {
   for (int i = 0; i < end; ++i) {
     if (!has_come(member_to_come(i))) ranks.push_back(group_->rank(member_to_come(i)));
   }
+  std::ranges::sort(ranks);
   return ranks;
 }
 

@@ -90,6 +90,7 @@ class SharedExecution final : public Readiness {
   bool advance();
   /// True if advance() would do something.
   bool ready() const override;
+  int awaited_member() const override;
   /// Waits a few microseconds for ready(), for callers who have nothing else to do.
   bool linger() const;
 

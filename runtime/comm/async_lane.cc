@@ -320,6 +320,17 @@ bool AsyncLane::ready() const {
       queues_, [](const auto& queue) { return !queue.empty() && queue.front()->also()->ready(); });
 }
 
+int AsyncLane::awaited_member() const {
+  int awaited = kNoMember;
+  for (const auto& queue : queues_) {
+    if (queue.empty()) continue;
+    const int member = queue.front()->also()->awaited_member();
+    if (awaited != kNoMember && member != awaited) return kAnyMember;
+    awaited = member;
+  }
+  return awaited;
+}
+
 Deadline AsyncLane::next_check() const {
   Deadline next = messages_.empty() ? Deadline::after(std::chrono::hours(1)) : next_look_;
   for_driven([&](const Operation& each) { next = earliest(next, Lane::next_check(each)); });

@@ -102,6 +102,7 @@ class AsyncLane final : private Readiness {
   void finish_ended();
   void look_after_messages();
   bool ready() const override;
+  int awaited_member() const override;
   Deadline next_check() const;
 
   Lane lane_;

@@ -2,6 +2,7 @@
 #include "transport/shm/shared_group.h"
 
 #include <cstring>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -83,6 +84,58 @@ TEST(SharedGroup, WakesAMemberThatSleeps) {
       if (rank == 1) group.announce(own, turn);
     }
   });
+}
+
+// Members' views of a group, without ranks, and whose doorbells were rung.
+class RungMembers final : public Doorbells {
+ public:
+  explicit RungMembers(int members) : memory_(SharedGroup::memory_bytes(members) / sizeof(Page)) {
+    for (int index = 0; index < members; ++index) {
+      groups_.emplace_back(SharedGroup::Options{
+          .index = index,
+          .members = std::vector<SharedGroup::Member>(static_cast<std::size_t>(members)),
+          .memory = memory_.front().bytes,
+          .doorbells = this});
+    }
+  }
+  void ring(int member) override { rung_.push_back(member); }
+
+  SharedGroup& of(int member) { return groups_[static_cast<std::size_t>(member)]; }
+  /// Who is rung when a member announces something.
+  std::vector<int> rung_by(int member) {
+    rung_.clear();
+    SharedGroup& group = of(member);
+    group.announce(group.cell(Channel::kShort, 1, member), ++progress_);
+    return rung_;
+  }
+
+ private:
+  struct alignas(4096) Page {
+    std::byte bytes[4096];
+  };
+  std::vector<Page> memory_;
+  std::vector<SharedGroup> groups_;
+  std::vector<int> rung_;
+  std::uint64_t progress_ = 0;
+};
+
+TEST(SharedGroup, WakesOnlyThoseThatSleepUntilThisMemberAnnounces) {
+  using Members = std::vector<int>;
+  RungMembers rung(70);  // more than the bits of a word
+  rung.of(0).fall_asleep(69);
+  rung.of(3).fall_asleep(Readiness::kAnyMember);
+  rung.of(66).fall_asleep(1);
+  rung.of(68).fall_asleep(Readiness::kNoMember);
+  EXPECT_EQ(rung.rung_by(1), (Members{3, 66}));
+  EXPECT_EQ(rung.rung_by(1), Members{}) << "they are told once";
+  EXPECT_EQ(rung.rung_by(69), Members{0});
+  rung.of(0).fall_asleep(1);
+  rung.of(3).fall_asleep(69);
+  rung.of(3).wake_up();
+  EXPECT_EQ(rung.rung_by(69), Members{}) << "one sleeps until something else, one is awake";
+  rung.of(68).wake(0);  // as who has written a message does
+  rung.of(0).wake(68);
+  EXPECT_EQ(rung.rung_by(1), Members{}) << "all have been woken";
 }
 
 TEST(SharedGroup, KnowsWhatLiesInItsHeap) {

@@ -154,11 +154,12 @@ class LoopbackEndpoint final : public Endpoint {
         std::unique_lock lock(own.mutex);
         const bool event = std::exchange(context_.completed, false) || failure_.failed();
         const auto something = [&] {
-          set_asleep(true);  // who changes what `also` waits for from now on will ring, once
+          // Who changes what `also` waits for from now on will ring, once.
+          if (group_.has_value()) group_->fall_asleep(awaited_by(also));
           return event || own.woken || !own.mail.empty() || (also != nullptr && also->ready());
         };
         own.arrived.wait_until(lock, deadline.when(), something);
-        set_asleep(false);
+        if (group_.has_value()) group_->wake_up();
         arrived.clear();
         std::swap(arrived, own.mail);
         woken = std::exchange(own.woken, false) || event;
@@ -188,9 +189,6 @@ class LoopbackEndpoint final : public Endpoint {
   SharedGroup* shared_group() override { return group_.has_value() ? &*group_ : nullptr; }
 
  private:
-  void set_asleep(bool asleep) {
-    if (group_.has_value()) group_->set_asleep(asleep);
-  }
   bool left(int peer) const { return left_[static_cast<std::size_t>(peer)]; }
 
   void recv_from_any(Transfer& transfer) {

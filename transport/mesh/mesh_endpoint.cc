@@ -328,7 +328,7 @@ void MeshEndpoint::sleep_until(Deadline deadline, const Readiness* also) {
     const Deadline limit = suspect_ == nullptr ? deadline : earliest(deadline, judgement_);
     // Whoever changes something from here on sees that this rank is asleep; so what has changed
     // before is looked at once more.
-    fall_asleep();
+    fall_asleep(also);
     const bool more = look_at_memory();
     if (take_event(also)) return wake_up();
     const auto events = more ? events_.look() : events_.wait(limit);
@@ -338,13 +338,13 @@ void MeshEndpoint::sleep_until(Deadline deadline, const Readiness* also) {
   }
 }
 
-void MeshEndpoint::fall_asleep() {
+void MeshEndpoint::fall_asleep(const Readiness* also) {
   sleeping_.store(true, std::memory_order_seq_cst);
-  if (group_.has_value()) group_->set_asleep(true);
+  if (group_.has_value()) group_->fall_asleep(awaited_by(also));
 }
 
 void MeshEndpoint::wake_up() {
-  if (group_.has_value()) group_->set_asleep(false);
+  if (group_.has_value()) group_->wake_up();
   sleeping_.store(false, std::memory_order_relaxed);
 }
 

@@ -96,7 +96,7 @@ class MeshEndpoint final : public Endpoint {
   void look_at_everything();
   bool look_at_memory();
   void sleep_until(Deadline deadline, const Readiness* also);
-  void fall_asleep();
+  void fall_asleep(const Readiness* also);
   void wake_up();
   void handle(std::span<const EventSet::Event> events);
 

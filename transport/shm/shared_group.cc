@@ -15,9 +15,14 @@ namespace {
 
 constexpr std::size_t kParities = 2;
 
-// The memory: who sleeps, a bit each | cells by channel, parity, member | slots likewise.
+// The memory: who sleeps, a bit each; until whose announcement | cells by channel, parity, member |
+// slots likewise.
+std::size_t awaited_at(std::size_t members) {
+  return round_up((members + 7) / 8, sizeof(std::uint64_t));
+}
+
 std::size_t asleep_bytes(std::size_t members) {
-  return round_up((members + 7) / 8, kPage);
+  return round_up(awaited_at(members) + members * sizeof(std::int32_t), kPage);
 }
 
 std::size_t cells_bytes(std::size_t members) {
@@ -67,14 +72,21 @@ std::atomic<std::uint64_t>& SharedGroup::sleepers(int word) const {
   return reinterpret_cast<std::atomic<std::uint64_t>*>(options_.memory)[word];
 }
 
-void SharedGroup::set_asleep(bool asleep) {
+std::atomic<std::int32_t>& SharedGroup::awaited(int member) const {
+  std::byte* const first = options_.memory + awaited_at(options_.members.size());
+  return reinterpret_cast<std::atomic<std::int32_t>*>(first)[member];
+}
+
+void SharedGroup::fall_asleep(int awaited_member) {
+  // Whoever sees the bit sees this, too. If it still sees that this rank slept until something
+  // else, it has announced before this rank looks once more.
+  awaited(index()).store(awaited_member - Readiness::kAnyMember, std::memory_order_relaxed);
+  sleepers(index() / 64).fetch_or(std::uint64_t{1} << (index() % 64), std::memory_order_seq_cst);
+}
+
+void SharedGroup::wake_up() {
   const std::uint64_t bit = std::uint64_t{1} << (index() % 64);
-  std::atomic<std::uint64_t>& word = sleepers(index() / 64);
-  if (asleep) {
-    word.fetch_or(bit, std::memory_order_seq_cst);
-  } else {
-    word.fetch_and(~bit, std::memory_order_relaxed);
-  }
+  sleepers(index() / 64).fetch_and(~bit, std::memory_order_relaxed);
 }
 
 void SharedGroup::announce(SharedCell& own, std::uint64_t progress) {
@@ -85,7 +97,8 @@ void SharedGroup::announce(SharedCell& own, std::uint64_t progress) {
     std::uint64_t asleep = sleepers(word).load(std::memory_order_seq_cst);
     for (; asleep != 0; asleep &= asleep - 1) {
       const int member = word * 64 + std::countr_zero(asleep);
-      if (member != index()) wake(member);
+      const int until = awaited(member).load(std::memory_order_relaxed) + Readiness::kAnyMember;
+      if (until == index() || until == Readiness::kAnyMember) wake(member);
     }
   }
 }

@@ -104,7 +104,7 @@ class SharedGroup {
     return kSlotBytes[static_cast<std::size_t>(channel)];
   }
 
-  /// Writes `progress` into this rank's cell and wakes the members that sleep.
+  /// Writes `progress` into this rank's cell and wakes the members that sleep until it does.
   void announce(SharedCell& own, std::uint64_t progress);
 
   /// Rings the doorbell of a member if it sleeps, once until it sleeps again. To be called after a
@@ -119,13 +119,18 @@ class SharedGroup {
   /// or where it is read, kIo if it may not be read.
   Status read_member(int member, std::uint64_t address, std::byte* into, std::size_t bytes) const;
 
-  /// This rank is about to sleep, and looks once more whether it has to; or it is awake again. What
-  /// it waits for it reads with sequentially consistent loads: of one order with the bit that is
-  /// set here, and with the writes before wake().
-  void set_asleep(bool asleep);
+  /// This rank is about to sleep, and looks once more whether it has to. What it waits for it reads
+  /// with sequentially consistent loads: of one order with the bit that is set here, and with the
+  /// writes before wake(). Of announcements only that of `awaited` wakes it, a member or one of
+  /// Readiness's words.
+  void fall_asleep(int awaited);
+  /// It is awake again.
+  void wake_up();
 
  private:
   std::atomic<std::uint64_t>& sleepers(int word) const;  // a bit per member, 64 to a word
+  // Whom a member that sleeps waits for, relative to kAnyMember, so that this is 0.
+  std::atomic<std::int32_t>& awaited(int member) const;
 
   Options options_;
   std::byte* cells_;
