@@ -166,6 +166,10 @@ TEST_F(DbenchTraining, RefusesWhatItDoesNotKnow) {
   EXPECT_EQ(run({"device", "--device", "tpu"}).exit_code, kExitUsage);
   EXPECT_EQ(run({"train", "/nowhere.json"}).exit_code, kExitUsage);
   EXPECT_EQ(run({"syncbn", "--channels", "many"}).exit_code, kExitUsage);
+  EXPECT_EQ(run({"syncbn", "--device", "cuda", "--device-path", "ring"}).exit_code, kExitUsage);
+  const auto on_cpu = run({"device", "--nproc", "1", "--device-path", "ipc"});
+  EXPECT_EQ(on_cpu.exit_code, kExitUsage);
+  EXPECT_NE(on_cpu.error.find("dbench: --device-path: "), std::string::npos) << on_cpu.error;
 }
 
 }  // namespace

@@ -66,6 +66,9 @@ nlohmann::ordered_json summary_to_json(const Summary& summary) {
           {"epochs", summary.epochs},
           {"steps", summary.steps},
           {"repeated_steps", summary.repeated_steps},
+          {"why_not_repeated", summary.why_not_repeated.empty()
+                                   ? nlohmann::ordered_json()
+                                   : nlohmann::ordered_json(summary.why_not_repeated)},
           {"images", static_cast<std::uint64_t>(summary.images)},
           {"top1", summary.validation.mean_top1()},
           {"top5", summary.validation.mean_top5()},

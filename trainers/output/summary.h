@@ -21,7 +21,8 @@ struct Summary {
   /// Of the steps of this process, those that were a CUDA graph's: their collectives were called
   /// once, when it was recorded.
   std::size_t repeated_steps = 0;
-  double images = 0;  // trained on, over all ranks
+  std::string why_not_repeated;  // on a GPU, where they were to be and are not
+  double images = 0;             // trained on, over all ranks
   /// From the start of the process to the end of its first step, which on a device is waited for;
   /// of the rank that took longest.
   std::optional<double> first_step_seconds;

@@ -113,8 +113,10 @@ Trainer::Trainer(const TrainConfig& config, const TrainingPlace& place, const Sc
   const std::string no_graphs = why_no_graphs(place);
   graphs_.emplace(backend_, generator_, world_.size() > 1 ? place.device_world : nullptr,
                   on_device_ && config.cuda_graphs && no_graphs.empty());
-  if (on_device_ && config.cuda_graphs && !no_graphs.empty())
+  if (on_device_ && config.cuda_graphs && !no_graphs.empty()) {
+    reporter_.summary().why_not_repeated = no_graphs;
     reporter_.note("steps are not recorded as CUDA graphs: " + no_graphs);
+  }
   make_logger("start")->debug("images and network are there {:.3f} s after the start",
                               seconds_since_process_start());
 }

@@ -66,6 +66,7 @@ bool Trainer::run_on_device(const std::vector<DeviceBatch>& batches, const StepT
   // and those that are recorded must not rely on it.
   (void)parameters_.values.data<float>();
   const auto give_up = [&](const std::string& why) {
+    reporter_.summary().why_not_repeated = why;
     reporter_.warn("steps are not recorded as CUDA graphs: " + why);
     (void)reducer_->exchange_totals(totals).value_or_throw();  // one rank's, which it may have used
   };

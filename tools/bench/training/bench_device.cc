@@ -12,9 +12,12 @@
 
 namespace dlaunch::bench {
 
-BenchDevice::BenchDevice(std::unique_ptr<Communicator> host, BenchDeviceKind kind)
+BenchDevice::BenchDevice(std::unique_ptr<Communicator> host, BenchDeviceKind kind,
+                         DevicePathKind path)
     : world_(std::move(host)) {
   if (kind == BenchDeviceKind::kCpu) {
+    if (path != DevicePathKind::kAuto)
+      throw ConfigError("--device-path: it is of GPUs; give --device cuda as well");
     backend_ = nn::make_cpu_backend();
     return;
   }
@@ -23,9 +26,10 @@ BenchDevice::BenchDevice(std::unique_ptr<Communicator> host, BenchDeviceKind kin
   const JobEnvironment job = read_job_environment().value_or_throw();
   auto backend = nn::make_cuda_backend({.device = job.local_rank % nn::cuda_devices()});
   timer_ = nn::make_device_timer(backend->stream());
-  auto world = make_cuda_communicator(std::move(world_), backend->device(), backend->stream(),
-                                      {.timeout = job.timeout, .logger = make_logger("comm")})
-                   .value_or_throw();
+  auto world =
+      make_cuda_communicator(std::move(world_), backend->device(), backend->stream(),
+                             {.path = path, .timeout = job.timeout, .logger = make_logger("comm")})
+          .value_or_throw();
   if (world->size() > 1) {
     path_ = to_string(world->path());
     why_path_ = world->reason();

@@ -17,8 +17,8 @@ namespace dlaunch::bench {
 class BenchDevice {
  public:
   /// Collective. For a GPU: the one of this rank's number on its host, modulo those that are
-  /// visible. Throws ConfigError if there is none.
-  BenchDevice(std::unique_ptr<Communicator> host, BenchDeviceKind kind);
+  /// visible. Throws ConfigError if there is none, StatusError if the ranks cannot take that path.
+  BenchDevice(std::unique_ptr<Communicator> host, BenchDeviceKind kind, DevicePathKind path);
 
   nn::Backend& backend() { return *backend_; }
   Communicator& world() { return *world_; }

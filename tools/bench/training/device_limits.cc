@@ -1,7 +1,7 @@
 #include "tools/bench/training/device_limits.h"
 
 #include <cstdio>
-#include <optional>
+#include <functional>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -47,14 +47,10 @@ double product_rate(BenchDevice& device, DType type, std::int64_t side, const Li
 /// So many small all_reduces in one line, in which ranks that share a GPU take a turn each.
 constexpr int kInLine = 200;
 
-/// Seconds of each of them: as they are queued one after the other, and as one recording, if the
-/// path has such.
-struct SmallSums {
-  double queued = 0;
-  std::optional<double> recorded;
-};
-
-SmallSums measure_small_sums(BenchDevice& device, const Limits& limits) {
+/// add(how, seconds of each): as they are queued one after the other, and then as one recording, if
+/// the path has such.
+void measure_small_sums(BenchDevice& device, const Limits& limits,
+                        const std::function<void(const char*, double)>& add) {
   constexpr std::size_t kCount = 64;
   nn::Backend& backend = device.backend();
   const nn::Tensor values = nn::Tensor::zeros(backend, {kCount});
@@ -64,19 +60,18 @@ SmallSums measure_small_sums(BenchDevice& device, const Limits& limits) {
                          .all_reduce(Buffer(values.data<float>(), kCount, DType::kF32))
                          .within("small sums"));
   };
-  SmallSums seconds{.queued = median_seconds(device, limits, queue) / kInLine, .recorded = {}};
+  add("queued", median_seconds(device, limits, queue) / kInLine);
   DeviceWorld* const world = device.device_world();
-  if (world == nullptr || !world->why_not_recorded().empty()) return seconds;
+  if (world == nullptr || !world->why_not_recorded().empty()) return;
   {
     const auto recording = backend.record(queue);
     const auto replay = [&] {
       throw_if_error(world->repeat([&] { recording->replay(0); }).within("recorded sums"));
     };
-    seconds.recorded = median_seconds(device, limits, replay) / kInLine;
+    add("recorded", median_seconds(device, limits, replay) / kInLine);
     backend.synchronize();
   }
   world->forget_recordings();
-  return seconds;
 }
 
 }  // namespace
@@ -96,16 +91,14 @@ namespace {
 
 void add_small_sums(BenchDevice& device, const Limits& limits, nlohmann::ordered_json& document) {
   constexpr double kMicro = 1e6;
-  const SmallSums sums = measure_small_sums(device, limits);
-  const auto add = [&](const char* how, double seconds) {
+  measure_small_sums(device, limits, [&](const char* how, double seconds) {
     document["cells"].push_back(
         {{"what", "sum"}, {"how", how}, {"unit", "us"}, {"us", seconds * kMicro}});
     if (device.world().rank() == 0)
       std::printf("%-6s %-8s %12.1f us: an all_reduce of 256 bytes, of %d in a line\n", "sum", how,
                   seconds * kMicro, kInLine);
-  };
-  add("queued", sums.queued);
-  if (sums.recorded) add("recorded", *sums.recorded);
+    std::fflush(stdout);  // if the recording fails, this is known
+  });
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ int run(const TrainingOptions& options, int argc, char** argv) {
     measure_training(*world, options);
     return kExitOk;
   }
-  BenchDevice device(std::move(world), options.device);
+  BenchDevice device(std::move(world), options.device, options.device_path);
   if (options.subject == TrainingSubject::kDevice) {
     measure_device(device, options);
   } else {

@@ -1,7 +1,6 @@
 #include "tools/bench/training/options.h"
 
 #include <cstdio>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -57,11 +56,27 @@ ImageCell parse_images(const std::string& text) {
 }
 
 void add_device(CLI::App& sub, TrainingOptions& options) {
-  const std::map<std::string, BenchDeviceKind> kinds{{"cpu", BenchDeviceKind::kCpu},
-                                                     {"cuda", BenchDeviceKind::kCuda}};
-  sub.add_option("--device", options.device, "On a GPU times are of its own events")
+  sub.add_option_function<std::string>(
+         "--device",
+         [&options](const std::string& name) {
+           options.device = name == "cuda" ? BenchDeviceKind::kCuda : BenchDeviceKind::kCpu;
+         },
+         "On a GPU times are of its own events")
       ->type_name("cpu|cuda")
-      ->transform(CLI::CheckedTransformer(kinds));
+      ->check([](const std::string& text) {
+        return text == "cpu" || text == "cuda" ? "" : "'" + text + "' is none of cpu, cuda";
+      });
+  sub.add_option_function<std::string>(
+         "--device-path",
+         [&options](const std::string& name) {
+           options.device_path = *device_path_from_name(name);
+         },
+         "The way that collectives of several ranks on GPUs take (default auto)")
+      ->type_name("auto|nccl|ipc|staging")
+      ->check([](const std::string& text) {
+        return device_path_from_name(text) ? ""
+                                           : "'" + text + "' is none of auto, nccl, ipc, staging";
+      });
 }
 
 void add_limits(CLI::App& sub, TrainingOptions& options) {

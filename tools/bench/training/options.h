@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/device/path_choice.h"
 #include "tools/bench/measure/repeat.h"
 
 namespace dlaunch::bench {
@@ -39,6 +40,7 @@ struct TrainingOptions {
   std::vector<ImageCell> images;        // further cells
   bool bf16 = false;
   BenchDeviceKind device = BenchDeviceKind::kCpu;
+  DevicePathKind device_path = DevicePathKind::kAuto;  // of collectives on the memory of GPUs
 
   // device
   std::int64_t matrix = 0;                          // side of the matrices; 0: by the device

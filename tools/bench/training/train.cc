@@ -126,6 +126,7 @@ void report(const TrainingOptions& options, const TrainConfig& config,
   document["accumulation_steps"] = config.accumulation_steps;
   document["steps"] = times.seconds.size();
   document["repeated_steps"] = summary.repeated_steps;
+  document["why_not_repeated"] = summary.why_not_repeated;
   document["images_per_second"] = times.images / total;
   for (const auto& [name, fraction] :
        {std::pair{"ms_p10", 0.1}, {"ms", 0.5}, {"ms_p90", 0.9}, {"ms_most", 1.0}}) {
@@ -148,8 +149,9 @@ void report(const TrainingOptions& options, const TrainConfig& config,
               document["ms"].get<double>(), document["ms_p10"].get<double>(),
               document["ms_p90"].get<double>(), document["ms_most"].get<double>());
   if (config.device == DeviceKind::kCuda) {
-    std::printf("  graphs         repeated for %zu of all %zu steps\n", summary.repeated_steps,
-                summary.steps);
+    const std::string& why = summary.why_not_repeated;
+    std::printf("  graphs         repeated for %zu of all %zu steps%s%s\n", summary.repeated_steps,
+                summary.steps, why.empty() ? "" : ": ", why.c_str());
   }
   std::printf(
       "  communication  %.2f %% of the training time waiting, %.2f %% but for slower ranks\n",
