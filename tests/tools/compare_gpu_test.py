@@ -79,6 +79,19 @@ class CompareGpuTest(unittest.TestCase):
         done = self.compare(f"for file; do :; done; echo '{cells}' >\"$file\"", BAD)
         self.assertIn("dlaunch: collectives on GPU memory take the path ipc: there are two\n", done.stdout)
 
+    def test_why_steps_are_no_graphs_belongs_to_the_figures(self):
+        cells = '{"cells": [{"rate": 1}, {"rate": 2}, {"rate": 3}], "why_not_repeated": "the driver is too old"}'
+        done = self.compare(f"for file; do :; done; echo '{cells}' >\"$file\"", BAD)
+        self.assertIn("dlaunch: steps are not recorded as CUDA graphs: the driver is too old\n", done.stdout)
+
+    def test_what_a_run_printed_before_it_hung_or_failed_is_kept(self):
+        self.compare("echo 'cell 1: 2 us'; echo of it >&2; " + HANGS, "echo the cause >&2; echo the end >&2; exit 1")
+        with open(os.path.join(self.folder, "out", "gpu-device.jsonl"), encoding="ascii") as file:
+            ours, torch = [json.loads(line) for line in file]
+        self.assertEqual((ours["failure"], ours["errors"]), ("not done after 10 s", "of it\n"))
+        self.assertTrue(ours["output"].startswith("cell 1: 2 us\n"), ours["output"])
+        self.assertEqual((torch["failure"], torch["errors"]), ("the end", "the cause\nthe end\n"))
+
     def test_the_order_changes_from_round_to_round(self):
         self.compare(GOOD, "echo '{\"cells\": [{\"rate\": 1}, {\"rate\": 2}, {\"rate\": 3}]}'")
         with open(os.path.join(self.folder, "out", "gpu-device.jsonl"), encoding="ascii") as file:

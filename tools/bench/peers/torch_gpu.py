@@ -70,8 +70,9 @@ class Ranks:
         return tensor.tolist()
 
 
-def timed(torch, run):
+def timed(torch, prepare, run):
     """Seconds between two events around `run`."""
+    prepare()
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begin.record()
     run()
@@ -80,17 +81,17 @@ def timed(torch, run):
     return begin.elapsed_time(end) * 1e-3
 
 
-def repeat(ranks, seconds, run, warmup=20):
+def repeat(ranks, seconds, run, prepare=lambda: None, warmup=20):
     """Durations of the slowest rank, ascending, each from a barrier, until the median is stable or the time is over."""
     for _ in range(warmup):
         ranks.barrier()
-        timed(ranks.torch, run)
+        timed(ranks.torch, prepare, run)
     durations, start = [], time.perf_counter()
     while True:
         fresh = []
         for _ in range(20):
             ranks.barrier()
-            fresh.append(timed(ranks.torch, run))
+            fresh.append(timed(ranks.torch, prepare, run))
         durations += ranks.maximum(fresh)
         if ranks.maximum([time.perf_counter() - start])[0] >= seconds or (len(durations) >= 60 and is_stable(durations)):
             return sorted(durations)
@@ -111,11 +112,11 @@ def measure_cell(ranks, arguments, shape):
     x = torch.randn(shape, device=ranks.device).to(dtype).to(memory_format=layout).requires_grad_()
     gradient = torch.randn(shape, device=ranks.device).to(dtype).to(memory_format=layout)
 
-    def run():
-        x.grad = None
-        layer(x).backward(gradient)
+    def forget_gradients():  # as set_to_none does: there is nothing that backward would have to add to
+        for tensor in (x, *layer.parameters()):
+            tensor.grad = None
 
-    durations = repeat(ranks, arguments.seconds, run)
+    durations = repeat(ranks, arguments.seconds, lambda: layer(x).backward(gradient), forget_gradients)
     peak = ranks.maximum([(torch.cuda.max_memory_allocated() - before) / 2**20])[0]
     return {"rows": shape[0], "channels": shape[1],
             "shape": [shape[0], *shape[2:], shape[1]],
