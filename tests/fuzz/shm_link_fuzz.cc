@@ -38,7 +38,8 @@ class Memory {
   std::byte* memory_;
 };
 
-// Of a group in which nobody sleeps: it is only looked at, so one will do for all inputs.
+// Of a group in which nobody sleeps: all that changes is who has sent something, so one will do for
+// all inputs.
 std::byte* group_memory() {
   static const Memory memory(SharedGroup::memory_bytes(2));
   return memory.get();

@@ -147,14 +147,11 @@ class GarbledLink {
 
   GarbledLink()
       : memory_(Mapping::anonymous(SharedGroup::memory_bytes(2) + 2 * kHeapBytes).value_or_throw()),
-        group_({.index = 0,
-                .members = {{.rank = 0, .pid = ::getpid()}, {.rank = 1, .pid = ::getpid()}},
-                .memory = memory_.data(),
-                .heaps = memory_.data() + SharedGroup::memory_bytes(2),
-                .heap_bytes = kHeapBytes,
-                .doorbells = &doorbells_}),
+        group_(member(0)),
         link_(context_, 1, group_, 1, out_.memory(), in_.memory()),
-        writer_(in_.memory()) {}
+        writer_(in_.memory()) {
+    SharedGroup(member(1)).open_to(0);
+  }
 
   void put(RingLineKind kind, std::uint8_t inline_bytes, std::uint64_t first,
            std::uint64_t second) {
@@ -162,6 +159,15 @@ class GarbledLink {
     content.set_number(0, first);
     content.set_number(1, second);
     writer_.put_line(kind, inline_bytes, content);
+  }
+
+  SharedGroup::Options member(int index) {
+    return {.index = index,
+            .members = {{.rank = 0, .pid = ::getpid()}, {.rank = 1, .pid = ::getpid()}},
+            .memory = memory_.data(),
+            .heaps = memory_.data() + SharedGroup::memory_bytes(2),
+            .heap_bytes = kHeapBytes,
+            .doorbells = &doorbells_};
   }
 
   static constexpr std::size_t kHeapBytes = 1 << 20;
@@ -174,6 +180,22 @@ class GarbledLink {
   ShmLink link_;
   RingWriter writer_;
 };
+
+TEST(ShmLink, LooksIntoARingOnceItsWriterHasSent) {
+  GarbledLink here;
+  SharedGroup peer_group(here.member(1));
+  EndpointContext peer_context{.rank = 1, .world_size = 2};
+  ShmLink peer(peer_context, 0, peer_group, 0, here.in_.memory(), here.out_.memory());
+  EXPECT_FALSE(peer.has_input());
+  here.out_.memory().line(0).word.store(77);  // a line that it would refuse
+  EXPECT_FALSE(peer.has_input());
+  here.out_.memory().line(0).word.store(0);
+  Transfer message;
+  message.peer = 1;
+  here.link_.send(message);
+  EXPECT_TRUE(message.done());
+  EXPECT_TRUE(peer.has_input());
+}
 
 TEST(RingGarbage, IsFoundInALineOutOfTurn) {
   GarbledLink fresh;

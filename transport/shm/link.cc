@@ -135,6 +135,8 @@ bool ShmLink::write_fragment(Outgoing& outgoing) {
 
 void ShmLink::put_line(RingLineKind kind, std::uint8_t inline_bytes,
                        const RingLineContent& content) {
+  if (!has_opened_) group_.open_to(member_);
+  has_opened_ = true;
   out_.put_line(kind, inline_bytes, content);
   group_.wake(member_);
 }

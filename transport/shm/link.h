@@ -41,7 +41,8 @@ class ShmLink {
   }
   /// True if there is something to read, and not too much kept of what was (Inbox::is_full()).
   /// Cheap.
-  bool has_input() const {
+  bool has_input() {
+    if (!is_opened_ && !(is_opened_ = group_.is_opened_by(member_))) return false;
     return (fetching_ || in_.look() != RingReader::State::kEmpty) && !receiver_.is_full();
   }
   /// However much is kept, all that is there is to be read from now on.
@@ -85,6 +86,8 @@ class ShmLink {
   RingReader in_;
   MessageReceiver receiver_;
   std::size_t fragment_bytes_;  // of a fragment at most
+  bool has_opened_ = false;     // this end has sent something, ...
+  bool is_opened_ = false;      // ... the peer has; before, nobody touches the pages of a ring
 
   std::vector<Outgoing> queue_;  // sends in order; those before first_ are done
   std::size_t first_ = 0;

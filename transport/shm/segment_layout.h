@@ -4,8 +4,8 @@
 //
 // A lane has a control line, a state per member, the memory of its SharedGroup, and a ring for each
 // ordered pair of members. Heaps serve all lanes. The segment is sparse: what is not touched costs
-// nothing, so it may be far larger than memory; rings shrink as members grow in number because most
-// of them are touched.
+// nothing, so it may be far larger than memory; and a ring is touched once something is sent
+// through it. Rings shrink as members grow in number, since everybody may send to everybody.
 //
 // Pure; the same on every rank of one build.
 #pragma once

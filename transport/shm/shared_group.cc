@@ -15,14 +15,18 @@ namespace {
 
 constexpr std::size_t kParities = 2;
 
-// The memory: who sleeps, a bit each; until whose announcement | cells by channel, parity, member |
-// slots likewise.
+// The memory: who sleeps, a bit each; until whose announcement; who has sent to whom | cells by
+// channel, parity, member | slots likewise.
 std::size_t awaited_at(std::size_t members) {
   return round_up((members + 7) / 8, sizeof(std::uint64_t));
 }
 
-std::size_t asleep_bytes(std::size_t members) {
-  return round_up(awaited_at(members) + members * sizeof(std::int32_t), kPage);
+std::size_t opened_at(std::size_t members) {
+  return awaited_at(members) + members * sizeof(std::int32_t);
+}
+
+std::size_t waits_bytes(std::size_t members) {
+  return round_up(opened_at(members) + members * members, kPage);
 }
 
 std::size_t cells_bytes(std::size_t members) {
@@ -37,7 +41,7 @@ std::size_t slots_bytes(std::size_t members, std::size_t channel) {
 
 std::size_t SharedGroup::memory_bytes(int members) {
   const auto count = static_cast<std::size_t>(members);
-  std::size_t bytes = asleep_bytes(count) + cells_bytes(count);
+  std::size_t bytes = waits_bytes(count) + cells_bytes(count);
   for (std::size_t channel = 0; channel < kChannels; ++channel)
     bytes += slots_bytes(count, channel);
   return bytes;
@@ -45,7 +49,7 @@ std::size_t SharedGroup::memory_bytes(int members) {
 
 SharedGroup::SharedGroup(Options options) : options_(std::move(options)) {
   const std::size_t count = options_.members.size();
-  cells_ = options_.memory + asleep_bytes(count);
+  cells_ = options_.memory + waits_bytes(count);
   std::byte* next = cells_ + cells_bytes(count);
   for (std::size_t channel = 0; channel < kChannels; ++channel) {
     slots_[channel] = next;
@@ -87,6 +91,20 @@ void SharedGroup::fall_asleep(int awaited_member) {
 void SharedGroup::wake_up() {
   const std::uint64_t bit = std::uint64_t{1} << (index() % 64);
   sleepers(index() / 64).fetch_and(~bit, std::memory_order_relaxed);
+}
+
+std::atomic<std::uint8_t>& SharedGroup::opened(int from, int to) const {
+  const std::size_t count = options_.members.size();
+  const std::size_t index = static_cast<std::size_t>(to) * count + static_cast<std::size_t>(from);
+  return reinterpret_cast<std::atomic<std::uint8_t>*>(options_.memory + opened_at(count))[index];
+}
+
+void SharedGroup::open_to(int member) {
+  opened(index(), member).store(1, std::memory_order_seq_cst);
+}
+
+bool SharedGroup::is_opened_by(int member) const {
+  return opened(member, index()).load(std::memory_order_seq_cst) != 0;
 }
 
 void SharedGroup::announce(SharedCell& own, std::uint64_t progress) {

@@ -111,6 +111,12 @@ class SharedGroup {
   /// sequentially consistent write of what the member may be waiting for.
   void wake(int member);
 
+  /// This rank is about to send its first message to a member: before it is written.
+  void open_to(int member);
+  /// Whether a member has opened to this rank. Of one order with fall_asleep() and wake(), so that
+  /// what a member sends is found although only the rings of those that have are looked into.
+  bool is_opened_by(int member) const;
+
   /// Where in this rank's heap `data` lies, if all of it does.
   std::optional<std::size_t> heap_position(const void* data, std::size_t bytes) const;
   std::span<std::byte> heap(int member) const;
@@ -131,6 +137,7 @@ class SharedGroup {
   std::atomic<std::uint64_t>& sleepers(int word) const;  // a bit per member, 64 to a word
   // Whom a member that sleeps waits for, relative to kAnyMember, so that this is 0.
   std::atomic<std::int32_t>& awaited(int member) const;
+  std::atomic<std::uint8_t>& opened(int from, int to) const;
 
   Options options_;
   std::byte* cells_;
