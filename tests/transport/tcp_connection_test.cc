@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 
@@ -309,6 +310,23 @@ TEST_F(EndpointOfBareSockets, HearsWhatSpeaksForASuspectBeforeItIsNamed) {
   std::this_thread::sleep_for(std::chrono::milliseconds(400));
   const Status failure = await_failure(*endpoint_);
   EXPECT_EQ(failure.to_string(), "the disk is full (reported by rank 2)");
+}
+
+TEST(IdleConnection, IsProbedSoThatNoFirewallForgetsIt) {
+  auto sockets = connected_sockets();
+  const int socket = sockets[0].get();
+  EndpointContext context{.rank = 0, .world_size = 2};
+  std::array<std::byte, 64> staging{};
+  const TcpConnection connection(std::move(sockets[0]), 1, context, staging);
+  const auto option = [&](int level, int name) {
+    int value = 0;
+    socklen_t length = sizeof value;
+    EXPECT_EQ(::getsockopt(socket, level, name, &value, &length), 0);
+    return value;
+  };
+  EXPECT_EQ(option(SOL_SOCKET, SO_KEEPALIVE), 1);
+  EXPECT_EQ(option(IPPROTO_TCP, TCP_KEEPIDLE), 60);
+  EXPECT_EQ(option(IPPROTO_TCP, TCP_KEEPINTVL), 15);
 }
 
 }  // namespace

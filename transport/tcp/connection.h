@@ -96,6 +96,7 @@ class TcpConnection {
     std::size_t written;  // of header and payload together
   };
 
+  void keep_known() const;
   ssize_t read_into(std::span<std::byte> destination);
   bool is_writing() const { return has_sends() && queue_[first_].written > 0; }
   bool write_some(Outgoing& outgoing);
