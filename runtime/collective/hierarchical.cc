@@ -1,6 +1,7 @@
 #include "runtime/collective/hierarchical.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <utility>
 #include <vector>
@@ -14,6 +15,9 @@ namespace dlaunch {
 namespace {
 
 constexpr std::size_t kShortPart = 4096;  // elements
+// Among a number of hosts that is no power of two, halving_doubling sends twice the bytes of a
+// ring, in lg p steps instead of p: for parts up to this length, if the hosts are not few.
+constexpr std::size_t kLongPart = 16384;
 constexpr int kFewHosts = 8;
 
 struct Hosts {
@@ -120,7 +124,8 @@ void append_distribution(Plan& plan, const Hosts& hosts, const Partition& parts)
 
 Algorithm algorithm_across_hosts(int hosts, std::size_t count) {
   if (count <= kShortPart) return Algorithm::kButterfly;
-  return hosts <= kFewHosts ? Algorithm::kRing : Algorithm::kHalvingDoubling;
+  if (std::has_single_bit(static_cast<unsigned>(hosts))) return Algorithm::kHalvingDoubling;
+  return hosts <= kFewHosts || count > kLongPart ? Algorithm::kRing : Algorithm::kHalvingDoubling;
 }
 
 Plan hierarchical_all_reduce(int rank, std::span<const int> host_of_rank, std::size_t count) {

@@ -23,8 +23,9 @@ namespace dlaunch {
 /// input and output: `count` elements.
 Plan hierarchical_all_reduce(int rank, std::span<const int> host_of_rank, std::size_t count);
 
-/// What is done across `hosts` hosts with a part of `count` elements: kButterfly for short parts,
-/// kRing for long ones on few hosts, kHalvingDoubling for long ones on many.
+/// What is done across `hosts` hosts with a part of `count` elements: kButterfly for short parts;
+/// for longer ones kHalvingDoubling, which among powers of two sends no more bytes than a ring in
+/// fewer steps, and kRing where it would send more.
 Algorithm algorithm_across_hosts(int hosts, std::size_t count);
 
 }  // namespace dlaunch
