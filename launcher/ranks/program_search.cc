@@ -60,7 +60,10 @@ std::variant<std::string, ProgramError> find_program(const std::string& name) {
     const std::string candidate = (folder.empty() ? "." : folder) + "/" + name;
     const auto error = check(candidate);
     if (!error) return candidate;
-    if (error->exit_code == kLauncherNotExecutable && !not_executable) not_executable = error;
+    // What cannot be looked at, in a folder of somebody else's say, is none: as for a shell.
+    const bool is_there = access(candidate.c_str(), F_OK) == 0;
+    if (is_there && error->exit_code == kLauncherNotExecutable && !not_executable)
+      not_executable = error;
     begin = end + 1;
   }
   if (not_executable) return *not_executable;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
 #include <sys/stat.h>
@@ -11,9 +12,9 @@
 #include <gtest/gtest.h>
 
 #include "launcher/failure/outcome.h"
-#include "launcher/ranks/cpu_quota.h"
 #include "runtime/base/exit_codes.h"
 #include "runtime/base/temporary_folder.h"
+#include "runtime/base/usable_cores.h"
 #include "tests/launcher/launcher_runs.h"
 
 namespace dlaunch::testing {
@@ -274,6 +275,20 @@ TEST(CommandLine, HasTheCurrentFolderWherePathHasAnEmptyOne) {
          .environment = {{"PATH", path}}});
     EXPECT_EQ(result.out, "found\n") << path << result.error;
   }
+}
+
+TEST(CommandLine, LooksOnWherePathHasAFolderThatItMayNotLookInto) {
+  const TemporaryFolder folder;
+  std::filesystem::create_symlink("loop", folder.path() + "/loop");  // root may look into others
+  const std::string path = folder.path() + "/loop:/bin";
+  const auto search = [&](const char* program) {
+    return run_command({.arguments = {built_program("dlaunch"), "--nproc", "1", program},
+                        .environment = {{"PATH", path}}});
+  };
+  EXPECT_EQ(search("true").exit_code, 0);
+  const auto missing = search("no-such-program");
+  EXPECT_EQ(missing.exit_code, 127);
+  EXPECT_EQ(missing.error, "dlaunch: no-such-program: there is no such program in PATH\n");
 }
 
 TEST(CommandLine, KnowsTheSpellingsOfTorchrun) {
