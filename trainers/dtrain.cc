@@ -244,6 +244,7 @@ int work(const Arguments& arguments) {
       [&] {
         return attempt_alone(*world, [&] {
           config = load_train_config(arguments.config, arguments.overrides);
+          use_threads(this_machine());
           device.emplace(config, this_machine());
         });
       },

@@ -10,9 +10,9 @@
 #include "launcher/base/number_list.h"
 #include "launcher/doctor/doctor.h"
 #include "launcher/ranks/binding.h"
-#include "launcher/ranks/cpu_quota.h"
 #include "launcher/ranks/topology.h"
 #include "runtime/base/control_group.h"
+#include "runtime/base/usable_cores.h"
 
 namespace dlaunch {
 namespace {

@@ -12,10 +12,10 @@
 #include "launcher/failure/post_mortem.h"
 #include "launcher/failure/recorded_error.h"
 #include "launcher/failure/report.h"
-#include "launcher/ranks/cpu_quota.h"
 #include "launcher/ranks/rank_plans.h"
 #include "launcher/ranks/standard_input.h"
 #include "runtime/base/token.h"
+#include "runtime/base/usable_cores.h"
 
 namespace dlaunch {
 namespace {

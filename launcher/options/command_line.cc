@@ -12,11 +12,11 @@
 #include "launcher/options/option_group.h"
 #include "launcher/options/torchrun_options.h"
 #include "launcher/options/values.h"
-#include "launcher/ranks/cpu_quota.h"
 #include "launcher/ranks/gpus.h"
 #include "runtime/base/exit_codes.h"
 #include "runtime/base/nearest_name.h"
 #include "runtime/base/option_errors.h"
+#include "runtime/base/usable_cores.h"
 
 namespace dlaunch {
 namespace {

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <thread>
 #include <utility>
+
+#include "runtime/base/usable_cores.h"
 
 namespace dlaunch {
 namespace {
@@ -31,11 +32,6 @@ std::vector<int> joined_shares(const Shares& groups, std::size_t begin, std::siz
 
 }  // namespace
 
-int usable_cores() {
-  const auto cores = static_cast<int>(usable_hardware_threads().size());
-  return cores > 0 ? cores : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
-
 Shares core_shares(const std::vector<HardwareThread>& threads, int ranks) {
   const auto count = static_cast<std::size_t>(ranks);
   if (ranks < 2 || count > threads.size()) return {};
@@ -44,7 +40,9 @@ Shares core_shares(const std::vector<HardwareThread>& threads, int ranks) {
   const std::size_t each = units.size() / count;
   Shares shares;
   for (std::size_t rank = 0; rank < count; ++rank) {
-    shares.push_back(joined_shares(units, rank * each, (rank + 1) * each));
+    // What is left over lies between them, so that no cache or memory has more ranks than others.
+    const std::size_t begin = rank * units.size() / count;
+    shares.push_back(joined_shares(units, begin, begin + each));
   }
   return shares;
 }

@@ -12,14 +12,11 @@
 
 namespace dlaunch {
 
-/// How many hardware threads dlaunch, and so its ranks, may use.
-int usable_cores();
-
 /// By rank, the numbers of its hardware threads, ascending.
 using Shares = std::vector<std::vector<int>>;
 
 /// `threads`, in the order of read_topology(), cut into equal shares of neighbours: of whole cores
-/// where there are as many as ranks. Empty where a rank would have the share of another, or all of
+/// where there are as many as ranks, and what is left over between the shares. Empty where a rank would have the share of another, or all of
 /// them anyway.
 Shares core_shares(const std::vector<HardwareThread>& threads, int ranks);
 

@@ -10,8 +10,8 @@
 
 #include "launcher/base/number_list.h"
 #include "launcher/ranks/binding.h"
-#include "launcher/ranks/cpu_quota.h"
 #include "launcher/ranks/rank_environment.h"
+#include "runtime/base/usable_cores.h"
 
 namespace dlaunch {
 namespace {

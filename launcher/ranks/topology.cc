@@ -1,7 +1,5 @@
 #include "launcher/ranks/topology.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <fstream>
 #include <map>
@@ -68,17 +66,6 @@ std::vector<HardwareThread> read_topology(const std::vector<int>& numbers, const
   std::sort(threads.begin(), threads.end(),
             [&](const auto& a, const auto& b) { return place(a) < place(b); });
   return threads;
-}
-
-std::vector<int> usable_hardware_threads() {
-  std::vector<int> numbers;
-  cpu_set_t set;
-  // Fails only where there are more than the set has room for; then nobody is bound.
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return numbers;
-  for (int number = 0; number < CPU_SETSIZE; ++number) {
-    if (CPU_ISSET(number, &set)) numbers.push_back(number);
-  }
-  return numbers;
 }
 
 }  // namespace dlaunch

@@ -25,7 +25,4 @@ struct HardwareThread {
 std::vector<HardwareThread> read_topology(const std::vector<int>& numbers,
                                           const std::string& sys = "/sys/devices/system");
 
-/// The numbers that the affinity mask of this process allows.
-std::vector<int> usable_hardware_threads();
-
 }  // namespace dlaunch

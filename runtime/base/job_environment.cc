@@ -4,10 +4,10 @@
 #include <cmath>
 #include <cstdlib>
 #include <optional>
-#include <thread>
 
 #include "runtime/base/token.h"
 #include "runtime/base/token_file.h"
+#include "runtime/base/usable_cores.h"
 
 namespace dlaunch {
 namespace {
@@ -109,7 +109,7 @@ Result<JobEnvironment> read_job_environment() {
   job.interface = variable("DLAUNCH_INTERFACE").value_or("");
   job.cost_model = variable("DLAUNCH_COST_MODEL").value_or("");
 
-  job.local_cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  job.local_cores = cores_with_time();
 
   const auto store = variable("DLAUNCH_STORE");
   if (!store || store->empty()) {

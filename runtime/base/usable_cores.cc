@@ -1,9 +1,11 @@
-#include "launcher/ranks/cpu_quota.h"
+#include "runtime/base/usable_cores.h"
+
+#include <sched.h>
 
 #include <algorithm>
 #include <fstream>
+#include <thread>
 
-#include "launcher/ranks/binding.h"
 #include "runtime/base/control_group.h"
 
 namespace dlaunch {
@@ -24,6 +26,22 @@ std::optional<double> quota_in(const std::string& folder, bool unified) {
 }
 
 }  // namespace
+
+std::vector<int> usable_hardware_threads() {
+  std::vector<int> numbers;
+  cpu_set_t set;
+  // Fails only where there are more than the set has room for; then nobody is bound.
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return numbers;
+  for (int number = 0; number < CPU_SETSIZE; ++number) {
+    if (CPU_ISSET(number, &set)) numbers.push_back(number);
+  }
+  return numbers;
+}
+
+int usable_cores() {
+  const auto cores = static_cast<int>(usable_hardware_threads().size());
+  return cores > 0 ? cores : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
 
 std::optional<double> cpu_quota(const std::string& cgroups, const std::string& root) {
   const auto group = control_group(cgroups, "cpu", root);

@@ -1,17 +1,16 @@
 #include "runtime/comm/plan_cache.h"
 
-#include <thread>
 #include <utility>
 
+#include "runtime/base/usable_cores.h"
 #include "runtime/collective/algorithms.h"
 
 namespace dlaunch {
 namespace {
 
 std::shared_ptr<const Tuning> tuning_of_one_host(int world) {
-  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
   return std::make_shared<const Tuning>(
-      Tuning{.topology = {.ranks = world, .cores_per_host = cores}});
+      Tuning{.topology = {.ranks = world, .cores_per_host = usable_cores()}});
 }
 
 }  // namespace

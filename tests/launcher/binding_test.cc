@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "launcher/ranks/cpu_quota.h"
+#include "runtime/base/usable_cores.h"
 #include "tests/launcher/launcher_runs.h"
 
 namespace dlaunch::testing {

@@ -8,9 +8,8 @@
 #include <gtest/gtest.h>
 
 #include "launcher/failure/kernel_account.h"
-#include "launcher/ranks/binding.h"
-#include "launcher/ranks/cpu_quota.h"
 #include "runtime/base/temporary_folder.h"
+#include "runtime/base/usable_cores.h"
 
 namespace dlaunch::testing {
 namespace {

@@ -62,7 +62,18 @@ TEST_F(TwoPackages, GiveRanksWholeCores) {
               ElementsAre(ElementsAre(0, 1, 8, 9), ElementsAre(2, 3, 10, 11),
                           ElementsAre(4, 5, 12, 13), ElementsAre(6, 7, 14, 15)));
   for (const auto& share : core_shares(threads_, 8)) EXPECT_EQ(share[1], share[0] + 8);
-  EXPECT_THAT(core_shares(threads_, 5)[4], ElementsAre(4, 12));
+}
+
+TEST_F(TwoPackages, HaveWhatIsLeftOverBetweenTheShares) {
+  EXPECT_THAT(core_shares(threads_, 5),
+              ElementsAre(ElementsAre(0, 8), ElementsAre(1, 9), ElementsAre(3, 11),
+                          ElementsAre(4, 12), ElementsAre(6, 14)));
+  std::vector<int> on_cores(8);  // more ranks than cores, of which none is without
+  for (const auto& share : core_shares(threads_, 9)) {
+    ASSERT_EQ(share.size(), 1U);
+    ++on_cores[static_cast<std::size_t>(share[0]) % 8];
+  }
+  EXPECT_THAT(on_cores, ElementsAre(2, 1, 1, 1, 1, 1, 1, 1));
 }
 
 TEST_F(TwoPackages, GiveMoreRanksThanCoresAHardwareThreadEach) {

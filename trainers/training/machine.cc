@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <string>
 
+#include <omp.h>
 #include <spdlog/fmt/fmt.h>
 
 #include "runtime/base/available_memory.h"
@@ -40,14 +41,19 @@ Machine read_machine(const JobEnvironment& job) {
   Machine machine{.ranks = job.local_world_size,
                   .local_rank = job.local_rank,
                   .cores = job.local_cores,
-                  .threads = job.local_cores,
+                  .threads = omp_get_max_threads(),
                   .memory = available_memory()};
   if (const auto most = most_memory(own_control_groups(), kControlGroups))
     machine.memory = std::min(machine.memory, static_cast<std::size_t>(*most));
+  // Left alone, OpenMP takes one per core also where a container's quota leaves time for few.
   // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody changes the environment
-  if (const char* threads = std::getenv("OMP_NUM_THREADS"); threads != nullptr)
-    machine.threads = std::max(1, std::atoi(threads));  // NOLINT(cert-err34-c): as OpenMP does
+  if (std::getenv("OMP_NUM_THREADS") == nullptr)
+    machine.threads = std::min(machine.threads, machine.cores);
   return machine;
+}
+
+void use_threads(const Machine& machine) {
+  omp_set_num_threads(machine.threads);
 }
 
 std::string warn_of_threads(const Machine& machine) {

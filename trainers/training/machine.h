@@ -20,8 +20,12 @@ struct Machine {
   std::size_t memory = 0;  // bytes that are free or can be freed; 0: unknown
 };
 
-/// Of the machine that this process runs on.
+/// Of the machine that this process runs on. Threads are as OpenMP has them, which OMP_NUM_THREADS
+/// says; without it not more than have a core's time each.
 Machine read_machine(const JobEnvironment& job);
+
+/// Loops of this thread are shared by as many of OpenMP's as that says.
+void use_threads(const Machine& machine);
 
 /// "4 ranks of 2 threads share 2 cores: ..."; empty if there are enough.
 std::string warn_of_threads(const Machine& machine);
