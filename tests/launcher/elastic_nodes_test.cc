@@ -146,17 +146,17 @@ TEST(ElasticNodesOf, GoOnWithoutOneWhoseRanksTakeTheirTimeToEnd) {
   const std::string leaver = make_script("");
   const std::string survivor =
       "test $WORLD_SIZE = 1 && echo alone && exec sleep 300; "
-      "while ! test -s " +
+      "while ! test -s '" +
       leaver +
-      "; do sleep 0.05; done; "
+      "'; do sleep 0.05; done; "
       "echo together; "
-      "while kill -0 $(cat " +
-      leaver + "); do sleep 0.05; done; exit 1";
+      "while kill -0 $(cat '" +
+      leaver + "'); do sleep 0.05; done; exit 1";
   const std::string goes =
       "test $LOCAL_RANK = 1 && trap 'sleep 1; exit' TERM; "
-      "test $LOCAL_RANK = 0 && echo $$ > " +
+      "test $LOCAL_RANK = 0 && echo $$ > '" +
       leaver +
-      "; "
+      "'; "
       "while :; do sleep 0.05; done";
   Nodes nodes("1:2");
   nodes.start(kOneRank, {"sh", "-c", survivor});
@@ -177,8 +177,8 @@ TEST(ElasticNodesOf, GoOnWhenANewcomerCannotStart) {
   const std::string gone = make_script("#!/bin/sh\n");
   Nodes nodes("1:2");
   nodes.start(kOneRank, {"sh", "-c",
-                         "trap 'echo stops; while test -e " + gone +
-                             "; do sleep 0.05; done; exit' TERM; echo world $WORLD_SIZE; "
+                         "trap 'echo stops; while test -e \"" + gone +
+                             "\"; do sleep 0.05; done; exit' TERM; echo world $WORLD_SIZE; "
                              "while :; do sleep 0.05; done"});
   ASSERT_TRUE(nodes[0].wait_for_output("world 1\n", soon()));
   nodes.start(kOneRank, {gone});

@@ -1,7 +1,9 @@
 // Whether programs can be executed, found out without running them.
 #include <elf.h>
 #include <signal.h>
+#include <sys/ptrace.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -22,8 +24,19 @@ namespace {
 
 using ::testing::HasSubstr;
 
+// Some containers forbid it to all: then nothing is checked before it is run.
+bool may_be_traced() {
+  const pid_t child = fork();
+  if (child == 0) _exit(ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) == 0 ? 0 : 1);
+  int status = 0;
+  return child > 0 && waitpid(child, &status, 0) == child && status == 0;
+}
+
 class CheckExec : public ::testing::Test {
  protected:
+  void SetUp() override {
+    if (!may_be_traced()) GTEST_SKIP() << "ptrace is forbidden here";
+  }
   ~CheckExec() override { std::filesystem::remove(program_); }
 
   Status check(const std::string& content) const {
@@ -43,7 +56,7 @@ TEST_F(CheckExec, RunsNothing) {
   sigaddset(&trap, SIGTRAP);
   for (const int how : {SIG_UNBLOCK, SIG_BLOCK}) {
     ASSERT_EQ(pthread_sigmask(how, &trap, &before), 0);
-    EXPECT_TRUE(check("#!/bin/sh\ntouch " + trace + "\n").ok());
+    EXPECT_TRUE(check("#!/bin/sh\ntouch '" + trace + "'\n").ok());
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     EXPECT_FALSE(std::filesystem::exists(trace));
   }

@@ -314,7 +314,7 @@ TEST_F(WithDebugger, LeavesARankStoppedThatWasSoBefore) {
 TEST_F(WithDebugger, IsNotBegunAgainWhileItIsWritten) {
   const std::string go_on = temporary_.path() + "/go-on";
   Subprocess job(
-      looked_at_by("while [ ! -e " + go_on + " ]; do sleep 0.05; done; echo '#0 somewhere'",
+      looked_at_by("while [ ! -e '" + go_on + "' ]; do sleep 0.05; done; echo '#0 somewhere'",
                    {"out=up", "pause"}));
   ASSERT_TRUE(job.wait_for_output("up\n", soon()));
   const auto launchers = children_of(job.pid());

@@ -77,7 +77,10 @@ TEST(MemoryNeed, IsLittleLessThanAStepTakes) {
     }
     const double need = least_memory(*network, image, DType::kF32, kImages, 1).activations;
     EXPECT_LE(need, taken);
-    EXPECT_GE(need, 0.7 * taken);
+    // Convolutions of processors without AVX2 take as much memory again to work in.
+    if (__builtin_cpu_supports("avx2") != 0) {
+      EXPECT_GE(need, 0.7 * taken);
+    }
   }
 }
 

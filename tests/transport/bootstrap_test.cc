@@ -16,6 +16,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "runtime/base/descriptor_room.h"
 #include "tests/support/sanitized.h"
 #include "tests/transport/fabric.h"
 
@@ -26,7 +27,13 @@ using ::testing::HasSubstr;
 
 class Bootstrap : public ::testing::Test {
  protected:
-  Bootstrap() {
+  // Of which the leader has all doorbells, and a member as many again.
+  static constexpr int kLanes = 300;  // so that they are more than one packet carries
+  static constexpr std::int64_t kDescriptors = 4 * 3 * kLanes;
+
+  void SetUp() override {
+    const std::int64_t limit = raise_descriptor_limit(kDescriptors);
+    if (limit < kDescriptors) GTEST_SKIP() << "the hard limit of open files is " << limit;
     LocalSocket listener = LocalSocket::listen().value_or_throw();
     name_ = listener.name().value_or_throw();
     leader_ = GroupLeader::start(std::move(listener), identity(1), probe_).value_or_throw();
@@ -37,7 +44,7 @@ class Bootstrap : public ::testing::Test {
             .job = 5,
             .rank = rank,
             .world_size = 10,
-            .lanes = 300,  // more doorbells than one packet carries
+            .lanes = kLanes,
             .candidates = {1, 4, 7}};
   }
   Result<JoinedGroup> join(const GroupIdentity& identity) {
