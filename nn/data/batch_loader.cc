@@ -9,8 +9,8 @@
 
 #include "nn/data/augment_image.h"
 #include "nn/data/streams.h"
+#include "nn/data/unbound_thread.h"
 #include "nn/data/worker_pool.h"
-#include "runtime/base/start_thread.h"
 
 namespace dlaunch::nn {
 
@@ -30,7 +30,7 @@ class BatchLoader::Worker {
       slot.labels.reserve(largest);
       free_.push_back(&slot);
     }
-    thread_ = start_thread([this] { run(); });
+    thread_ = start_unbound_thread([this] { run(); });
   }
 
   ~Worker() {

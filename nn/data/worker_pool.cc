@@ -2,14 +2,14 @@
 
 #include <utility>
 
-#include "runtime/base/start_thread.h"
+#include "nn/data/unbound_thread.h"
 
 namespace dlaunch::nn {
 
 WorkerPool::WorkerPool(std::size_t workers) {
   try {
     for (std::size_t worker = 1; worker < workers; ++worker)
-      threads_.push_back(start_thread([this, worker] { serve(worker); }));
+      threads_.push_back(start_unbound_thread([this, worker] { serve(worker); }));
   } catch (...) {
     stop();
     throw;

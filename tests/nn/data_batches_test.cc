@@ -1,3 +1,6 @@
+#include <sched.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -330,6 +333,27 @@ TEST_F(BatchLoaderTest, PassesOnTheFirstThingThatItsThreadsMet) {
       EXPECT_THAT(next, ::testing::ThrowsMessage<DataError>(what));
       EXPECT_THROW(next(), DataError);
     }
+}
+
+// OpenMP binds the thread that it starts on where it is told to: see the ctest entry of that name.
+TEST(WorkerPool, RunsWhereverTheProcessMay) {
+  const auto may_use = [](pid_t who) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    return ::sched_getaffinity(who, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
+  };
+  constexpr std::size_t kWorkers = 3;
+  std::vector<int> cores(kWorkers);
+  std::atomic<std::size_t> begun{0};
+  WorkerPool pool(kWorkers);
+  pool.run(kWorkers, [&](std::size_t worker, std::size_t /*index*/) {
+    cores[worker] = may_use(0);
+    ++begun;
+    while (begun < kWorkers) std::this_thread::yield();  // so each has one
+  });
+  const int all = may_use(::getppid());
+  EXPECT_EQ(cores[1], all);
+  EXPECT_EQ(cores[2], all);
 }
 
 TEST(WorkerPool, GivesEachIndexToOneWorkerLoopAfterLoop) {
