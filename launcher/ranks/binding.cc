@@ -40,8 +40,9 @@ Shares core_shares(const std::vector<HardwareThread>& threads, int ranks) {
   const std::size_t each = units.size() / count;
   Shares shares;
   for (std::size_t rank = 0; rank < count; ++rank) {
-    // What is left over lies between them, so that no cache or memory has more ranks than others.
-    const std::size_t begin = rank * units.size() / count;
+    // What is left over lies between them, so that caches and memories have ranks alike; in whole
+    // shares, so that none lies across two of them that would not have to.
+    const std::size_t begin = rank * (units.size() / each) / count * each;
     shares.push_back(joined_shares(units, begin, begin + each));
   }
   return shares;

@@ -16,8 +16,8 @@ namespace dlaunch {
 using Shares = std::vector<std::vector<int>>;
 
 /// `threads`, in the order of read_topology(), cut into equal shares of neighbours: of whole cores
-/// where there are as many as ranks, and what is left over between the shares. Empty where a rank would have the share of another, or all of
-/// them anyway.
+/// where there are as many as ranks. What is left over lies between the shares. Empty where a rank
+/// would have the share of another, or all of them anyway.
 Shares core_shares(const std::vector<HardwareThread>& threads, int ranks);
 
 /// Each rank to all threads of a NUMA node, neighbouring ranks to the same; or of several nodes if

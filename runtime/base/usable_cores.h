@@ -1,4 +1,4 @@
-// Which hardware threads this process may use, and how much of their time a container leaves to it.
+// Which hardware threads there are to use, and how much of their time a container leaves.
 #pragma once
 
 #include <optional>
@@ -7,7 +7,7 @@
 
 namespace dlaunch {
 
-/// The numbers that the affinity mask of this process allows.
+/// The numbers that the affinity mask of the calling thread allows.
 std::vector<int> usable_hardware_threads();
 /// How many they are.
 int usable_cores();

@@ -25,7 +25,8 @@ Plan hierarchical_all_reduce(int rank, std::span<const int> host_of_rank, std::s
 
 /// What is done across `hosts` hosts with a part of `count` elements: kButterfly for short parts;
 /// for longer ones kHalvingDoubling, which among powers of two sends no more bytes than a ring in
-/// fewer steps, and kRing where it would send more.
+/// fewer steps, and kRing where it would send more, unless hosts are many and the part is of middle
+/// length.
 Algorithm algorithm_across_hosts(int hosts, std::size_t count);
 
 }  // namespace dlaunch

@@ -46,7 +46,9 @@ TEST(HierarchicalPlan, ReducesEveryElementOnceWhereverTheRanksAre) {
 
 TEST(HierarchicalPlan, ReducesLongVectorsAcrossFewHostsAndMany) {
   expect_reduced({0, 0, 1, 1, 2}, 2 * 4096 + 3);      // ring across 3 hosts, of one leader each
-  expect_reduced({0, 1, 2, 3, 4, 5, 6, 7, 8}, 4097);  // halving and doubling across 9
+  expect_reduced({0, 1, 2, 3}, 4097);                 // halving and doubling across 4,
+  expect_reduced({0, 1, 2, 3, 4, 5, 6, 7, 8}, 4097);  // and across 9, but then a ring again
+  expect_reduced({0, 1, 2, 3, 4, 5, 6, 7, 8}, 16385);
 }
 
 // A vector of n elements on H hosts of m ranks: a rank sends n (m-1)/m twice inside its host, and
@@ -71,6 +73,18 @@ TEST(HierarchicalPlan, SendsBetweenHostsOnlyWhatAnAllReduceOfItsPartNeeds) {
     EXPECT_EQ(inside, 2 * kCount * (kEach - 1) / kEach);
     EXPECT_EQ(across, 2 * (kCount / kEach) * (kHosts - 1) / kHosts);
   }
+}
+
+TEST(AcrossHosts, RingsAreForLongPartsOfHostsThatAreNoPowerOfTwo) {
+  for (const int hosts : {2, 3, 9, 16}) {
+    EXPECT_EQ(algorithm_across_hosts(hosts, 4096), Algorithm::kButterfly) << hosts;
+  }
+  for (const int hosts : {2, 4, 16}) {
+    EXPECT_EQ(algorithm_across_hosts(hosts, 1 << 24), Algorithm::kHalvingDoubling) << hosts;
+  }
+  EXPECT_EQ(algorithm_across_hosts(3, 4097), Algorithm::kRing);
+  EXPECT_EQ(algorithm_across_hosts(9, 4097), Algorithm::kHalvingDoubling);
+  EXPECT_EQ(algorithm_across_hosts(9, 16385), Algorithm::kRing);
 }
 
 }  // namespace

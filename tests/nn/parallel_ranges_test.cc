@@ -1,6 +1,7 @@
 // How loops are shared by OpenMP's threads.
 #include "nn/cpu/parallel.h"
 
+#include <omp.h>
 #include <unistd.h>
 
 #include <cstdint>

@@ -1,6 +1,11 @@
 // What a run needs of its machine.
+#include <omp.h>
+#include <sched.h>
+#include <unistd.h>
+
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,6 +18,7 @@
 #include "nn/cpu/cpu_backend.h"
 #include "nn/models/model.h"
 #include "runtime/base/json_reader.h"
+#include "runtime/base/usable_cores.h"
 #include "trainers/training/machine.h"
 #include "trainers/training/trainer_parts.h"
 
@@ -23,6 +29,7 @@ using ::testing::HasSubstr;
 
 TEST(Machine, IsReadFromTheSystem) {
   JobEnvironment job;
+  job.store_address = "of dlaunch";
   job.local_world_size = 3;
   job.local_cores = 8;
   const Machine machine = read_machine(job);
@@ -30,6 +37,33 @@ TEST(Machine, IsReadFromTheSystem) {
   EXPECT_EQ(machine.cores, 8);
   EXPECT_GE(machine.threads, 1);
   EXPECT_GT(machine.memory, std::size_t{1} << 20);
+}
+
+// OpenMP may have bound this thread: see the ctest entry of that name.
+TEST(Machine, HasAllCoresThatAProgramWithoutDlaunchMayUse) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  ASSERT_EQ(::sched_getaffinity(::getppid(), sizeof set, &set), 0);
+  EXPECT_EQ(read_machine({}).cores, cores_with_time(CPU_COUNT(&set), cpu_quota()));
+}
+
+TEST(Machine, HasNoMoreThreadsThanCoresUnlessItIsTold) {
+  const int before = omp_get_max_threads();
+  const char* const told = std::getenv("OMP_NUM_THREADS");  // NOLINT(concurrency-mt-unsafe)
+  const std::string text = told == nullptr ? "" : told;
+  JobEnvironment job;
+  job.store_address = "of dlaunch";
+  job.local_cores = 1;
+  omp_set_num_threads(3);
+  ::setenv("OMP_NUM_THREADS", "3", 1);  // NOLINT(concurrency-mt-unsafe)
+  EXPECT_EQ(read_machine(job).threads, 3);
+  ::unsetenv("OMP_NUM_THREADS");  // NOLINT(concurrency-mt-unsafe)
+  EXPECT_EQ(read_machine(job).threads, 1);
+  use_threads(read_machine(job));
+  EXPECT_EQ(omp_get_max_threads(), 1);
+  omp_set_num_threads(before);
+  if (told != nullptr)
+    ::setenv("OMP_NUM_THREADS", text.c_str(), 1);  // NOLINT(concurrency-mt-unsafe)
 }
 
 TEST(Machine, WarnsOfMoreThreadsThanCores) {

@@ -327,6 +327,7 @@ TEST(IdleConnection, IsProbedSoThatNoFirewallForgetsIt) {
   EXPECT_EQ(option(SOL_SOCKET, SO_KEEPALIVE), 1);
   EXPECT_EQ(option(IPPROTO_TCP, TCP_KEEPIDLE), 60);
   EXPECT_EQ(option(IPPROTO_TCP, TCP_KEEPINTVL), 15);
+  EXPECT_EQ(option(IPPROTO_TCP, TCP_KEEPCNT), 9);
 }
 
 }  // namespace

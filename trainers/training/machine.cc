@@ -10,6 +10,7 @@
 #include "runtime/base/available_memory.h"
 #include "runtime/base/control_group.h"
 #include "runtime/base/json_reader.h"
+#include "runtime/base/usable_cores.h"
 
 namespace dlaunch {
 namespace {
@@ -35,12 +36,18 @@ std::int64_t most_in_backward(const nn::Module& network, const nn::Shape& image)
   return most;
 }
 
+// Without dlaunch, which counts them: OpenMP may have bound this thread, and knows what it had
+// before that.
+int own_cores(const JobEnvironment& job) {
+  return job.launched() ? job.local_cores : cores_with_time(omp_get_num_procs(), cpu_quota());
+}
+
 }  // namespace
 
 Machine read_machine(const JobEnvironment& job) {
   Machine machine{.ranks = job.local_world_size,
                   .local_rank = job.local_rank,
-                  .cores = job.local_cores,
+                  .cores = own_cores(job),
                   .threads = omp_get_max_threads(),
                   .memory = available_memory()};
   if (const auto most = most_memory(own_control_groups(), kControlGroups))

@@ -47,15 +47,17 @@ TcpConnection::TcpConnection(Descriptor socket, int peer, EndpointContext& conte
 }
 
 // A lane may carry nothing for hours, after which firewalls on the way would have forgotten it and
-// drop what comes then. The system gives up only if 9 probes are not answered: a death is noticed
-// by others before, and an interruption of a minute ends nothing.
+// drop what comes then. The system gives up only after some three minutes without an answer: a
+// death is noticed by others before, and an interruption of a minute ends nothing.
 void TcpConnection::keep_known() const {
   constexpr int kIdle = 60;  // seconds
   constexpr int kBetween = 15;
+  constexpr int kProbes = 9;
   const int on = 1;
   ::setsockopt(socket_.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
   ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_KEEPIDLE, &kIdle, sizeof kIdle);
   ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_KEEPINTVL, &kBetween, sizeof kBetween);
+  ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_KEEPCNT, &kProbes, sizeof kProbes);
 }
 
 // Reads once, into `destination` and then the staging buffer.

@@ -24,6 +24,7 @@
 #include "tools/bench/training/options.h"
 #include "tools/bench/training/sync_batch_norm.h"
 #include "tools/bench/training/train.h"
+#include "trainers/training/machine.h"
 
 namespace dlaunch::bench {
 namespace {
@@ -45,7 +46,11 @@ int run(const TrainingOptions& options, int argc, char** argv) {
     relaunch_under_dlaunch(options.nproc, argc, argv);
     return fail(Status::from_errno("cannot start dlaunch", errno).to_string(), kExitFailure);
   }
-  if (options.threads > 0) omp_set_num_threads(options.threads);  // dlaunch was called by hand
+  if (options.threads > 0) {
+    omp_set_num_threads(options.threads);  // dlaunch was called by hand
+  } else {
+    use_threads(read_machine(*job));  // as dtrain does
+  }
   auto world = connect_world().value_or_throw();
   if (options.subject == TrainingSubject::kTrain) {
     measure_training(*world, options);

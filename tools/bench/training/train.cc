@@ -126,7 +126,7 @@ void report(const TrainingOptions& options, const TrainConfig& config,
   document["accumulation_steps"] = config.accumulation_steps;
   document["steps"] = times.seconds.size();
   document["repeated_steps"] = summary.repeated_steps;
-  document["why_not_repeated"] = summary.why_not_repeated;
+  if (!summary.why_not_repeated.empty()) document["why_not_repeated"] = summary.why_not_repeated;
   document["images_per_second"] = times.images / total;
   for (const auto& [name, fraction] :
        {std::pair{"ms_p10", 0.1}, {"ms", 0.5}, {"ms_p90", 0.9}, {"ms_most", 1.0}}) {
