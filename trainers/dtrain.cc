@@ -244,8 +244,9 @@ int work(const Arguments& arguments) {
       [&] {
         return attempt_alone(*world, [&] {
           config = load_train_config(arguments.config, arguments.overrides);
-          use_threads(this_machine());
-          device.emplace(config, this_machine());
+          const Machine machine = this_machine();
+          use_threads(machine);
+          device.emplace(config, machine);
         });
       },
       [&] { return attempt([&] { check_same_configuration(*world, config); }); },

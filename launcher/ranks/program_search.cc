@@ -61,9 +61,10 @@ std::variant<std::string, ProgramError> find_program(const std::string& name) {
     const auto error = check(candidate);
     if (!error) return candidate;
     // What cannot be looked at, in a folder of somebody else's say, is none: as for a shell.
-    const bool is_there = access(candidate.c_str(), F_OK) == 0;
-    if (is_there && error->exit_code == kLauncherNotExecutable && !not_executable)
+    if (error->exit_code == kLauncherNotExecutable && !not_executable &&
+        access(candidate.c_str(), F_OK) == 0) {
       not_executable = error;
+    }
     begin = end + 1;
   }
   if (not_executable) return *not_executable;

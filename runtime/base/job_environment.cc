@@ -109,11 +109,10 @@ Result<JobEnvironment> read_job_environment() {
   job.interface = variable("DLAUNCH_INTERFACE").value_or("");
   job.cost_model = variable("DLAUNCH_COST_MODEL").value_or("");
 
-  job.local_cores = cores_with_time();
-
   const auto store = variable("DLAUNCH_STORE");
   if (!store || store->empty()) {
     DLAUNCH_RETURN_IF_ERROR(check_alone());
+    job.local_cores = cores_with_time();
     return job;
   }
   job.store_address = *store;
@@ -133,6 +132,8 @@ Result<JobEnvironment> read_job_environment() {
   }
   if (variable("DLAUNCH_LOCAL_CORES")) {
     DLAUNCH_RETURN_IF_ERROR(read("DLAUNCH_LOCAL_CORES", 1, kMostRanks, job.local_cores));
+  } else {
+    job.local_cores = cores_with_time();
   }
   job.job_id = variable("DLAUNCH_JOB_ID").value_or("");
   job.activity = variable("DLAUNCH_ACTIVITY").value_or("");

@@ -3,12 +3,11 @@
 
 #include <malloc.h>
 
-#include <chrono>
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -17,6 +16,7 @@
 
 #include "runtime/collective/types.h"
 #include "tests/support/sanitized.h"
+#include "tests/support/soon.h"
 #include "transport/loopback/loopback.h"
 
 namespace dlaunch::testing {
@@ -88,17 +88,27 @@ TEST(AnnouncementsOfWaits, AreNotKeptForOthersBehindThoseOfARankThatNeverListens
   Announcements two(network.endpoint(2));
   const MessageSignature barrier{.operation = static_cast<std::uint8_t>(CollectiveKind::kBarrier)};
   std::uint64_t number = 0;
+  // Until it knows that `rank` has made call `number`.
+  const auto listen_for = [&](Announcements& who, int rank) {
+    const Deadline deadline = soon();
+    while (std::ranges::count(who.silent(LaneKind::kBlocking, number), rank) > 0) {
+      ASSERT_FALSE(deadline.expired()) << "rank " << rank << " has not been heard";
+      ASSERT_TRUE(who.look_around({.sequence = number, .waiting_for = {1}}, false).ok());
+    }
+  };
   std::vector<std::size_t> in_use;
   for (int round = 0; round < kRounds; ++round) {
     for (int call = 0; call < kCalls; ++call) {
-      ASSERT_TRUE(zero.entered(LaneKind::kBlocking, ++number, barrier).ok());
-      ASSERT_TRUE(two.entered(LaneKind::kBlocking, number, barrier).ok());
+      ++number;
+      for (Announcements* const each : {&zero, &two}) {
+        each->called(LaneKind::kBlocking, number);
+        ASSERT_TRUE(each->entered(LaneKind::kBlocking, number, barrier).ok());
+      }
       ASSERT_TRUE(zero.look_around({.sequence = number, .waiting_for = {1}}, true).ok());
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(6));  // they listen every 5 ms
-    ASSERT_TRUE(two.look_around({.message = {.peer = 0}}, true).ok());
-    std::this_thread::sleep_for(std::chrono::milliseconds(6));
-    ASSERT_TRUE(zero.look_around({.sequence = number, .waiting_for = {1}}, false).ok());
+    ASSERT_TRUE(two.look_around({.message = {.peer = 0}}, true).ok());  // from then on it listens
+    ASSERT_NO_FATAL_FAILURE(listen_for(two, 0));
+    ASSERT_NO_FATAL_FAILURE(listen_for(zero, 2));
     in_use.push_back(::mallinfo2().uordblks);
   }
   ASSERT_FALSE(two.trail(0, {}).empty()) << "rank 2 has heard nothing";

@@ -231,6 +231,10 @@ TEST_F(DeviceTraining, SaysWhyStepsAreNotRecorded) {
 }
 
 TEST_F(DeviceTraining, NamesTheStepWhoseLossIsNotFiniteAndWhatIsLeft) {
+  // In kernels of processors without AVX2 a NaN spreads otherwise.
+  const std::string parameters = __builtin_cpu_supports("avx2") != 0
+                                     ? "8 of 8 parameters \\(first conv1.weight\\)"
+                                     : "[1-8] of 8 parameters \\(first [a-z0-9.]+\\)";
   for (const char* gradients : {"all_reduce", "shard"}) {
     SCOPED_TRACE(gradients);
     const nlohmann::json how = {{"optimizer", {{"learning_rate", 1e30}}},
@@ -238,12 +242,12 @@ TEST_F(DeviceTraining, NamesTheStepWhoseLossIsNotFiniteAndWhatIsLeft) {
     for (const On where : {On::kDevice, On::kDeviceWithGraphs})
       EXPECT_THAT(
           divergence(2, where, how),
-          MatchesRegex(
-              "epoch 1, step 2 of 5: the loss is (nan|inf); noticed after step 3, when [1-8] "
-              "of 8 parameters \\(first [a-z0-9.]+\\) and [0-9] of 8 gradients \\(first in "
-              "backward fc2.bias\\) were not finite; lower optimizer.learning_rate, warm "
-              "up \\(schedule.warmup_epochs\\) or clip gradients "
-              "\\(optimizer.clip_norm\\)"));
+          MatchesRegex("epoch 1, step 2 of 5: the loss is (nan|inf); noticed after step 3, when " +
+                       parameters +
+                       " and [0-9] of 8 gradients \\(first in "
+                       "backward fc2.bias\\) were not finite; lower optimizer.learning_rate, warm "
+                       "up \\(schedule.warmup_epochs\\) or clip gradients "
+                       "\\(optimizer.clip_norm\\)"));
   }
 }
 

@@ -147,7 +147,8 @@ INSTANTIATE_TEST_SUITE_P(Worlds, TcpMeshOfSize, ::testing::Values(1, 2, 3, 8, 32
 TEST_P(TcpMeshOfSize, ConnectsEveryRankWithEveryOtherOnEveryLane) {
   const int world_size = GetParam();
   const std::int64_t descriptors = 4 * std::int64_t{world_size} * world_size;  // of all ranks
-  if (raise_descriptor_limit(descriptors) < descriptors) GTEST_SKIP() << "too few open files";
+  const std::int64_t limit = raise_descriptor_limit(descriptors);
+  if (limit < descriptors) GTEST_SKIP() << "the hard limit of open files is " << limit;
   World world(world_size, 2);
   std::vector<std::future<Endpoints>> ranks;
   for (int rank = 0; rank < world_size; ++rank) ranks.push_back(world.start(rank));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "runtime/base/copy_memory.h"
 
@@ -135,8 +136,7 @@ bool ShmLink::write_fragment(Outgoing& outgoing) {
 
 void ShmLink::put_line(RingLineKind kind, std::uint8_t inline_bytes,
                        const RingLineContent& content) {
-  if (!has_opened_) group_.open_to(member_);
-  has_opened_ = true;
+  if (!std::exchange(has_opened_, true)) group_.open_to(member_);
   out_.put_line(kind, inline_bytes, content);
   group_.wake(member_);
 }

@@ -42,7 +42,8 @@ class ShmLink {
   /// True if there is something to read, and not too much kept of what was (Inbox::is_full()).
   /// Cheap.
   bool has_input() {
-    if (!is_opened_ && !(is_opened_ = group_.is_opened_by(member_))) return false;
+    is_opened_ = is_opened_ || group_.is_opened_by(member_);
+    if (!is_opened_) return false;
     return (fetching_ || in_.look() != RingReader::State::kEmpty) && !receiver_.is_full();
   }
   /// However much is kept, all that is there is to be read from now on.
