@@ -214,23 +214,25 @@ void StoreWaits::answer_get_alls(const std::string& key) {
   if (found == by_key_.end() || table_.find(key) == nullptr) return;
   const auto waits = std::move(found->second);
   by_key_.erase(found);
-  // Most of those who wait for a key, as at a barrier, wait for the same others too: one response
-  // does for all of them.
+  // Most of those who wait for a key, as at a barrier, wait for the same others too: what has come
+  // for one has come for all of them, and one response does.
   Message response;
   const std::vector<std::string>* answered = nullptr;
   for (const auto& wait : waits) {
-    // The keys before have come. Only at the end they are looked at again: some may have gone.
     const auto& keys = wait->request.parts;
-    auto missing = first_missing(keys, wait->awaited);
-    if (!missing) missing = first_missing(keys, 0);
-    if (missing) {
-      register_under(wait, *missing);
-    } else {
-      if (answered == nullptr || *answered != keys) response = values_response(wait->request);
+    if (answered == nullptr || *answered != keys) {
+      // The keys before have come. Only at the end they are looked at again: some may have gone.
+      auto missing = first_missing(keys, wait->awaited);
+      if (!missing) missing = first_missing(keys, 0);
+      if (missing) {
+        register_under(wait, *missing);
+        continue;
+      }
+      response = values_response(wait->request);
       answered = &keys;
-      response.id = wait->request.id;
-      finish(wait, response);
     }
+    response.id = wait->request.id;
+    finish(wait, response);
   }
 }
 
