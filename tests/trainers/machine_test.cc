@@ -74,6 +74,16 @@ TEST(Machine, WarnsOfMoreThreadsThanCores) {
             "1 rank x 2 threads on 1 core: set OMP_NUM_THREADS to 1 at most");
 }
 
+TEST(Machine, SaysSoWhereCoresAreIdleThatAreNoHalvesOfOthers) {
+  EXPECT_EQ(
+      remark_on_idle_cores({.ranks = 2, .cores = 16, .threads = 1}),
+      "14 of 16 cores are idle with 2 ranks x 1 thread: more ranks, or OMP_NUM_THREADS=8, would "
+      "use them");
+  EXPECT_EQ(remark_on_idle_cores({.ranks = 8, .cores = 16, .threads = 1}), "");
+  EXPECT_EQ(remark_on_idle_cores({.ranks = 2, .cores = 16, .threads = 3}), "");
+  EXPECT_EQ(remark_on_idle_cores({.ranks = 4, .cores = 2, .threads = 1}), "");
+}
+
 TEST(MemoryNeed, IsWhatBackwardNeedsAtItsLargestLayer) {
   const auto backend = nn::make_cpu_backend();
   nn::Generator generator(1);

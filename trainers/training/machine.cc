@@ -42,6 +42,11 @@ int own_cores(const JobEnvironment& job) {
   return job.launched() ? job.local_cores : cores_with_time(omp_get_num_procs(), cpu_quota());
 }
 
+std::string ranks_and_threads(const Machine& machine) {
+  return fmt::format("{} rank{} x {} thread{}", machine.ranks, machine.ranks == 1 ? "" : "s",
+                     machine.threads, machine.threads == 1 ? "" : "s");
+}
+
 }  // namespace
 
 Machine read_machine(const JobEnvironment& job) {
@@ -66,11 +71,20 @@ void use_threads(const Machine& machine) {
 std::string warn_of_threads(const Machine& machine) {
   if (machine.ranks * machine.threads <= machine.cores) return "";
   const int enough = machine.cores / machine.ranks;
-  return fmt::format("{} rank{} x {} thread{} on {} core{}: {}", machine.ranks,
-                     machine.ranks == 1 ? "" : "s", machine.threads,
-                     machine.threads == 1 ? "" : "s", machine.cores, machine.cores == 1 ? "" : "s",
+  return fmt::format("{} on {} core{}: {}", ranks_and_threads(machine), machine.cores,
+                     machine.cores == 1 ? "" : "s",
                      enough > 0 ? fmt::format("set OMP_NUM_THREADS to {} at most", enough)
                                 : "fewer ranks, each of one thread, would be faster");
+}
+
+std::string remark_on_idle_cores(const Machine& machine) {
+  constexpr int kTimes = 3;
+  const int possible = machine.cores / machine.ranks;
+  if (possible < kTimes * machine.threads) return "";
+  return fmt::format(
+      "{} of {} cores are idle with {}: more ranks, or OMP_NUM_THREADS={}, would use them",
+      machine.cores - machine.ranks * machine.threads, machine.cores, ranks_and_threads(machine),
+      possible);
 }
 
 MemoryNeed least_memory(const nn::Module& network, const nn::Shape& image, DType compute_type,

@@ -30,6 +30,10 @@ void use_threads(const Machine& machine);
 /// "4 ranks of 2 threads share 2 cores: ..."; empty if there are enough.
 std::string warn_of_threads(const Machine& machine);
 
+/// "14 of 16 cores are idle with 2 ranks x 1 thread: ..."; empty unless every rank could have three
+/// times its threads: of two, the second may be no more than the other half of a core.
+std::string remark_on_idle_cores(const Machine& machine);
+
 /// What a rank keeps in memory at the same time, in bytes; what else it needs is left out, so that
 /// a run that needs more than there is cannot succeed. Not in whole numbers, which could overflow.
 struct MemoryNeed {

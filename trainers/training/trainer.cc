@@ -106,6 +106,7 @@ Trainer::Trainer(const TrainConfig& config, const TrainingPlace& place, const Sc
         "dlaunch has restarted the job, which writes no checkpoints: training begins again {}; "
         "checkpoint.every_epochs would let it resume",
         checkpointing_.resumes() ? "from " + checkpointing_.found() : "with step 1"));
+  if (!on_device_) reporter_.note(remark_on_idle_cores(machine));
   reporter_.note(config.schedule_remark());
   reporter_.note(place.remark);
   reporter_.note(train_set_->remark());
