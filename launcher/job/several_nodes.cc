@@ -46,7 +46,7 @@ JobEnd SeveralNodes::run() {
   if (timer) loop.cancel(*timer);
   if (launched.ok() && interrupted() && !runner_.guard_gone()) session_.end_between(interruption());
   if (!launched.ok()) return JobEnd::not_launched(launched);
-  tell_if_nothing_ran();
+  tell_if_nothing_runs();
   return end();
 }
 
@@ -168,10 +168,11 @@ void SeveralNodes::end_round(const RoundRecord& round, const Status& launched) {
   take_verdict(*verdict, attempt);
   if (!context_.options.supervision.report.empty()) collect_outcomes(round, *verdict, attempt);
   runner_.tell_about(attempt);
-  const bool leaves =
-      ended.how == EndedRecord::How::kSignal || ended.how == EndedRecord::How::kTimeout;
+  if (!about_other && !verdict->reason.empty())
+    runner_.relay().write_line("dlaunch: " + verdict->reason);
+  leaves_ = ended.how == EndedRecord::How::kSignal || ended.how == EndedRecord::How::kTimeout;
   const std::string next = describe_next(*verdict);
-  if (!leaves && !next.empty()) runner_.relay().write_line(next);
+  if (!leaves_ && !next.empty()) runner_.relay().write_line(next);
 }
 
 // For --report.
@@ -191,8 +192,12 @@ void SeveralNodes::collect_outcomes(const RoundRecord& round, const VerdictRecor
   }
 }
 
-void SeveralNodes::tell_if_nothing_ran() {
-  if (!runner_.outcome().attempts.empty()) return;
+void SeveralNodes::tell_if_nothing_runs() {
+  if (!runner_.outcome().attempts.empty()) {
+    if (interrupted() && !leaves_ && starts_again() && !runner_.guard_gone())
+      runner_.relay().write_line("dlaunch: " + interruption().error + " before the next start");
+    return;
+  }
   if (timed_out_) {
     runner_.relay().write_line("dlaunch: ended after --timeout, before all nodes had come");
   }
@@ -200,6 +205,13 @@ void SeveralNodes::tell_if_nothing_ran() {
     runner_.relay().write_line("dlaunch: ended by " + signal_name(runner_.interrupted_by()) +
                                " before all nodes had come");
   }
+}
+
+// As far as this node has heard; one that has left hears no more.
+bool SeveralNodes::starts_again() const {
+  const auto& verdict = session_.verdict();
+  return verdict && verdict->action == VerdictRecord::Action::kAgain && !session_.left() &&
+         !session_.gave_up() && !session_.error();
 }
 
 void SeveralNodes::tell_without_verdict(const AttemptOutcome& attempt) {
@@ -224,6 +236,8 @@ JobEnd SeveralNodes::end() const {
   if (verdict && verdict->action != VerdictRecord::Action::kAgain) {
     return {.exit_code = verdict->exit_code};
   }
+  // Of a node that the others go on without, as on one node.
+  if (leaves_) return {.exit_code = runner_.outcome().attempts.back().exit_code()};
   if (timed_out_) return {.exit_code = kLauncherTimeout};
   if (runner_.interrupted_by() != 0) return {.exit_code = 128 + runner_.interrupted_by()};
   const auto& attempts = runner_.outcome().attempts;

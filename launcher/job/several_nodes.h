@@ -35,7 +35,8 @@ class SeveralNodes {
   EndedRecord interruption() const;
   std::optional<NodeSession::Departure> departure() const;
   JobEnd end() const;
-  void tell_if_nothing_ran();
+  bool starts_again() const;
+  void tell_if_nothing_runs();
   void tell_without_verdict(const AttemptOutcome& attempt);
   void tell_what_counts(const RoundRecord& round);
 
@@ -45,6 +46,7 @@ class SeveralNodes {
   const NodeLook look_;
   bool told_what_counts_ = false;
   bool timed_out_ = false;  // --timeout passed
+  bool leaves_ = false;     // its user has ended the last round that it had
 };
 
 }  // namespace dlaunch

@@ -39,6 +39,7 @@ CoordinatorThread::CoordinatorThread(std::unique_ptr<TcpStore> store,
                                      std::function<void(const std::string&)> on_failure)
     : store_(std::move(store)),
       longest_silence_(options.longest_silence),
+      host_id_(options.host_id),
       coordinator_(std::move(options), Clock::now()),
       last_check_(Clock::now()),
       next_check_(last_check_),
@@ -88,7 +89,8 @@ void CoordinatorThread::coordinate() {
       coordinator_.give_up();
     }
     put_out();
-    if (farewell && (!coordinator_.has_members() || now >= *farewell)) return;
+    if (!farewell) continue;
+    if (!coordinator_.has_members() || (now >= *farewell && !may_be_silent(now))) return;
   }
 }
 
@@ -97,7 +99,9 @@ void CoordinatorThread::take(const StoreChanges::Change& change, Time now) {
   if (take_prefix(key, node_keys::kMember)) {
     const std::string id(key);
     if (!change.value) {
-      return coordinator_.member_left(id, "its dlaunch has gone", last_lived(id, now), now);
+      coordinator_.member_left(id, "its dlaunch has gone", last_lived(id, now), now);
+      beats_.erase(id);
+      return;
     }
     const auto member = parse_record<MemberRecord>(*change.value);
     if (!member.ok()) {
@@ -131,21 +135,29 @@ void CoordinatorThread::check_beats(Time now) {
   for (const StoreEntry& entry : *entries) {
     const auto beat = beats_.find(entry.key.substr(node_keys::kBeats.size()));
     if (beat == beats_.end() || beat->second.revision == entry.revision) continue;
-    beat->second = {entry.revision, now, last_check_};
+    beat->second = {.revision = entry.revision, .seen = now, .lived = last_check_};
     coordinator_.member_lived(beat->first, last_check_);
   }
+  // This host stood still, and maybe all did: they have not been silent where nobody listened.
+  const bool was_deaf = now - last_check_ > longest_silence_ / 2;
   last_check_ = now;
-  for (auto beat = beats_.begin(); beat != beats_.end();) {
-    if (now - beat->second.seen <= longest_silence_) {
-      ++beat;
-      continue;
-    }
-    const auto silence = std::chrono::duration<double>(now - beat->second.seen).count();
+  for (auto& [id, beat] : beats_) {
+    if (was_deaf) beat.seen = now;
+    if (beat.silent || now - beat.seen <= longest_silence_) continue;
+    const auto silence = std::chrono::duration<double>(now - beat.seen).count();
     char text[64];
     std::snprintf(text, sizeof(text), "no sign of life for %.1f s", silence);
-    coordinator_.member_left(beat->first, text, beat->second.lived, now);
-    beat = beats_.erase(beat);
+    beat.silent = true;
+    coordinator_.member_silent(id, text, beat.lived, now);
   }
+}
+
+// Some other node may be stopped, or cut off for a moment, and still come back for its verdict.
+bool CoordinatorThread::may_be_silent(Time now) const {
+  return std::ranges::any_of(beats_, [&](const auto& each) {
+    const auto& [id, beat] = each;
+    return id != host_id_ && !beat.silent && now - beat.seen > kLate;
+  });
 }
 
 void CoordinatorThread::put_out() {

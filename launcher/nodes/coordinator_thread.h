@@ -23,7 +23,8 @@ class CoordinatorThread {
   CoordinatorThread(std::unique_ptr<TcpStore> store, NodeCoordinator::Options options,
                     std::function<void(const std::string& why)> on_failure);
   /// Lets the job end first: if it has not yet been decided how it ends, it ends for the reason
-  /// that this node has gone; and the other nodes are given a few seconds to take note and leave.
+  /// that this node has gone; and the other nodes are given a few seconds to take note and leave,
+  /// those that give no sign of life until they are lost.
   ~CoordinatorThread();
   CoordinatorThread(const CoordinatorThread&) = delete;
   CoordinatorThread& operator=(const CoordinatorThread&) = delete;
@@ -32,8 +33,9 @@ class CoordinatorThread {
   using Time = NodeCoordinator::Time;
   struct Beat {
     std::uint64_t revision = 0;
-    Time seen;   // when it was found to be new
-    Time lived;  // no later than when it came
+    Time seen;            // when it was found to be new
+    Time lived;           // no later than when it came
+    bool silent = false;  // for too long
   };
 
   void run();
@@ -41,11 +43,13 @@ class CoordinatorThread {
   void take(const StoreChanges::Change& change, Time now);
   Time last_lived(const std::string& id, Time now) const;
   void check_beats(Time now);
+  bool may_be_silent(Time now) const;
   void put_out();
   void remove_unneeded();
 
   const std::unique_ptr<TcpStore> store_;
   const std::chrono::nanoseconds longest_silence_;
+  const std::string host_id_;
   NodeCoordinator coordinator_;
   std::unordered_map<std::string, Beat> beats_;   // by member
   std::deque<NodeCoordinator::Write> unwritten_;  // decisions, oldest first

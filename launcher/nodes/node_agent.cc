@@ -93,6 +93,18 @@ void NodeAgent::report(int round, const EndedRecord& ended, const std::string& o
   if (told.code() == StatusCode::kUnavailable) fail_here(told.to_string());
 }
 
+void NodeAgent::leave_before_start(const EndedRecord& ended) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!joined_) {
+      stopping_ = true;
+      last_word_ = ended;  // said as soon as it has joined, if it still does
+      return;
+    }
+  }
+  report(-1, ended, "");
+}
+
 void NodeAgent::fall_silent() {
   const std::lock_guard lock(mutex_);
   silent_ = true;
@@ -225,16 +237,25 @@ bool NodeAgent::join_job() {
   const std::string& chosen = options_.settings.local_address;
   options_.self.address = chosen.empty() ? store_.client->own_host() : chosen;
   options_.self.store = store_.client->server_host();
+  if (stopping()) return false;  // it would be one of those with whom the job begins
   const Status told =
       store_.client->set_owned(std::string(node_keys::kMember) + id(), to_text(options_.self));
   if (!told.ok()) {
     fail(told, kLauncherRendezvous);
     return false;
   }
-  const std::lock_guard lock(mutex_);
-  joined_ = true;
-  beat_clock_.start(Deadline::Clock::now());
-  if (stopping_) return false;
+  std::optional<EndedRecord> last_word;
+  {
+    const std::lock_guard lock(mutex_);
+    joined_ = true;
+    beat_clock_.start(Deadline::Clock::now());
+    last_word = last_word_;
+    if (stopping_ && !last_word) return false;
+  }
+  if (last_word) {
+    report(-1, *last_word, "");
+    return false;
+  }
   beats_ = start_thread([this] { guarded([this] { beat(); }); });
   return true;
 }
@@ -358,11 +379,6 @@ void NodeAgent::guarded(const std::function<void()>& work) {
   } catch (const std::exception& error) {
     fail_here(error.what());
   }
-}
-
-bool NodeAgent::has_joined() {
-  const std::lock_guard lock(mutex_);
-  return joined_;
 }
 
 // True if the agent is to stop; waits `time` for that.

@@ -65,12 +65,13 @@ class NodeAgent {
   std::vector<NodeEvent> take_events();
 
   const std::string& id() const { return options_.self.id; }
-  /// It is a member of the job, which may have had no round yet.
-  bool has_joined();
   /// Known once it has joined.
   bool hosts_store() const { return store_.server != nullptr; }
   /// Tells how a round ended on this node; `outcome`, if not empty, is all about it.
   void report(int round, const EndedRecord& ended, const std::string& outcome);
+  /// This node's user ends it before the first round, of which it may be a part already: the others
+  /// are told, also if it is just joining. Nothing follows but the destructor.
+  void leave_before_start(const EndedRecord& ended);
   /// This node is about to go without a word: it gives no more signs of life.
   void fall_silent();
   /// The outcomes of a round that has ended, by node rank; empty where there is none.
@@ -121,6 +122,7 @@ class NodeAgent {
   bool failed_ = false;
   bool silent_ = false;
   bool given_up_asking_ = false;
+  std::optional<EndedRecord> last_word_;
   BeatClock beat_clock_;
   std::vector<NodeEvent> events_;
 

@@ -15,7 +15,7 @@ bool is_echo(const FailureRecord& failure) {
 }
 
 // By the will of its user, or because it cannot take part: whatever the other nodes do.
-bool ended_by_itself(EndedRecord::How how) {
+bool is_by_itself(EndedRecord::How how) {
   using How = EndedRecord::How;
   return how == How::kSignal || how == How::kTimeout || how == How::kNotStarted;
 }
@@ -57,6 +57,41 @@ bool NodeCoordinator::waits_for_place(const std::string& id) const {
 void NodeCoordinator::member_lived(const std::string& id, Time when) {
   const auto found = members_.find(id);
   if (found != members_.end()) found->second.lived = when;
+  auto back = silent_.extract(id);
+  if (!back.empty()) back_again(std::move(back.mapped()), when);
+}
+
+// While the others end the round in which its ranks have ended it has nothing to do with the next.
+void NodeCoordinator::back_again(Silent silent, Time when) {
+  Member& member = silent.member;
+  const bool round_lasts = phase_ != Phase::kForming && silent.round == round_;
+  if (!member.in_round || !round_lasts || !no_place(member.record).empty()) {
+    without_place_.push_back({.record = member.record, .came = when});
+    return;
+  }
+  member.lived = when;
+  std::erase_if(ended_, [&](const Member& each) { return each.record.id == member.record.id; });
+  members_.emplace(member.record.id, std::move(member));
+}
+
+// One that is here and has no ranks that run.
+std::optional<NodeCoordinator::Member> NodeCoordinator::idle(const std::string& id) const {
+  if (phase_ == Phase::kDone) return std::nullopt;
+  for (const Newcomer& each : without_place_) {
+    if (each.record.id == id) return Member{.record = each.record, .lived = each.came};
+  }
+  const auto found = members_.find(id);
+  if (found == members_.end()) return std::nullopt;
+  const Member& member = found->second;
+  if (member.in_round && !member.ended) return std::nullopt;
+  return member;
+}
+
+void NodeCoordinator::member_silent(const std::string& id, const std::string& why, Time last_seen,
+                                    Time now) {
+  auto member = idle(id);
+  member_left(id, why, last_seen, now);
+  if (member) silent_.emplace(id, Silent{*std::move(member), round_});
 }
 
 void NodeCoordinator::turn_away(const std::string& id, const std::string& why) {
@@ -68,27 +103,30 @@ void NodeCoordinator::turn_away(const std::string& id, const std::string& why) {
 void NodeCoordinator::member_left(const std::string& id, const std::string& why, Time last_seen,
                                   Time now) {
   std::erase_if(without_place_, [&](const Newcomer& each) { return each.record.id == id; });
+  silent_.erase(id);
   const auto found = members_.find(id);
   if (found == members_.end()) return;
   const Member& member = found->second;
   if (phase_ != Phase::kDone && member.in_round && !member.ended) {
     refuse(id, "this node was taken for lost: " + why);
   }
-  take_out(id, lost_text(member, why), last_seen, now);
+  take_out(id, {.text = lost_text(member, why), .last_seen = last_seen}, now);
 }
 
-void NodeCoordinator::take_out(const std::string& id, const std::string& why, Time last_seen,
-                               Time now) {
+// `lost` is what it is if its ranks have not ended: its rank is filled in.
+void NodeCoordinator::take_out(const std::string& id, Lost lost, Time now) {
   const auto found = members_.find(id);
   const Member gone = std::move(found->second);
   if (id == options_.host_id) host_ = gone;
   members_.erase(found);
   last_change_ = now;
   if (phase_ == Phase::kForming) note_waiting();
+  if (phase_ == Phase::kForming && round_ >= 0) left_meanwhile_.push_back(lost.text);
   if (gone.in_round && gone.ended) ended_.push_back(gone);
   if (phase_ == Phase::kDone || !gone.in_round || gone.ended) return time_passed(now);
-  lost_.push_back({gone.last_rank, why, last_seen});
-  if (phase_ == Phase::kRunning) stop(why, now);
+  lost.rank = gone.last_rank;
+  lost_.push_back(lost);
+  if (phase_ == Phase::kRunning) stop(lost.text, now);
   time_passed(now);
 }
 
@@ -97,28 +135,38 @@ void NodeCoordinator::member_ended(int round, const std::string& id, const Ended
   const auto found = members_.find(id);
   if (found == members_.end()) return;
   // Who is told to end between two rounds speaks of the one that he knows.
-  const bool by_itself = ended_by_itself(ended.how);
-  if (std::optional<EndedRecord>& before = found->second.ended) {
+  if (is_by_itself(ended.how)) return ended_by_itself(found->second, ended, now);
+  if (round != round_ || found->second.ended) return;
+  take_end(found->second, ended, now);
+}
+
+void NodeCoordinator::ended_by_itself(Member& member, const EndedRecord& ended, Time now) {
+  if (std::optional<EndedRecord>& before = member.ended) {
+    if (is_by_itself(before->how)) return;
     // Its ranks have finished, and its user does not wait for the others.
-    if (before->how != EndedRecord::How::kFinished || !by_itself) return;
-    before.reset();
+    if (before->how == EndedRecord::How::kFinished) before.reset();
   }
-  if (round != round_ && !by_itself) return;
-  if (by_itself && can_do_without(found->second)) {
-    const std::string why = named(found->second) + " has left the job: " + ended.error;
+  if (can_do_without(member)) {
     // Others lost their peers when the first of its ranks went; this comes when the last one has.
     const auto age = std::chrono::nanoseconds(ended.age_ns) + kReportsDiffer;
-    return take_out(id, why, now - age, now);
+    return take_out(member.record.id,
+                    {.text = named(member) + " has left the job: " + ended.error,
+                     .last_seen = now - age,
+                     .exit_code = ended.exit_code},
+                    now);
   }
-  if (phase_ == Phase::kForming && by_itself) {
-    return announce(ended_by(found->second, ended), now);
-  }
-  found->second.ended = ended;
-  found->second.ended_at = now;
-  if (ended.master_port > 0) found->second.record.master_port = ended.master_port;
+  if (phase_ == Phase::kForming) return announce(ended_by(member, ended), now);
+  if (!member.ended) return take_end(member, ended, now);
+  if (!called_off_) called_off_ = CalledOff{member, ended};
+}
+
+void NodeCoordinator::take_end(Member& member, const EndedRecord& ended, Time now) {
+  member.ended = ended;
+  member.ended_at = now;
+  if (ended.master_port > 0) member.record.master_port = ended.master_port;
   ever_ready_ = ever_ready_ || ended.got_ready;
   if (ended.how != EndedRecord::How::kFinished && phase_ == Phase::kRunning) {
-    stop("the ranks of " + found->second.record.name() + " have failed", now);
+    stop("the ranks of " + member.record.name() + " have failed", now);
   }
   time_passed(now);
 }
@@ -138,20 +186,7 @@ void NodeCoordinator::time_passed(Time now) {
   if (phase_ == Phase::kDone) return;
   admit(now);
   if (phase_ == Phase::kForming && now >= not_before_ && enough(now)) return form(now);
-  if (phase_ == Phase::kForming && now - std::max(since_, not_before_) > options_.join_timeout) {
-    std::string why = "only " + std::to_string(members_.size()) + " of " + options_.nodes +
-                      " nodes came within " + seconds(options_.join_timeout) + missing();
-    // Where nodes have met before, or some were turned away, that is not what keeps others away.
-    const bool unmet = round_ < 0 && refusals_.empty();
-    const std::string advice = unmet && options_.advice ? options_.advice() : "";
-    if (!advice.empty()) why += "; " + advice;
-    const bool by_loss = !lost_.empty();  // nobody has come in the place of one that was lost
-    return announce({.number = round_,
-                     .action = VerdictRecord::Action::kFailed,
-                     .exit_code = by_loss ? kLauncherNodeLost : kLauncherRendezvous,
-                     .reason = why},
-                    now);
-  }
+  if (phase_ == Phase::kForming && is_late(now)) return announce(too_few(), now);
   if (phase_ == Phase::kRunning && all_ended()) return conclude(now);
   if (phase_ != Phase::kStopping) return;
   if (now - since_ > end_limit_) {
@@ -169,7 +204,7 @@ void NodeCoordinator::give_up() {
   if (phase_ == Phase::kDone) return;
   const std::string why = "it hosted the store, and has left the job";
   if (phase_ == Phase::kRunning) stop(why, Time());  // the others' ranks
-  if (const auto verdict = ended_by_a_node()) return announce(*verdict, Time());
+  if (const auto verdict = known_end()) return announce(*verdict, Time());
   // Its end may have been noticed as a member's already.
   if (const auto host = members_.find(options_.host_id); host != members_.end()) {
     host_ = host->second;
@@ -245,8 +280,11 @@ std::optional<NodeCoordinator::First> NodeCoordinator::first_failure() const {
   return first;
 }
 
-bool NodeCoordinator::may_restart() const {
-  return restarts_ < options_.max_restarts && ever_ready_;
+bool NodeCoordinator::all_have_finished() const {
+  const auto all = all_that_ended();
+  return lost_.empty() && std::ranges::all_of(all, [](const Member* member) {
+           return member->ended->how == EndedRecord::How::kFinished;
+         });
 }
 
 // Where ranks ended well at the signal, or before it, but those of other nodes did not, the job has
@@ -258,21 +296,48 @@ VerdictRecord NodeCoordinator::ended_by(const Member& member, const EndedRecord&
                         .reason = named(member) + ": " + ended.error};
   for (const Member* const other : all_that_ended())
     if (verdict.exit_code == 0) verdict.exit_code = other->ended->exit_code;
-  if (verdict.exit_code == 0 && !lost_.empty()) verdict.exit_code = kLauncherNodeLost;
+  for (const Lost& lost : lost_)
+    if (verdict.exit_code == 0) verdict.exit_code = lost.exit_code.value_or(kLauncherNodeLost);
   return verdict;
 }
 
 std::optional<VerdictRecord> NodeCoordinator::ended_by_a_node() const {
   for (const Member* const member : all_that_ended()) {
-    if (ended_by_itself(member->ended->how)) return ended_by(*member, *member->ended);
+    if (is_by_itself(member->ended->how)) return ended_by(*member, *member->ended);
   }
   return std::nullopt;
 }
 
 VerdictRecord NodeCoordinator::judge() const {
   if (const auto verdict = ended_by_a_node()) return *verdict;
-  return unless_there_are_leftovers(
-      judge_failures({.number = round_, .action = VerdictRecord::Action::kFailed}));
+  return unless_called_off(unless_there_are_leftovers(
+      judge_failures({.number = round_, .action = VerdictRecord::Action::kFailed})));
+}
+
+// Without waiting for the nodes whose ranks have not ended.
+std::optional<VerdictRecord> NodeCoordinator::known_end() const {
+  if (auto verdict = ended_by_a_node()) return verdict;
+  if (const auto first = first_failure(); first && !is_echo(first->failure)) return failed(*first);
+  if (called_off_) return ended_by(called_off_->by, called_off_->why);
+  return std::nullopt;
+}
+
+VerdictRecord NodeCoordinator::failed(const First& first) const {
+  return {.number = round_,
+          .action = VerdictRecord::Action::kFailed,
+          .exit_code = exit_code_of(first.failure),
+          .failure = serialize(first.failure),
+          .node = first.member->last_rank};
+}
+
+// What has happened before is how the job ends.
+VerdictRecord NodeCoordinator::unless_called_off(VerdictRecord verdict) const {
+  if (!called_off_ || verdict.action != VerdictRecord::Action::kAgain) return verdict;
+  const VerdictRecord by_user = ended_by(called_off_->by, called_off_->why);
+  if (verdict.exit_code == 0) return by_user;
+  verdict.action = VerdictRecord::Action::kFailed;
+  verdict.reason += (verdict.reason.empty() ? "" : "; ") + ("no restart: " + by_user.reason);
+  return verdict;
 }
 
 // What could not be killed still has its memory, its GPU and its files: the job does not start
@@ -296,13 +361,12 @@ VerdictRecord NodeCoordinator::judge_failures(VerdictRecord verdict) const {
     verdict.reason = joined(texts);
     verdict.node = lost_.front().rank;
     verdict.exit_code = kLauncherNodeLost;
-    if (elastic() || may_restart()) verdict.action = VerdictRecord::Action::kAgain;
+    // That says nothing against a program that never got ready.
+    if (elastic() || has_restarts()) verdict.action = VerdictRecord::Action::kAgain;
   } else if (first) {
-    verdict.failure = serialize(first->failure);
-    verdict.node = first->member->last_rank;
-    verdict.exit_code = exit_code_of(first->failure);
+    verdict = failed(*first);
     if (may_restart()) verdict.action = VerdictRecord::Action::kAgain;
-  } else if (newcomer_at_) {
+  } else if (newcomer_at_ && !all_have_finished()) {
     verdict.action = VerdictRecord::Action::kAgain;
     verdict.reason = "a node joins the job";
   } else {
@@ -343,7 +407,7 @@ void NodeCoordinator::announce(VerdictRecord verdict, Time now) {
   last_change_ = now;
   not_before_ = now + std::chrono::milliseconds(verdict.delay_ms);
   refusals_.clear();
-  if (static_cast<int>(members_.size()) < options_.least) note_waiting();
+  note_waiting();
   time_passed(now);
 }
 

@@ -64,8 +64,12 @@ class NodeCoordinator {
   void turn_away(const std::string& id, const std::string& why);
   /// `last_seen`: until when it certainly lived.
   void member_left(const std::string& id, const std::string& why, Time last_seen, Time now);
+  /// It has given no sign of life for long. Where its ranks run it is lost; else it may live on,
+  /// and takes part again when it gives one.
+  void member_silent(const std::string& id, const std::string& why, Time last_seen, Time now);
   /// A signal or a timeout counts also between rounds. It ends the job, or, in an elastic one that
-  /// can do without that node, takes just the node out.
+  /// can do without that node, takes just the node out. After a node's ranks have failed or were
+  /// ended because of others it only keeps the job from starting again.
   void member_ended(int round, const std::string& id, const EndedRecord& ended, Time now);
   void time_passed(Time now);
   /// The node that hosts the store has to go.
@@ -92,10 +96,20 @@ class NodeCoordinator {
     MemberRecord record;
     Time came;
   };
+  struct Silent {
+    Member member;
+    int round;  // the last one that there was
+  };
   struct Lost {
-    int rank;
+    int rank = -1;
     std::string text;
-    Time last_seen;  // or when its ranks began to end
+    Time last_seen;                // or when its ranks began to end
+    std::optional<int> exit_code;  // of one that has left by itself
+  };
+  // Of whose ranks nothing runs any more, and what its user then said.
+  struct CalledOff {
+    Member by;
+    EndedRecord why;
   };
   struct First {
     const Member* member;
@@ -109,14 +123,21 @@ class NodeCoordinator {
   void admit(Time now);
   void take_in(const Newcomer& newcomer, Time now);
   void refuse(const std::string& id, const std::string& why);
-  void take_out(const std::string& id, const std::string& why, Time last_seen, Time now);
+  void take_out(const std::string& id, Lost lost, Time now);
+  std::optional<Member> idle(const std::string& id) const;
+  void back_again(Silent silent, Time when);
+  void ended_by_itself(Member& member, const EndedRecord& ended, Time now);
+  void take_end(Member& member, const EndedRecord& ended, Time now);
   bool can_do_without(const Member& member) const;
   static std::string named(const Member& member);
   static std::string lost_text(const Member& member, const std::string& why);
   static std::string joined(const std::vector<std::string>& texts);
   void note_waiting();
+  void note_joining(const MemberRecord& member);
   std::string missing() const;
   bool enough(Time now) const;
+  bool is_late(Time now) const;
+  VerdictRecord too_few() const;
   void form(Time now);
   void forget(int round);
   std::vector<Member*> by_rank();
@@ -128,11 +149,16 @@ class NodeCoordinator {
   void conclude(Time now);
   VerdictRecord judge() const;
   std::optional<VerdictRecord> ended_by_a_node() const;
+  std::optional<VerdictRecord> known_end() const;
+  VerdictRecord failed(const First& first) const;
+  VerdictRecord unless_called_off(VerdictRecord verdict) const;
   VerdictRecord ended_by(const Member& member, const EndedRecord& ended) const;
   VerdictRecord judge_failures(VerdictRecord verdict) const;
   VerdictRecord unless_there_are_leftovers(VerdictRecord verdict) const;
   bool elastic() const { return options_.least < options_.most; }
-  bool may_restart() const;
+  bool has_restarts() const { return restarts_ < options_.max_restarts; }
+  bool may_restart() const { return has_restarts() && ever_ready_; }
+  bool all_have_finished() const;
   void announce(VerdictRecord verdict, Time now);
   void write(std::string_view key, std::optional<std::string> value);
 
@@ -140,10 +166,13 @@ class NodeCoordinator {
   Phase phase_ = Phase::kForming;
   std::map<std::string, Member> members_;
   std::vector<Newcomer> without_place_;
+  std::map<std::string, Silent> silent_;  // whose connections are still there
   std::vector<Member> ended_;   // in this round, and then gone: how they ended still counts
   std::optional<Member> host_;  // the node with the store, once it has gone
   std::vector<std::string> refusals_;
-  std::vector<Lost> lost_;           // in this round
+  std::vector<Lost> lost_;                   // in this round
+  std::vector<std::string> left_meanwhile_;  // since the last round, and why
+  std::optional<CalledOff> called_off_;
   std::optional<Time> newcomer_at_;  // the reason to stop, since then
   bool ever_ready_ = false;
   int arrivals_ = 0;

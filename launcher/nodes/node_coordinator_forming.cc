@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "launcher/failure/report.h"
 #include "launcher/nodes/addresses.h"
 #include "launcher/nodes/node_coordinator.h"
+#include "runtime/base/exit_codes.h"
 #include "runtime/base/host_address.h"
 
 namespace dlaunch {
@@ -80,10 +82,13 @@ void NodeCoordinator::take_in(const Newcomer& newcomer, Time now) {
   last_change_ = now;
   if (phase_ == Phase::kForming) {
     note_waiting();
-  } else if (phase_ == Phase::kRunning && elastic()) {
+  } else if (phase_ == Phase::kStopping) {
+    note_joining(member);
+  } else if (elastic()) {
     newcomer_at_ = now;
+    note_joining(member);
     stop("node " + member.name() + " joins the job", now);
-  } else if (phase_ == Phase::kRunning) {
+  } else {
     // The node whose place it takes has left after its ranks had finished: nothing to disturb the
     // others for. A restart would have it take part.
     write(node_keys::kWaiting,
@@ -91,10 +96,37 @@ void NodeCoordinator::take_in(const Newcomer& newcomer, Time now) {
   }
 }
 
+void NodeCoordinator::note_joining(const MemberRecord& member) {
+  write(node_keys::kWaiting,
+        "node " + member.name() + " takes part once the ranks of all nodes have ended");
+}
+
+// Whoever has come last is waited for no longer than all others.
 bool NodeCoordinator::enough(Time now) const {
   const int count = static_cast<int>(members_.size());
   if (count == options_.most) return true;
-  return count >= options_.least && now - last_change_ >= options_.settle;
+  if (count < options_.least) return false;
+  return now - last_change_ >= options_.settle || is_late(now);
+}
+
+bool NodeCoordinator::is_late(Time now) const {
+  return now - std::max(since_, not_before_) > options_.join_timeout;
+}
+
+VerdictRecord NodeCoordinator::too_few() const {
+  std::string why = "only " + std::to_string(members_.size()) + " of " + options_.nodes +
+                    " nodes came within " + seconds(options_.join_timeout) + missing();
+  if (!left_meanwhile_.empty()) why += "; " + joined(left_meanwhile_);
+  // Where nodes have met before, or some were turned away, that is not what keeps others away.
+  const bool met = round_ >= 0;
+  const bool unmet = !met && refusals_.empty();
+  const std::string advice = unmet && options_.advice ? options_.advice() : "";
+  if (!advice.empty()) why += "; " + advice;
+  // Nobody has come in the place of one that was there.
+  return {.number = round_,
+          .action = VerdictRecord::Action::kFailed,
+          .exit_code = met ? kLauncherNodeLost : kLauncherRendezvous,
+          .reason = why};
 }
 
 // "; there is no node 2, 3", if the nodes have fixed numbers; and who was turned away.
@@ -189,7 +221,10 @@ void NodeCoordinator::form(Time now) {
   end_limit_ = grace + options_.end_slack;
   round.verdict_limit_ms = (end_limit_ + kVerdictSlack) / milliseconds(1);
   lost_.clear();
+  left_meanwhile_.clear();
+  called_off_.reset();
   newcomer_at_.reset();
+  write(node_keys::kWaiting, std::nullopt);
   phase_ = Phase::kRunning;
   since_ = now;
   write(node_keys::kRound, to_text(round));

@@ -116,24 +116,28 @@ bool NodeSession::end_round(const EndedRecord& ended, const std::string& outcome
   const auto judged = [&] { return verdict_ && verdict_->number == round; };
   // Where all went well, ranks of other nodes may have work for days.
   bool to_end = ended.how != EndedRecord::How::kFinished;
+  using How = EndedRecord::How;
+  bool departs = ended.how == How::kSignal || ended.how == How::kTimeout;
   while (!judged() && !over() && !to_end) {
     to_end = stopped_ == round;
     if (const auto by_user = to_end ? std::nullopt : user.departure()) {
       left_ = by_user->silent;
       if (left_) return false;
       agent_.report(round, by_user->ended, "");
-      to_end = true;
+      to_end = departs = true;
     }
     if (!to_end) loop_.run_once();
   }
-  if (to_end) await_end_elsewhere(judged, user);
+  if (to_end) await_end_elsewhere(round, departs, judged, user);
   // A lost node would be waited for while the next round runs.
   if (asking_) agent_.give_up_asking();
   return judged() && !error_;
 }
 
-// All nodes are to end their ranks, and have a limit for it.
-void NodeSession::await_end_elsewhere(const std::function<bool()>& judged, const User& user) {
+// All nodes are to end their ranks, and have a limit for it. `departs`: as the user of this node
+// has said before, so that a further signal ends the waiting.
+void NodeSession::await_end_elsewhere(int round, bool departs, const std::function<bool()>& judged,
+                                      const User& user) {
   const auto now = EventLoop::Clock::now();
   bool late = false;
   const auto limit = loop_.call_at(now + std::chrono::milliseconds(round_->verdict_limit_ms),
@@ -142,10 +146,15 @@ void NodeSession::await_end_elsewhere(const std::function<bool()>& judged, const
     relay_.write_line(
         "dlaunch: waiting for the other nodes to end their ranks; Ctrl-C ends the waiting");
   });
-  const int signals = user.signals();
+  int signals = departs ? user.signals() : 0;
   while (!judged() && !over() && !late) {
-    loop_.run_once();
-    gave_up_ = user.signals() != signals;
+    const bool by_user = user.signals() != signals;
+    signals = user.signals();
+    const auto departure = by_user && !departs ? user.departure() : std::nullopt;
+    if (departure) agent_.report(round, departure->ended, "");
+    gave_up_ = by_user && (departs || (departure && departure->silent));
+    departs = departs || departure;
+    if (!gave_up_) loop_.run_once();
   }
   loop_.cancel(limit);
   loop_.cancel(patience);
@@ -155,8 +164,7 @@ void NodeSession::await_end_elsewhere(const std::function<bool()>& judged, const
 void NodeSession::end_between(const EndedRecord& ended) {
   if (over()) return;
   if (verdict_) return agent_.report(verdict_->number, ended, "");
-  // It has not begun. The others go on waiting, unless they lose the store.
-  if (agent_.has_joined() && agent_.hosts_store()) agent_.report(-1, ended, "");
+  agent_.leave_before_start(ended);
 }
 
 int NodeSession::node_of(const RoundRecord& round) const {

@@ -39,11 +39,13 @@ class NodeSession {
   /// The round has ended here; `outcome` is for those who want to know all (round.outcomes). Waits
   /// for the verdict over all nodes. If all went well that may be long: once the user's departure
   /// says how the job ends, that is told instead, or nothing, and the node leaves (left()). Where
-  /// the others are to end their ranks too, a further signal ends the waiting (gave_up()). False if
-  /// there is no verdict.
+  /// the others are to end their ranks too, the departure is told, and where the job can go on
+  /// without this node, or at a further signal, the waiting ends (gave_up()). False if there is no
+  /// verdict.
   struct Departure {
     EndedRecord ended;
-    bool silent = false;  // the others go on: to them the ranks here have finished
+    bool silent = false;  // the others go on, and where they do not end their ranks either, as far
+                          // as they know the ranks here have finished
   };
   struct User {
     std::function<std::optional<Departure>()> departure;
@@ -52,8 +54,7 @@ class NodeSession {
   bool end_round(const EndedRecord& ended, const std::string& outcome = "",
                  const User& user = {.departure = [] { return std::nullopt; },
                                      .signals = [] { return 0; }});
-  /// This node's user ends the job between two rounds or, on the node with the store, before the
-  /// first.
+  /// This node's user ends the job, or this node's part, between two rounds or before the first.
   void end_between(const EndedRecord& ended);
   /// As NodeAgent::fall_silent.
   void fall_silent() { agent_.fall_silent(); }
@@ -95,7 +96,8 @@ class NodeSession {
   void ask_next();
   void show_notice();
   bool over() const;
-  void await_end_elsewhere(const std::function<bool()>& judged, const User& user);
+  void await_end_elsewhere(int round, bool departs, const std::function<bool()>& judged,
+                           const User& user);
 
   EventLoop& loop_;
   OutputRelay& relay_;

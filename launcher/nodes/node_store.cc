@@ -99,6 +99,7 @@ Result<NodeStore> try_once(const NodeSettings& settings, const Logger& logger, D
                   why.to_string() + "; nor could this node host it: " + hosting.to_string());
   }
   store.client = *std::move(client);
+  store.client->limit_answers(kAttempt);
   // The store of a job that has just ended lives on until all its nodes know.
   const auto verdict = store.client->try_get({std::string(node_keys::kVerdict)});
   if (!verdict.ok()) return verdict.status();

@@ -1,7 +1,10 @@
 // The coordinator beside a store: what becomes of the last that its own node says.
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -13,6 +16,8 @@
 
 namespace dlaunch::testing {
 namespace {
+
+using namespace std::chrono_literals;
 
 void fail_test(const std::string& why) {
   ADD_FAILURE() << why;
@@ -113,6 +118,43 @@ TEST(CoordinatorThread, TakesALostNodeForTheReasonOfWhatFailsSinceItLivedForCert
   ASSERT_TRUE(verdict.ok()) << verdict.status().to_string();
   EXPECT_EQ(parse_record<VerdictRecord>(*verdict)->exit_code, 122) << *verdict;
   EXPECT_TRUE(store->remove(member + "1").ok());  // the coordinator would wait for that
+}
+
+// It may be stopped, or cut off for a moment, and has not heard yet how the job ended.
+TEST(CoordinatorThread, DoesNotTakeTheStoreFromANodeThatIsSilentForAMoment) {
+  const std::string token = make_token();
+  const auto server = StoreServer::start({.token = token}).value_or_throw();
+  const std::string endpoint = "127.0.0.1:" + std::to_string(server->port());
+  const auto store = TcpStore::connect(endpoint, token, soon()).value_or_throw();
+  auto coordinator = std::make_unique<CoordinatorThread>(
+      TcpStore::connect(endpoint, token, soon()).value_or_throw(),
+      NodeCoordinator::Options{.least = 2,
+                               .most = 2,
+                               .nodes = "2",
+                               .version = "1.0",
+                               .host_id = "1",
+                               .longest_silence = 60s},
+      fail_test);
+  const std::string member(node_keys::kMember);
+  for (const std::string id : {"1", "2"}) {
+    const MemberRecord node{.id = id, .version = "1.0", .nodes = "2", .ranks = 1};
+    ASSERT_TRUE(store->set(member + id, to_text(node)).ok());
+  }
+  ASSERT_TRUE(store->get(std::string(node_keys::kRound), soon()).ok());
+  for (const std::string id : {"1", "2"})
+    ASSERT_TRUE(
+        store->set(std::string(node_keys::kEnded) + "0/" + id, to_text(EndedRecord{})).ok());
+  ASSERT_TRUE(store->get(std::string(node_keys::kVerdict), soon()).ok());
+  ASSERT_TRUE(store->remove(member + "1").ok());
+  std::atomic<bool> has_left = false;
+  std::thread silent([&] {
+    std::this_thread::sleep_for(4s);  // nobody who speaks is waited for so long
+    has_left = true;
+    EXPECT_TRUE(store->remove(member + "2").ok());
+  });
+  coordinator.reset();
+  EXPECT_TRUE(has_left);
+  silent.join();
 }
 
 TEST(CoordinatorThread, RemovesWhatRoundsHaveLeftInTheStore) {

@@ -1,17 +1,27 @@
 // A node's session against a store in which the test plays the coordinator and the other node.
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
+
+#include <sys/socket.h>
 
 #include <gtest/gtest.h>
+#include <asio/io_context.hpp>
+#include <asio/ip/tcp.hpp>
+#include <asio/read.hpp>
+#include <asio/write.hpp>
 
 #include "launcher/hang/observed_text.h"
 #include "launcher/nodes/node_session.h"
 #include "runtime/base/exit_codes.h"
 #include "runtime/base/logging.h"
 #include "runtime/base/token.h"
+#include "runtime/rendezvous/store_protocol.h"
 #include "tests/support/soon.h"
 
 namespace dlaunch {
@@ -187,6 +197,128 @@ TEST_F(NodeSessionTest, DoesNotWaitForOtherNodesRanksToEndOnceItsUserGivesUp) {
   EXPECT_TRUE(session_->gave_up());
   EXPECT_FALSE(session_->error());
   EXPECT_FALSE(session_->next_round([] { return false; }));
+}
+
+// Its ranks were ended because others failed: the job is not to start them again.
+TEST_F(NodeSessionTest, TellsThatItsUserEndsTheJobWhileOtherNodesEndTheirRanks) {
+  round_.verdict_limit_ms = 20'000;
+  begin_round();
+  int signals = 0;
+  const auto first = loop_.call_at(std::chrono::steady_clock::now() + 50ms, [&] { ++signals; });
+  std::thread coordinator([&] {
+    const auto ended_with = [&](EndedRecord::How how) {
+      const auto text = store_->get(key_of(node_keys::kEnded, "0/" + options_.self.id), soon());
+      return text.ok() && parse_record<EndedRecord>(*text).value_or_throw().how == how;
+    };
+    const Deadline deadline = soon();
+    while (!ended_with(EndedRecord::How::kSignal) && !deadline.expired())
+      std::this_thread::sleep_for(5ms);
+    EXPECT_FALSE(deadline.expired());
+    set(node_keys::kVerdict, to_text(VerdictRecord{.exit_code = 3}));
+  });
+  const EndedRecord interrupted{.how = EndedRecord::How::kSignal, .exit_code = 143};
+  EXPECT_TRUE(session_->end_round({.how = EndedRecord::How::kStopped}, "",
+                                  {.departure =
+                                       [&] {
+                                         EXPECT_EQ(signals, 1);
+                                         return NodeSession::Departure{.ended = interrupted};
+                                       },
+                                   .signals = [&] { return signals; }}));
+  coordinator.join();
+  loop_.cancel(first);
+  EXPECT_FALSE(session_->gave_up());
+  EXPECT_EQ(session_->verdict()->exit_code, 3);
+}
+
+TEST_F(NodeSessionTest, LeavesAtOnceWhileRanksEndWhereTheOthersCanGoOn) {
+  round_.verdict_limit_ms = 20'000;
+  begin_round();
+  const EndedRecord interrupted{.how = EndedRecord::How::kSignal, .exit_code = 143};
+  const auto leave = [&] { return NodeSession::Departure{.ended = interrupted, .silent = true}; };
+  EXPECT_FALSE(session_->end_round({.how = EndedRecord::How::kStopped}, "",
+                                   {.departure = leave, .signals = [] { return 1; }}));
+  EXPECT_TRUE(session_->gave_up());
+  const auto said = store_->get(key_of(node_keys::kEnded, "0/" + options_.self.id), soon());
+  ASSERT_TRUE(said.ok()) << said.status().to_string();
+  EXPECT_EQ(parse_record<EndedRecord>(*said)->how, EndedRecord::How::kSignal);
+}
+
+// Also where it is just joining: whoever has been a member is one that has left, and is not lost.
+TEST_F(NodeSessionTest, TellsThatItsUserEndsItWheneverItHasJoined) {
+  int members = 0;
+  for (int run = 0; run < 60; ++run) {
+    auto options = describe_node(settings_, job_, "job", "here", 1);
+    session_ = std::make_unique<NodeSession>(loop_, relay_, options);
+    std::this_thread::sleep_for(run % 20 * 500us);
+    session_->end_between({.how = EndedRecord::How::kSignal, .exit_code = 143});
+    session_.reset();
+    const auto seen = store_->watch(node_keys::kMember, 0, Deadline::after(0ms));
+    const bool was_member = seen.ok() && std::ranges::any_of(seen->changes, [&](const auto& each) {
+                              return each.key == key_of(node_keys::kMember, options.self.id);
+                            });
+    members += was_member ? 1 : 0;
+    const auto said =
+        store_->try_get({key_of(node_keys::kEnded, "-1/" + options.self.id)}).value_or_throw();
+    EXPECT_EQ(said[0].has_value(), was_member) << run;
+  }
+  EXPECT_GT(members, 0);
+}
+
+// Proves to its clients that it knows the token, and says no more.
+class MuteStore {
+ public:
+  explicit MuteStore(std::string token)
+      : token_(std::move(token)),
+        acceptor_(context_, asio::ip::tcp::endpoint(asio::ip::address_v4::loopback(), 0)),
+        thread_([this] { serve(); }) {}
+  ~MuteStore() {
+    ::shutdown(acceptor_.native_handle(), SHUT_RDWR);
+    thread_.join();
+  }
+  MuteStore(const MuteStore&) = delete;
+  MuteStore& operator=(const MuteStore&) = delete;
+  std::uint16_t port() const { return acceptor_.local_endpoint().port(); }
+
+ private:
+  void serve() {
+    asio::error_code error;
+    while (true) {
+      asio::ip::tcp::socket client(context_);
+      acceptor_.accept(client, error);
+      if (error) return;
+      const Nonce own = make_nonce();
+      std::array<std::byte, sizeof(Nonce) + sizeof(Mac)> proof{};
+      asio::write(client, asio::buffer(store_protocol::kGreeting), error);
+      asio::write(client, asio::buffer(own), error);
+      asio::read(client, asio::buffer(proof), error);
+      Nonce theirs;
+      std::copy_n(proof.begin(), theirs.size(), theirs.begin());
+      asio::write(client, asio::buffer(make_proof(token_, HandshakeRole::kListener, theirs, own)),
+                  error);
+      clients_.push_back(std::move(client));
+    }
+  }
+
+  const std::string token_;
+  asio::io_context context_;
+  asio::ip::tcp::acceptor acceptor_;
+  std::vector<asio::ip::tcp::socket> clients_;
+  std::thread thread_;
+};
+
+TEST_F(NodeSessionTest, GivesUpAStoreThatKnowsTheTokenAndSaysNoMore) {
+  const MuteStore mute(settings_.token);
+  settings_.port = mute.port();
+  settings_.join_timeout = 1s;
+  session_ = std::make_unique<NodeSession>(loop_, relay_,
+                                           describe_node(settings_, job_, "job", "here", 1));
+  ASSERT_TRUE(comes_true([&] {
+    EXPECT_FALSE(session_->next_round([&] { return session_->error().has_value(); }));
+    return session_->error().has_value();
+  }));
+  EXPECT_EQ(session_->error()->exit_code, kLauncherRendezvous);
+  EXPECT_NE(session_->error()->why.find("no answer in time"), std::string::npos)
+      << session_->error()->why;
 }
 
 TEST_F(NodeSessionTest, GivesUpIfNoVerdictComesOverARoundThatIsToEnd) {

@@ -342,6 +342,31 @@ TEST(Nodes, MayBeSilentForAsLongAsTheJobAllows) {
   }
 }
 
+// As machines that are suspended together: the one with the store does not take its own sleep for
+// the silence of the others.
+TEST(Nodes, StandStillAllTogetherAndGoOn) {
+  Nodes nodes("2");
+  const Strings actions{"out=up", "await=" + std::to_string(SIGUSR1)};
+  nodes.start_ranks(kOneRank, actions);
+  ASSERT_TRUE(nodes[0].wait_for_error("waiting for 1 of 2", soon()));  // so it hosts the store
+  nodes.start_ranks(kOneRank, actions);
+  std::vector<pid_t> launchers;
+  for (const int node : {0, 1}) {
+    ASSERT_TRUE(nodes[node].wait_for_output("up\n", soon()));
+    launchers.push_back(children_of(nodes[node].pid()).at(0));
+  }
+  for (const pid_t launcher : launchers) kill(launcher, SIGSTOP);
+  std::this_thread::sleep_for(kLongestSilence + std::chrono::seconds(1));
+  kill(launchers[0], SIGCONT);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  kill(launchers[1], SIGCONT);
+  for (const int node : {0, 1}) kill(nodes[node].pid(), SIGUSR1);
+  for (const int node : {0, 1}) {
+    const auto result = nodes.finish(node);
+    EXPECT_EQ(result.exit_code, 0) << result.error;
+  }
+}
+
 TEST(Nodes, AreReplacedAlsoBeforeTheirLossIsNoticed) {
   const std::string mark = fresh_mark();
   const Strings actions{mark, "out=up", "pause"};

@@ -63,6 +63,10 @@ class ToldCoordinator : public ::testing::Test {
     coordinator_->member_left(id, why, now_, now_);
     read();
   }
+  void fall_silent(const std::string& id) {
+    coordinator_->member_silent(id, "no sign of life for 4.0 s", now_, now_);
+    read();
+  }
   void end(const std::string& id, const EndedRecord& ended) { end_in(round().number, id, ended); }
   void end_in(int round, const std::string& id, const EndedRecord& ended) {
     coordinator_->member_ended(round, id, ended, now_);
@@ -81,6 +85,9 @@ class ToldCoordinator : public ::testing::Test {
             .age_ns = age.count(),
             .got_ready = got_ready,
             .exit_code = exit_code};
+  }
+  static EndedRecord interrupted(int exit_code = 143) {
+    return {.how = How::kSignal, .exit_code = exit_code, .error = "ended by SIGTERM"};
   }
   static EndedRecord stopped() { return {.how = How::kStopped, .got_ready = true}; }
 
