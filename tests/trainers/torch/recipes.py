@@ -210,13 +210,13 @@ def speedrun_step(name, weights, gradient, velocity, step):
 
 
 def bag_step(name, weights, gradient, velocity, step):
-    """Upstream sums the loss over 256 images, with rates to 2e-3; biases go 64 times as fast."""
-    factor = step / 0.99 if step < 0.99 else 1 - 0.9 * (step - 0.99) / 2.97 if step < 3.96 else 0.1
-    rate = 2e-3 * 256 * factor
+    """Upstream sums the loss over 512 images, with rates to 2e-3; biases go 64 times as fast."""
+    factor = step / 2 if step < 2 else 1 - 0.9 * (step - 2) / 6 if step < 8 else 0.1
+    rate = 2e-3 * 512 * factor
     if name.endswith("bias"):
-        nesterov_step(weights, gradient, velocity, 64 * rate, 0.004 / 256, 0.9)
+        nesterov_step(weights, gradient, velocity, 64 * rate, 0.004 / 512, 0.9)
     else:
-        nesterov_step(weights, gradient, velocity, rate, 0.256 / 256, 0.9)
+        nesterov_step(weights, gradient, velocity, rate, 0.256 / 512, 0.9)
 
 
 # configuration: network, label smoothing, step, what is set differently
