@@ -18,6 +18,7 @@ namespace dlaunch {
 namespace {
 
 constexpr const char* kEndpointOption = "--rdzv-endpoint";
+constexpr const char* kNodesOption = "--nnodes";
 constexpr std::chrono::minutes kDefaultJoinTimeout{5};
 constexpr std::chrono::seconds kOwnNameTakes{5};  // at most
 
@@ -65,8 +66,17 @@ Status parse_nodes(const Derived& nodes, NodeSettings& settings) {
   return {};
 }
 
+// Who has not asked for several nodes is told who has.
+Status no_endpoint(const Derived& nodes) {
+  if (nodes.source == kNodesOption)
+    return invalid("where do the nodes meet? (--rdzv-endpoint HOST:PORT)");
+  return invalid("there are " + nodes.value + " nodes, " + from(nodes.source) +
+                 ": where do they meet? (--rdzv-endpoint HOST:PORT, or --standalone for this node "
+                 "alone)");
+}
+
 Status parse_endpoint(const NodeOptions& options, const ClusterEnvironment& cluster,
-                      NodeSettings& settings) {
+                      const Derived& nodes, NodeSettings& settings) {
   std::optional<Derived> head = cluster.head;
   std::optional<Derived> port = cluster.port;
   if (!options.endpoint.empty()) {
@@ -85,9 +95,7 @@ Status parse_endpoint(const NodeOptions& options, const ClusterEnvironment& clus
     port = options.master_port == 0 ? Derived{kTorchrunMasterPort, kDefaultSource}
                                     : Derived{std::to_string(options.master_port), "--master-port"};
   }
-  if (!head || head->value.empty()) {
-    return invalid("where do the nodes meet? (--rdzv-endpoint HOST:PORT)");
-  }
+  if (!head || head->value.empty()) return no_endpoint(nodes);
   if (!is_host(head->value)) {
     return invalid("endpoint (" + head->source + "): '" + head->value +
                    "' is no host; it is HOST:PORT, and an address of IPv6 has brackets before a "
@@ -187,10 +195,9 @@ Result<NodeSettings> resolve_nodes(const NodeOptions& options, const ClusterEnvi
   settings.join_timeout = options.join_timeout.value_or(kDefaultJoinTimeout);
   settings.last_call = options.last_call.value_or(settings.last_call);
   settings.run_id = options.run_id;
-  const auto nodes =
-      options.standalone
-          ? Derived{"1", "--standalone"}
-          : given("--nnodes", options.nodes, cluster.nodes).value_or(Derived{"1", kDefaultSource});
+  const auto nodes = options.standalone ? Derived{"1", "--standalone"}
+                                        : given(kNodesOption, options.nodes, cluster.nodes)
+                                              .value_or(Derived{"1", kDefaultSource});
   if (!cluster.manager.empty()) settings.explanation.push_back("started by: " + cluster.manager);
   settings.explanation.push_back("nodes: " + nodes.value + ", " + from(nodes.source));
   DLAUNCH_RETURN_IF_ERROR(parse_nodes(nodes, settings));
@@ -216,7 +223,7 @@ Result<NodeSettings> resolve_nodes(const NodeOptions& options, const ClusterEnvi
   } else {
     settings.explanation.emplace_back("node rank: in the order in which the nodes come");
   }
-  DLAUNCH_RETURN_IF_ERROR(parse_endpoint(options, cluster, settings));
+  DLAUNCH_RETURN_IF_ERROR(parse_endpoint(options, cluster, nodes, settings));
   DLAUNCH_RETURN_IF_ERROR(find_local_address(options, variables, settings));
   DLAUNCH_RETURN_IF_ERROR(find_token(options, variables, settings));
   return settings;

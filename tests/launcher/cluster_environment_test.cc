@@ -301,6 +301,8 @@ TEST_F(NodeSettingsTest, RefuseTheNumberOfANodeThatIsTheOnlyOne) {
 
 TEST_F(NodeSettingsTest, SayWhatIsMissingOrWrong) {
   EXPECT_THAT(refusal({.nodes = "2"}), HasSubstr("--rdzv-endpoint HOST:PORT"));
+  EXPECT_THAT(refusal({}, {{"PMI_SIZE", "2"}, {"PMI_RANK", "0"}}),
+              HasSubstr("there are 2 nodes, from PMI_SIZE: where do they meet?"));
   EXPECT_THAT(refusal({.nodes = "2", .endpoint = "host:99999"}), HasSubstr("'99999'"));
   EXPECT_THAT(refusal({.nodes = "0"}), HasSubstr("'0' is not a number from 1"));
   EXPECT_THAT(refusal({.nodes = "4:2"}), HasSubstr("in '4:2' MAX is less than MIN"));

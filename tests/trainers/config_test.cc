@@ -96,9 +96,11 @@ TEST(TrainConfig, RefusesWhatCannotBe) {
     EXPECT_THAT(refusal(R"({"train": {"device": "cuda"}})"), HasSubstr("this build has no CUDA"));
   }
   EXPECT_THAT(refusal(R"({"train": {"compute_type": "fp8"}})"), HasSubstr("bf16"));
-  EXPECT_THAT(refusal(R"({"train": {"global_batch_size": 8, "batch_size_per_rank": 4}})"),
-              HasSubstr("train.global_batch_size: train.batch_size_per_rank is 4 too; add --set "
-                        "train.batch_size_per_rank=0, or leave it out of the file"));
+  EXPECT_THAT(
+      refusal(R"({"train": {"global_batch_size": 8, "batch_size_per_rank": 4}})"),
+      HasSubstr("train.global_batch_size: train.batch_size_per_rank is 4 too: --set "
+                "train.global_batch_size=0 or train.batch_size_per_rank=0, whichever is not "
+                "meant"));
   EXPECT_EQ(refusal(R"({"train": {"global_batch_size": 8, "batch_size_per_rank": 0}})"),
             "accepted");
   EXPECT_THAT(refusal(R"({"train": {"batch_size_per_rank": 0}})"), HasSubstr("found 0"));

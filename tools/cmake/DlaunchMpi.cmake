@@ -14,6 +14,13 @@ elseif(DLAUNCH_MPI)
     find_package(MPI 3.0 REQUIRED COMPONENTS CXX)
   endif()
   set(dlaunch_with_mpi ${MPI_CXX_FOUND})
+  if(dlaunch_with_mpi AND MPI_EXECUTABLE_SUFFIX AND NOT MPI_CXX_COMPILER)
+    # FindMPI then takes another MPI, which pkg-config knows.
+    if(NOT DLAUNCH_MPI STREQUAL "AUTO")
+      message(FATAL_ERROR "DLAUNCH_MPI: there is no mpicxx${MPI_EXECUTABLE_SUFFIX}")
+    endif()
+    set(dlaunch_with_mpi FALSE)
+  endif()
   if(dlaunch_with_mpi)
     include(DlaunchMpiFlavour)
     dlaunch_mpi_flavour(dlaunch_mpi_flavour)  # the installed package refuses another

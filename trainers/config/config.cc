@@ -300,10 +300,11 @@ void read_train(JsonObject& object, TrainConfig& config) {
   config.batch_size_per_rank =
       read_size(object, "batch_size_per_rank", global ? 0 : 32, global ? kNotNegative : kPositive);
   if (global && config.batch_size_per_rank > 0)
-    object.refuse("global_batch_size",
-                  fmt::format("train.batch_size_per_rank is {} too; add --set "
-                              "train.batch_size_per_rank=0, or leave it out of the file",
-                              config.batch_size_per_rank));
+    object.refuse(
+        "global_batch_size",
+        fmt::format("train.batch_size_per_rank is {} too: --set train.global_batch_size=0 "
+                    "or train.batch_size_per_rank=0, whichever is not meant",
+                    config.batch_size_per_rank));
   config.accumulation_steps = read_size(object, "accumulation_steps", 1, {1, 100000});
   config.drop_last = object.boolean("drop_last", false);
   config.seed = static_cast<std::uint64_t>(object.integer("seed", 1, {.min = 0}));
