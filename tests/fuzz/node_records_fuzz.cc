@@ -61,8 +61,23 @@ class Job {
             coordinator_.member_ended(round_, id, *ended, now_);
         }
         break;
+      case 'A':
+      case 'B':
+      case 'C':
+        if (const auto ended = parse_record<EndedRecord>(text); ended.ok()) {
+          const std::string id(1, static_cast<char>(what - 'A' + 'a'));
+          coordinator_.member_ended(round_, id, *ended, now_);
+        }
+        break;
       case 'l':
         coordinator_.member_left(std::string(text), "it left", now_ - 1s, now_);
+        break;
+      case 's':
+        coordinator_.member_silent(std::string(text), "it is silent", now_ - 1s, now_);
+        break;
+      case 'b':
+        coordinator_.member_lived(std::string(text), now_);
+        coordinator_.time_passed(now_);
         break;
       default:
         now_ += 3s;
@@ -71,6 +86,12 @@ class Job {
     read_writes();
   }
   void end() {
+    for (int times = 0; times < 8; ++times) {
+      now_ += 10min;
+      coordinator_.time_passed(now_);
+      read_writes();
+    }
+    require(coordinator_.done() || runs_, "only ranks that run are waited for without a limit");
     coordinator_.give_up();
     read_writes();
     require(coordinator_.done(), "a job ends when its store goes");
@@ -80,7 +101,10 @@ class Job {
   void read_writes() {
     for (const auto& write : coordinator_.take_writes()) {
       if (!write.value) continue;
+      if (write.key == node_keys::kRound) runs_ = true;
+      if (write.key == node_keys::kStop) runs_ = false;
       if (write.key == node_keys::kVerdict) {
+        runs_ = false;
         require(parse_record<VerdictRecord>(*write.value).ok(), "verdicts can be read");
       }
       if (write.key != node_keys::kRound) continue;
@@ -106,6 +130,7 @@ class Job {
                                 .max_restarts = 2},
                                now_};
   int round_ = 0;
+  bool runs_ = false;  // and nobody has told it to end
 };
 
 std::string member(const std::string& id, int node_rank) {
@@ -156,6 +181,8 @@ std::vector<std::string> seed_inputs() {
           "m{\"ranks\": 4e77, \"pid\": 1.5}\n" + two,
           "x" + to_text(LookRecord{.question = "q", .round = 0, .stacks_of = {1}}) + "\nx" +
               to_text(SeenRecord{.ranks = "[]", .lines = {"#0"}}) + "\nx" + observed() + "\n",
+          two + member("c", -1) + "t\nsc\nt\nbc\n" + "B" + ended(How::kStopped, "").substr(1) +
+              "B" + ended(How::kSignal, "").substr(1) + "sb\nbb\n",
           "mrack[2-3]-node[05-06].site,x\n" + two + "la\nt\nt\nt\nt\nt\nt\nt\nt\n"};
 }
 
