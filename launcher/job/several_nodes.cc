@@ -73,7 +73,8 @@ std::optional<NodeSession::Departure> SeveralNodes::departure() const {
   const bool elastic = context_.nodes.least < context_.nodes.most;
   return NodeSession::Departure{
       .ended = interruption(),
-      .silent = (elastic || runner_.guard_gone()) && !session_.hosts_store()};
+      .silent = (elastic || runner_.guard_gone()) && !session_.hosts_store(),
+      .lost = runner_.guard_gone()};
 }
 
 Status SeveralNodes::run_round(const RoundRecord& round) {
@@ -199,11 +200,11 @@ void SeveralNodes::tell_if_nothing_runs() {
     return;
   }
   if (timed_out_) {
-    runner_.relay().write_line("dlaunch: ended after --timeout, before all nodes had come");
+    runner_.relay().write_line("dlaunch: ended after --timeout, while waiting for other nodes");
   }
   if (runner_.interrupted_by() != 0) {
     runner_.relay().write_line("dlaunch: ended by " + signal_name(runner_.interrupted_by()) +
-                               " before all nodes had come");
+                               " while waiting for other nodes");
   }
 }
 
@@ -237,7 +238,7 @@ JobEnd SeveralNodes::end() const {
     return {.exit_code = verdict->exit_code};
   }
   // Of a node that the others go on without, as on one node.
-  if (leaves_) return {.exit_code = runner_.outcome().attempts.back().exit_code()};
+  if (leaves_ && runner_.outcome().attempts.back().exit_code() == kExitOk) return {};
   if (timed_out_) return {.exit_code = kLauncherTimeout};
   if (runner_.interrupted_by() != 0) return {.exit_code = 128 + runner_.interrupted_by()};
   const auto& attempts = runner_.outcome().attempts;

@@ -22,6 +22,7 @@ constexpr milliseconds kTurn{100};
 constexpr std::chrono::seconds kLate{2};
 constexpr milliseconds kCheckInterval{500};
 constexpr std::chrono::seconds kFarewell{3};
+constexpr std::chrono::seconds kLongestFarewell{30};  // for those that are silent
 // Keys that a round has left are removed in parts of so many, each in so much time.
 constexpr std::size_t kRemovedTogether = 1024;
 constexpr std::chrono::seconds kRemovalLimit{3};
@@ -90,7 +91,8 @@ void CoordinatorThread::coordinate() {
     }
     put_out();
     if (!farewell) continue;
-    if (!coordinator_.has_members() || (now >= *farewell && !may_be_silent(now))) return;
+    if (!coordinator_.has_members() || now >= *farewell + kLongestFarewell) return;
+    if (now >= *farewell && !may_be_silent(now)) return;
   }
 }
 

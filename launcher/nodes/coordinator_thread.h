@@ -24,7 +24,7 @@ class CoordinatorThread {
                     std::function<void(const std::string& why)> on_failure);
   /// Lets the job end first: if it has not yet been decided how it ends, it ends for the reason
   /// that this node has gone; and the other nodes are given a few seconds to take note and leave,
-  /// those that give no sign of life until they are lost.
+  /// those that give no sign of life until they are lost, but no more than half a minute.
   ~CoordinatorThread();
   CoordinatorThread(const CoordinatorThread&) = delete;
   CoordinatorThread& operator=(const CoordinatorThread&) = delete;

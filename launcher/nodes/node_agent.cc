@@ -28,6 +28,9 @@ constexpr auto kRetry = 200ms;
 constexpr auto kLookTurn = 200ms;
 constexpr const char* kSameSecret =
     ": do all nodes have the same secret (--token-file, DLAUNCH_TOKEN)?";
+// Of what a node says that does not depend on a round, and must not take the place of what it has
+// said of one.
+constexpr int kNoRound = -1;
 // Between two words on what is waited for.
 constexpr auto kNoticeInterval = 30s;
 
@@ -61,15 +64,18 @@ NodeAgent::NodeAgent(Options options)
 
 NodeAgent::~NodeAgent() {
   bool joined = false;
+  bool says_last_word = false;
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
     joined = joined_ && !failed_;
+    says_last_word = last_word_.has_value();
   }
   changed_.notify_all();
+  if (says_last_word) worker_.join();
   // Tells the others, and wakes the watching thread.
   if (joined) (void)store_.client->remove(std::string(node_keys::kMember) + id()).ok();
-  worker_.join();
+  if (worker_.joinable()) worker_.join();
   if (beats_.joinable()) beats_.join();
   if (asker_.joinable()) asker_.join();
   coordinator_.reset();
@@ -93,7 +99,7 @@ void NodeAgent::report(int round, const EndedRecord& ended, const std::string& o
   if (told.code() == StatusCode::kUnavailable) fail_here(told.to_string());
 }
 
-void NodeAgent::leave_before_start(const EndedRecord& ended) {
+void NodeAgent::leave(const EndedRecord& ended) {
   {
     const std::lock_guard lock(mutex_);
     if (!joined_) {
@@ -102,7 +108,7 @@ void NodeAgent::leave_before_start(const EndedRecord& ended) {
       return;
     }
   }
-  report(-1, ended, "");
+  report(kNoRound, ended, "");
 }
 
 void NodeAgent::fall_silent() {
@@ -253,7 +259,7 @@ bool NodeAgent::join_job() {
     if (stopping_ && !last_word) return false;
   }
   if (last_word) {
-    report(-1, *last_word, "");
+    report(kNoRound, *last_word, "");
     return false;
   }
   beats_ = start_thread([this] { guarded([this] { beat(); }); });

@@ -69,9 +69,9 @@ class NodeAgent {
   bool hosts_store() const { return store_.server != nullptr; }
   /// Tells how a round ended on this node; `outcome`, if not empty, is all about it.
   void report(int round, const EndedRecord& ended, const std::string& outcome);
-  /// This node's user ends it before the first round, of which it may be a part already: the others
-  /// are told, also if it is just joining. Nothing follows but the destructor.
-  void leave_before_start(const EndedRecord& ended);
+  /// This node's user ends its part in the job: the others are told, also if it is just joining, in
+  /// which case nothing follows but the destructor.
+  void leave(const EndedRecord& ended);
   /// This node is about to go without a word: it gives no more signs of life.
   void fall_silent();
   /// The outcomes of a round that has ended, by node rank; empty where there is none.

@@ -64,9 +64,11 @@ void NodeCoordinator::member_lived(const std::string& id, Time when) {
 // While the others end the round in which its ranks have ended it has nothing to do with the next.
 void NodeCoordinator::back_again(Silent silent, Time when) {
   Member& member = silent.member;
+  left_meanwhile_.erase(member.record.id);
   const bool round_lasts = phase_ != Phase::kForming && silent.round == round_;
   if (!member.in_round || !round_lasts || !no_place(member.record).empty()) {
-    without_place_.push_back({.record = member.record, .came = when});
+    without_place_.push_back(
+        {.record = member.record, .came = when, .last_rank = member.last_rank});
     return;
   }
   member.lived = when;
@@ -78,7 +80,8 @@ void NodeCoordinator::back_again(Silent silent, Time when) {
 std::optional<NodeCoordinator::Member> NodeCoordinator::idle(const std::string& id) const {
   if (phase_ == Phase::kDone) return std::nullopt;
   for (const Newcomer& each : without_place_) {
-    if (each.record.id == id) return Member{.record = each.record, .lived = each.came};
+    if (each.record.id != id) continue;
+    return Member{.record = each.record, .last_rank = each.last_rank, .lived = each.came};
   }
   const auto found = members_.find(id);
   if (found == members_.end()) return std::nullopt;
@@ -90,8 +93,9 @@ std::optional<NodeCoordinator::Member> NodeCoordinator::idle(const std::string& 
 void NodeCoordinator::member_silent(const std::string& id, const std::string& why, Time last_seen,
                                     Time now) {
   auto member = idle(id);
+  const int round = round_;  // the next one may begin without it
   member_left(id, why, last_seen, now);
-  if (member) silent_.emplace(id, Silent{*std::move(member), round_});
+  if (member) silent_.emplace(id, Silent{*std::move(member), round});
 }
 
 void NodeCoordinator::turn_away(const std::string& id, const std::string& why) {
@@ -121,7 +125,7 @@ void NodeCoordinator::take_out(const std::string& id, Lost lost, Time now) {
   members_.erase(found);
   last_change_ = now;
   if (phase_ == Phase::kForming) note_waiting();
-  if (phase_ == Phase::kForming && round_ >= 0) left_meanwhile_.push_back(lost.text);
+  if (round_ >= 0 && (phase_ == Phase::kForming || gone.ended)) left_meanwhile_[id] = lost.text;
   if (gone.in_round && gone.ended) ended_.push_back(gone);
   if (phase_ == Phase::kDone || !gone.in_round || gone.ended) return time_passed(now);
   lost.rank = gone.last_rank;
@@ -132,6 +136,10 @@ void NodeCoordinator::take_out(const std::string& id, Lost lost, Time now) {
 
 void NodeCoordinator::member_ended(int round, const std::string& id, const EndedRecord& ended,
                                    Time now) {
+  if (phase_ != Phase::kDone && silent_.contains(id)) {  // a sign of life, too
+    member_lived(id, now);
+    admit(now);
+  }
   const auto found = members_.find(id);
   if (found == members_.end()) return;
   // Who is told to end between two rounds speaks of the one that he knows.
@@ -143,8 +151,8 @@ void NodeCoordinator::member_ended(int round, const std::string& id, const Ended
 void NodeCoordinator::ended_by_itself(Member& member, const EndedRecord& ended, Time now) {
   if (std::optional<EndedRecord>& before = member.ended) {
     if (is_by_itself(before->how)) return;
-    // Its ranks have finished, and its user does not wait for the others.
-    if (before->how == EndedRecord::How::kFinished) before.reset();
+    // Its ranks have finished, and its user does not wait for the others, which run.
+    if (phase_ == Phase::kRunning) before.reset();
   }
   if (can_do_without(member)) {
     // Others lost their peers when the first of its ranks went; this comes when the last one has.
@@ -333,7 +341,7 @@ VerdictRecord NodeCoordinator::failed(const First& first) const {
 // What has happened before is how the job ends.
 VerdictRecord NodeCoordinator::unless_called_off(VerdictRecord verdict) const {
   if (!called_off_ || verdict.action != VerdictRecord::Action::kAgain) return verdict;
-  const VerdictRecord by_user = ended_by(called_off_->by, called_off_->why);
+  VerdictRecord by_user = ended_by(called_off_->by, called_off_->why);
   if (verdict.exit_code == 0) return by_user;
   verdict.action = VerdictRecord::Action::kFailed;
   verdict.reason += (verdict.reason.empty() ? "" : "; ") + ("no restart: " + by_user.reason);
@@ -360,7 +368,9 @@ VerdictRecord NodeCoordinator::judge_failures(VerdictRecord verdict) const {
     for (const Lost& lost : lost_) texts.push_back(lost.text);
     verdict.reason = joined(texts);
     verdict.node = lost_.front().rank;
-    verdict.exit_code = kLauncherNodeLost;
+    // Of those that have left by themselves none is lost.
+    if (std::ranges::any_of(lost_, [](const Lost& lost) { return !lost.exit_code; }))
+      verdict.exit_code = kLauncherNodeLost;
     // That says nothing against a program that never got ready.
     if (elastic() || has_restarts()) verdict.action = VerdictRecord::Action::kAgain;
   } else if (first) {

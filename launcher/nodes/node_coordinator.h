@@ -95,6 +95,7 @@ class NodeCoordinator {
   struct Newcomer {
     MemberRecord record;
     Time came;
+    int last_rank = -1;  // of one that is back
   };
   struct Silent {
     Member member;
@@ -170,8 +171,8 @@ class NodeCoordinator {
   std::vector<Member> ended_;   // in this round, and then gone: how they ended still counts
   std::optional<Member> host_;  // the node with the store, once it has gone
   std::vector<std::string> refusals_;
-  std::vector<Lost> lost_;                   // in this round
-  std::vector<std::string> left_meanwhile_;  // since the last round, and why
+  std::vector<Lost> lost_;                             // in this round
+  std::map<std::string, std::string> left_meanwhile_;  // once their ranks had ended: why
   std::optional<CalledOff> called_off_;
   std::optional<Time> newcomer_at_;  // the reason to stop, since then
   bool ever_ready_ = false;

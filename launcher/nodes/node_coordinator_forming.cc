@@ -77,8 +77,10 @@ void NodeCoordinator::admit(Time now) {
 
 void NodeCoordinator::take_in(const Newcomer& newcomer, Time now) {
   const MemberRecord& member = newcomer.record;
-  members_.emplace(member.id,
-                   Member{.record = member, .order = arrivals_++, .lived = newcomer.came});
+  members_.emplace(member.id, Member{.record = member,
+                                     .order = arrivals_++,
+                                     .last_rank = newcomer.last_rank,
+                                     .lived = newcomer.came});
   last_change_ = now;
   if (phase_ == Phase::kForming) {
     note_waiting();
@@ -116,7 +118,8 @@ bool NodeCoordinator::is_late(Time now) const {
 VerdictRecord NodeCoordinator::too_few() const {
   std::string why = "only " + std::to_string(members_.size()) + " of " + options_.nodes +
                     " nodes came within " + seconds(options_.join_timeout) + missing();
-  if (!left_meanwhile_.empty()) why += "; " + joined(left_meanwhile_);
+  for (const Lost& lost : lost_) why += "; " + lost.text;
+  for (const auto& [id, text] : left_meanwhile_) why += "; " + text;
   // Where nodes have met before, or some were turned away, that is not what keeps others away.
   const bool met = round_ >= 0;
   const bool unmet = !met && refusals_.empty();

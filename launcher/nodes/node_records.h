@@ -3,7 +3,8 @@
 // store also runs the NodeCoordinator.
 //
 //   nodes/member/ID      MemberRecord     by each agent; goes with its connection
-//   nodes/ended/N/ID     EndedRecord      by each agent: how round N ended there
+//   nodes/ended/N/ID     EndedRecord      by each agent: how round N ended there, or, with -1, that
+//                                         it leaves by itself
 //   nodes/refused/ID     text             by the coordinator: that agent cannot take part
 //   nodes/waiting        text             by the coordinator: for whom
 //   nodes/round          RoundRecord      by the coordinator: start these ranks

@@ -112,6 +112,7 @@ bool NodeSession::end_round(const EndedRecord& ended, const std::string& outcome
   if (error_) return false;
   const int round = std::exchange(current_, -1);
   ended_ = round;
+  notices_shown_ = false;
   agent_.report(round, ended, outcome);
   const auto judged = [&] { return verdict_ && verdict_->number == round; };
   // Where all went well, ranks of other nodes may have work for days.
@@ -123,12 +124,12 @@ bool NodeSession::end_round(const EndedRecord& ended, const std::string& outcome
     if (const auto by_user = to_end ? std::nullopt : user.departure()) {
       left_ = by_user->silent;
       if (left_) return false;
-      agent_.report(round, by_user->ended, "");
+      agent_.leave(by_user->ended);
       to_end = departs = true;
     }
     if (!to_end) loop_.run_once();
   }
-  if (to_end) await_end_elsewhere(round, departs, judged, user);
+  if (to_end) await_end_elsewhere(departs, judged, user);
   // A lost node would be waited for while the next round runs.
   if (asking_) agent_.give_up_asking();
   return judged() && !error_;
@@ -136,7 +137,7 @@ bool NodeSession::end_round(const EndedRecord& ended, const std::string& outcome
 
 // All nodes are to end their ranks, and have a limit for it. `departs`: as the user of this node
 // has said before, so that a further signal ends the waiting.
-void NodeSession::await_end_elsewhere(int round, bool departs, const std::function<bool()>& judged,
+void NodeSession::await_end_elsewhere(bool departs, const std::function<bool()>& judged,
                                       const User& user) {
   const auto now = EventLoop::Clock::now();
   bool late = false;
@@ -146,14 +147,17 @@ void NodeSession::await_end_elsewhere(int round, bool departs, const std::functi
     relay_.write_line(
         "dlaunch: waiting for the other nodes to end their ranks; Ctrl-C ends the waiting");
   });
-  int signals = departs ? user.signals() : 0;
+  int signals = user.signals();
   while (!judged() && !over() && !late) {
-    const bool by_user = user.signals() != signals;
-    signals = user.signals();
-    const auto departure = by_user && !departs ? user.departure() : std::nullopt;
-    if (departure) agent_.report(round, departure->ended, "");
-    gave_up_ = by_user && (departs || (departure && departure->silent));
-    departs = departs || departure;
+    const auto departure = departs ? std::nullopt : user.departure();
+    if (departure && !departure->lost) {
+      agent_.leave(departure->ended);
+      departs = true;
+      signals = user.signals();
+      gave_up_ = departure->silent;
+    } else {
+      gave_up_ = (departs || departure) && user.signals() != signals;
+    }
     if (!gave_up_) loop_.run_once();
   }
   loop_.cancel(limit);
@@ -162,9 +166,7 @@ void NodeSession::await_end_elsewhere(int round, bool departs, const std::functi
 }
 
 void NodeSession::end_between(const EndedRecord& ended) {
-  if (over()) return;
-  if (verdict_) return agent_.report(verdict_->number, ended, "");
-  agent_.leave_before_start(ended);
+  if (!over()) agent_.leave(ended);
 }
 
 int NodeSession::node_of(const RoundRecord& round) const {

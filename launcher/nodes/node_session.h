@@ -46,6 +46,7 @@ class NodeSession {
     EndedRecord ended;
     bool silent = false;  // the others go on, and where they do not end their ranks either, as far
                           // as they know the ranks here have finished
+    bool lost = false;    // to the others, whatever is told
   };
   struct User {
     std::function<std::optional<Departure>()> departure;
@@ -96,8 +97,7 @@ class NodeSession {
   void ask_next();
   void show_notice();
   bool over() const;
-  void await_end_elsewhere(int round, bool departs, const std::function<bool()>& judged,
-                           const User& user);
+  void await_end_elsewhere(bool departs, const std::function<bool()>& judged, const User& user);
 
   EventLoop& loop_;
   OutputRelay& relay_;

@@ -15,6 +15,7 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 using SilentNodes = ToldCoordinator;
 using LeavingNodes = ToldCoordinator;
@@ -99,6 +100,54 @@ TEST_F(SilentNodes, TakePartInARestartAlsoIfTheyLiveAgainOnlyThen) {
   EXPECT_EQ(round().number, 1);
 }
 
+TEST_F(SilentNodes, KeepTheirNumbers) {
+  start(2, 3, /*max_restarts=*/1);
+  for (const char* id : {"1", "2", "3"}) come(member(id));
+  end("1", failed(0, 3));
+  end("2", stopped());
+  end("3", stopped());
+  fall_silent("2");
+  lives("2");
+  pass(4s);
+  EXPECT_EQ(round().number, 1);
+  EXPECT_EQ(ranks(), "1 2 3");
+}
+
+// What a node says may be seen before its next heartbeat is.
+TEST_F(SilentNodes, AreHeardWhenTheySpeak) {
+  for (const bool finished : {true, false}) {
+    start(2, 2, /*max_restarts=*/1);
+    for (const char* id : {"1", "2"}) come(member(id));
+    if (finished) {
+      end("2", {.how = How::kFinished});
+    } else {
+      end("2", failed(1, 3));
+      end("1", stopped());
+      EXPECT_EQ(verdict().action, Action::kAgain);
+    }
+    fall_silent("2");
+    end_in(-1, "2", interrupted());
+    if (finished) end("1", stopped());
+    EXPECT_EQ(verdict().action, Action::kFailed);
+    EXPECT_EQ(verdict().exit_code, 143);
+  }
+}
+
+TEST_F(SilentNodes, AreNotNamedAsLostOnceTheyAreBack) {
+  start(3, 3, /*max_restarts=*/1);
+  for (const char* id : {"1", "2", "3"}) come(member(id));
+  end("1", failed(0, 3));
+  end("2", stopped());
+  end("3", stopped());
+  fall_silent("2");
+  leave("3");
+  lives("2");
+  pass(62s);
+  EXPECT_EQ(verdict().exit_code, kLauncherNodeLost);
+  EXPECT_THAT(verdict().reason, HasSubstr("node 2 (host-3 (pid 7)) is lost"));
+  EXPECT_THAT(verdict().reason, Not(HasSubstr("node 1 (host-2 (pid 7)) is lost")));
+}
+
 TEST_F(SilentNodes, AreSurplusWhereAnotherHasTakenTheirPlace) {
   start(2, 2, /*max_restarts=*/1);
   for (const char* id : {"1", "2"}) come(member(id));
@@ -158,8 +207,9 @@ TEST_F(LeavingNodes, HaveTheJobEndWithWhatEndedItsRanksInsteadOfARestart) {
     end("2", interrupted());
     end("3", stopped());
     EXPECT_EQ(verdict().action, Action::kFailed);
-    EXPECT_EQ(verdict().exit_code, how == How::kStopped ? 3 : 143);
-    EXPECT_THAT(verdict().reason, HasSubstr("node 1 (host-2 (pid 7)): ended by SIGTERM"));
+    EXPECT_EQ(verdict().exit_code, 3);
+    EXPECT_EQ(parse_failure(verdict().failure)->rank, 0);
+    EXPECT_EQ(verdict().reason, "no restart: node 1 (host-2 (pid 7)): ended by SIGTERM");
   }
 }
 
@@ -173,6 +223,29 @@ TEST_F(LeavingNodes, EndAnElasticJobThatWaitsForItsRanksToStartThemWithANewcomer
   end("2", stopped());
   EXPECT_EQ(verdict().action, Action::kFailed);
   EXPECT_EQ(verdict().exit_code, 143);
+}
+
+// One has left by itself, and then so few are left that the next one ends the job.
+TEST_F(LeavingNodes, AreNotLostForTheNextOneThatLeaves) {
+  start(2, 3);
+  for (const char* id : {"1", "2", "3"}) come(member(id));
+  end("3", interrupted());
+  end("2", stopped());
+  end("2", interrupted());
+  end("1", stopped());
+  EXPECT_EQ(verdict().action, Action::kFailed);
+  EXPECT_EQ(verdict().exit_code, 143);
+}
+
+TEST_F(LeavingNodes, AreNamedAlsoWhereTheirRanksHadEnded) {
+  start(2, 2, /*max_restarts=*/1);
+  for (const char* id : {"1", "2"}) come(member(id));
+  end("2", {.how = How::kFinished});
+  leave("2");
+  end("1", failed(0, 3));
+  pass(62s);
+  EXPECT_EQ(verdict().exit_code, kLauncherNodeLost);
+  EXPECT_THAT(verdict().reason, HasSubstr("node 1 (host-2 (pid 7)) is lost: its dlaunch"));
 }
 
 TEST_F(LeavingNodes, LeaveAnElasticJobThatStartsAgainWithoutThem) {

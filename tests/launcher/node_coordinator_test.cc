@@ -266,7 +266,7 @@ TEST_F(NodeCoordinatorTest, AdvisesOnTheEndpointOnlyUntilNodesHaveMetThere) {
   leave("2");
   end("1", stopped());
   pass(62s);
-  EXPECT_THAT(verdict().reason, EndsWith("came within 60 s"));
+  EXPECT_THAT(verdict().reason, EndsWith("node 1 (host-2 (pid 7)) is lost: its dlaunch has gone"));
 }
 
 TEST_F(NodeCoordinatorTest, EndsBeforeTheFirstRoundWithTheNodeThatHasTheStore) {

@@ -206,24 +206,20 @@ TEST_F(NodeSessionTest, TellsThatItsUserEndsTheJobWhileOtherNodesEndTheirRanks) 
   int signals = 0;
   const auto first = loop_.call_at(std::chrono::steady_clock::now() + 50ms, [&] { ++signals; });
   std::thread coordinator([&] {
-    const auto ended_with = [&](EndedRecord::How how) {
-      const auto text = store_->get(key_of(node_keys::kEnded, "0/" + options_.self.id), soon());
-      return text.ok() && parse_record<EndedRecord>(*text).value_or_throw().how == how;
-    };
-    const Deadline deadline = soon();
-    while (!ended_with(EndedRecord::How::kSignal) && !deadline.expired())
-      std::this_thread::sleep_for(5ms);
-    EXPECT_FALSE(deadline.expired());
+    const auto text = store_->get(key_of(node_keys::kEnded, "-1/" + options_.self.id), soon());
+    EXPECT_TRUE(text.ok()) << text.status().to_string();
+    if (text.ok()) {
+      EXPECT_EQ(parse_record<EndedRecord>(*text).value_or_throw().how, EndedRecord::How::kSignal);
+    }
     set(node_keys::kVerdict, to_text(VerdictRecord{.exit_code = 3}));
   });
   const EndedRecord interrupted{.how = EndedRecord::How::kSignal, .exit_code = 143};
+  const auto departure = [&]() -> std::optional<NodeSession::Departure> {
+    if (signals == 0) return std::nullopt;
+    return NodeSession::Departure{.ended = interrupted};
+  };
   EXPECT_TRUE(session_->end_round({.how = EndedRecord::How::kStopped}, "",
-                                  {.departure =
-                                       [&] {
-                                         EXPECT_EQ(signals, 1);
-                                         return NodeSession::Departure{.ended = interrupted};
-                                       },
-                                   .signals = [&] { return signals; }}));
+                                  {.departure = departure, .signals = [&] { return signals; }}));
   coordinator.join();
   loop_.cancel(first);
   EXPECT_FALSE(session_->gave_up());
@@ -238,9 +234,27 @@ TEST_F(NodeSessionTest, LeavesAtOnceWhileRanksEndWhereTheOthersCanGoOn) {
   EXPECT_FALSE(session_->end_round({.how = EndedRecord::How::kStopped}, "",
                                    {.departure = leave, .signals = [] { return 1; }}));
   EXPECT_TRUE(session_->gave_up());
-  const auto said = store_->get(key_of(node_keys::kEnded, "0/" + options_.self.id), soon());
+  const auto said = store_->get(key_of(node_keys::kEnded, "-1/" + options_.self.id), soon());
   ASSERT_TRUE(said.ok()) << said.status().to_string();
   EXPECT_EQ(parse_record<EndedRecord>(*said)->how, EndedRecord::How::kSignal);
+}
+
+// Its guard has gone: nothing that it said would change what the others make of that.
+TEST_F(NodeSessionTest, SaysNothingMoreWhereItIsLostToTheOthers) {
+  round_.verdict_limit_ms = 20'000;
+  begin_round();
+  const auto lost = [&] { return NodeSession::Departure{.silent = true, .lost = true}; };
+  std::thread coordinator([&] {
+    EXPECT_TRUE(store_->get(key_of(node_keys::kEnded, "0/" + options_.self.id), soon()).ok());
+    set(node_keys::kVerdict, to_text(VerdictRecord{.exit_code = 3}));
+  });
+  EXPECT_TRUE(session_->end_round({.how = EndedRecord::How::kStopped}, "",
+                                  {.departure = lost, .signals = [] { return 0; }}));
+  coordinator.join();
+  EXPECT_FALSE(session_->gave_up());
+  const auto said =
+      store_->try_get({key_of(node_keys::kEnded, "-1/" + options_.self.id)}).value_or_throw();
+  EXPECT_FALSE(said[0]);
 }
 
 // Also where it is just joining: whoever has been a member is one that has left, and is not lost.

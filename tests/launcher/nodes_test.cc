@@ -459,7 +459,7 @@ TEST(Nodes, CanBeInterruptedWhileTheyWait) {
   nodes[0].send_signal(SIGINT);
   const auto result = nodes.finish(0);
   EXPECT_EQ(result.exit_code, 130);
-  EXPECT_THAT(result.error, HasSubstr("before all nodes had come"));
+  EXPECT_THAT(result.error, HasSubstr("while waiting for other nodes"));
 }
 
 TEST(Nodes, EndTogetherWithTheOneThatHasTheStoreWhileTheyWait) {
