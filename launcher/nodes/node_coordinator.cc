@@ -122,10 +122,11 @@ void NodeCoordinator::take_out(const std::string& id, Lost lost, Time now) {
   const auto found = members_.find(id);
   const Member gone = std::move(found->second);
   if (id == options_.host_id) host_ = gone;
-  members_.erase(found);
+  members_.erase(found);  // and maybe what `id` is a reference to
   last_change_ = now;
   if (phase_ == Phase::kForming) note_waiting();
-  if (round_ >= 0 && (phase_ == Phase::kForming || gone.ended)) left_meanwhile_[id] = lost.text;
+  if (round_ >= 0 && (phase_ == Phase::kForming || gone.ended))
+    left_meanwhile_[gone.record.id] = lost.text;
   if (gone.in_round && gone.ended) ended_.push_back(gone);
   if (phase_ == Phase::kDone || !gone.in_round || gone.ended) return time_passed(now);
   lost.rank = gone.last_rank;

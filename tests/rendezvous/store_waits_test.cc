@@ -86,8 +86,8 @@ std::chrono::nanoseconds cpu_time() {
 }
 
 // Each key is what all wait for in its turn. If every wait looked at all of its keys each time,
-// that would take many times as long as for keys that come the other way round, where all wait for
-// the last one to come.
+// that would take a hundred times as long as for keys that come the other way round, where all wait
+// for the last one to come, and are answered together.
 TEST_F(StoreWaitsTest, OfManyClientsTakeAboutAsLongInWhateverOrderTheKeysCome) {
   constexpr std::size_t kRanks = 300;
   std::vector<char> owners(kRanks);
@@ -117,7 +117,7 @@ TEST_F(StoreWaitsTest, OfManyClientsTakeAboutAsLongInWhateverOrderTheKeysCome) {
     reversed = std::min(reversed, time_of(prefix + "1/", false));
     in_order = std::min(in_order, time_of(prefix + "2/", true));
   }
-  EXPECT_LT(in_order, 6 * reversed);
+  EXPECT_LT(in_order, 25 * reversed);
 }
 
 }  // namespace
