@@ -195,7 +195,8 @@ void SeveralNodes::collect_outcomes(const RoundRecord& round, const VerdictRecor
 
 void SeveralNodes::tell_if_nothing_runs() {
   if (!runner_.outcome().attempts.empty()) {
-    if (interrupted() && !leaves_ && starts_again() && !runner_.guard_gone())
+    const bool starts_again = session_.verdict() && !session_.over();
+    if (interrupted() && !leaves_ && starts_again && !runner_.guard_gone())
       runner_.relay().write_line("dlaunch: " + interruption().error + " before the next start");
     return;
   }
@@ -206,13 +207,6 @@ void SeveralNodes::tell_if_nothing_runs() {
     runner_.relay().write_line("dlaunch: ended by " + signal_name(runner_.interrupted_by()) +
                                " while waiting for other nodes");
   }
-}
-
-// As far as this node has heard; one that has left hears no more.
-bool SeveralNodes::starts_again() const {
-  const auto& verdict = session_.verdict();
-  return verdict && verdict->action == VerdictRecord::Action::kAgain && !session_.left() &&
-         !session_.gave_up() && !session_.error();
 }
 
 void SeveralNodes::tell_without_verdict(const AttemptOutcome& attempt) {

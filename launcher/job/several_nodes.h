@@ -35,7 +35,6 @@ class SeveralNodes {
   EndedRecord interruption() const;
   std::optional<NodeSession::Departure> departure() const;
   JobEnd end() const;
-  bool starts_again() const;
   void tell_if_nothing_runs();
   void tell_without_verdict(const AttemptOutcome& attempt);
   void tell_what_counts(const RoundRecord& round);

@@ -64,18 +64,15 @@ NodeAgent::NodeAgent(Options options)
 
 NodeAgent::~NodeAgent() {
   bool joined = false;
-  bool says_last_word = false;
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
     joined = joined_ && !failed_;
-    says_last_word = last_word_.has_value();
   }
   changed_.notify_all();
-  if (says_last_word) worker_.join();
   // Tells the others, and wakes the watching thread.
-  if (joined) (void)store_.client->remove(std::string(node_keys::kMember) + id()).ok();
-  if (worker_.joinable()) worker_.join();
+  if (joined) withdraw();
+  worker_.join();
   if (beats_.joinable()) beats_.join();
   if (asker_.joinable()) asker_.join();
   coordinator_.reset();
@@ -109,6 +106,10 @@ void NodeAgent::leave(const EndedRecord& ended) {
     }
   }
   report(kNoRound, ended, "");
+}
+
+void NodeAgent::withdraw() {
+  (void)store_.client->remove(std::string(node_keys::kMember) + id()).ok();
 }
 
 void NodeAgent::fall_silent() {
@@ -253,13 +254,14 @@ bool NodeAgent::join_job() {
   std::optional<EndedRecord> last_word;
   {
     const std::lock_guard lock(mutex_);
-    joined_ = true;
-    beat_clock_.start(Deadline::Clock::now());
     last_word = last_word_;
+    joined_ = !last_word;  // which is said first, and by this thread
+    beat_clock_.start(Deadline::Clock::now());
     if (stopping_ && !last_word) return false;
   }
   if (last_word) {
     report(kNoRound, *last_word, "");
+    withdraw();
     return false;
   }
   beats_ = start_thread([this] { guarded([this] { beat(); }); });

@@ -91,6 +91,7 @@ class NodeAgent {
  private:
   void work();
   bool join_job();
+  void withdraw();
   std::string advice_on_absent() const;
   void beat();
   void watch();

@@ -122,8 +122,8 @@ VerdictRecord NodeCoordinator::too_few() const {
   for (const auto& [id, text] : left_meanwhile_) why += "; " + text;
   // Where nodes have met before, or some were turned away, that is not what keeps others away.
   const bool met = round_ >= 0;
-  const bool unmet = !met && refusals_.empty();
-  const std::string advice = unmet && options_.advice ? options_.advice() : "";
+  const bool advises = !met && refusals_.empty() && options_.advice;
+  const std::string advice = advises ? options_.advice() : "";
   if (!advice.empty()) why += "; " + advice;
   // Nobody has come in the place of one that was there.
   return {.number = round_,

@@ -82,6 +82,8 @@ class NodeSession {
   bool gave_up() const { return gave_up_; }
   /// This node has the store, without which there is no job. Known once there was a round.
   bool hosts_store() const { return agent_.hosts_store(); }
+  /// There will be no further round for this node, for one of these reasons or as verdict() says.
+  bool over() const;
   /// Why this node cannot take part any more.
   const std::optional<NodeError>& error() const { return error_; }
 
@@ -96,7 +98,6 @@ class NodeSession {
   void take(const NodeAnswers& answers);
   void ask_next();
   void show_notice();
-  bool over() const;
   void await_end_elsewhere(bool departs, const std::function<bool()>& judged, const User& user);
 
   EventLoop& loop_;

@@ -162,7 +162,7 @@ TEST_F(ElasticCoordinator, IsEndedByASignalToTheNodeWithTheStoreBetweenTwoRounds
   leave("2");
   end("1", stopped());  // and the next round is not there yet
   ASSERT_EQ(verdict().action, Action::kAgain);
-  end("1", {.how = How::kSignal, .exit_code = 143, .error = "ended by SIGTERM"});
+  end("1", interrupted());
   EXPECT_EQ(verdict().action, Action::kFailed);
   EXPECT_EQ(verdict().exit_code, 143);
   EXPECT_THAT(verdict().reason, HasSubstr("ended by SIGTERM"));
@@ -171,15 +171,14 @@ TEST_F(ElasticCoordinator, IsEndedByASignalToTheNodeWithTheStoreBetweenTwoRounds
 TEST_F(ElasticCoordinator, GoesOnWithoutANodeThatItsUserTakesOut) {
   start(1, 3, /*max_restarts=*/1);
   for (const char* id : {"1", "2", "3"}) come(member(id));
-  const EndedRecord interrupted{.how = How::kSignal, .exit_code = 143, .error = "ended by SIGTERM"};
-  end("2", interrupted);
+  end("2", interrupted());
   EXPECT_EQ(stop().why, "node 1 (host-2 (pid 7)) has left the job: ended by SIGTERM");
   EXPECT_FALSE(wrote("nodes/refused/2"));
   end("1", stopped());
   end("3", stopped());
   EXPECT_EQ(verdict().action, Action::kAgain);
   EXPECT_EQ(verdict().reason, stop().why);
-  end_in(0, "2", interrupted);  // what its dlaunch says once more when it goes
+  end_in(0, "2", interrupted());  // what its dlaunch says once more when it goes
   leave("2");
   pass(3s);
   EXPECT_EQ(round().number, 1);
@@ -262,9 +261,8 @@ TEST_F(ElasticCoordinator, GoesOnWithoutANodeWhoseTimeIsUpOrThatCannotStart) {
 TEST_F(ElasticCoordinator, IsEndedWhenSoManyNodesWantToLeaveThatTooFewAreLeft) {
   start(2, 3);
   for (const char* id : {"1", "2", "3"}) come(member(id));
-  const EndedRecord interrupted{.how = How::kSignal, .exit_code = 143, .error = "ended by SIGTERM"};
-  end("2", interrupted);
-  end("3", interrupted);
+  end("2", interrupted());
+  end("3", interrupted());
   end("1", stopped());
   EXPECT_EQ(verdict().action, Action::kFailed);
   EXPECT_EQ(verdict().exit_code, 143);
@@ -274,7 +272,7 @@ TEST_F(ElasticCoordinator, IsEndedWhenSoManyNodesWantToLeaveThatTooFewAreLeft) {
 TEST_F(ElasticCoordinator, IsEndedByASignalToTheNodeWithTheStore) {
   start(1, 3);
   for (const char* id : {"1", "2", "3"}) come(member(id));
-  end("1", {.how = How::kSignal, .exit_code = 143, .error = "ended by SIGTERM"});
+  end("1", interrupted());
   end("2", stopped());
   end("3", stopped());
   EXPECT_EQ(verdict().action, Action::kFailed);

@@ -477,7 +477,7 @@ TEST_F(NodeCoordinatorTest, ASignalToANodeThatOnlyWaitsEndsNothing) {
   end("2", {.how = How::kFinished});
   leave("2");
   come(member("3"));
-  end("3", {.how = How::kSignal, .exit_code = 143, .error = "ended by SIGTERM"});
+  end("3", interrupted());
   leave("3");
   EXPECT_FALSE(wrote(node_keys::kStop));
   end("1", {.how = How::kFinished});
@@ -529,7 +529,7 @@ TEST_F(NodeCoordinatorTest, ASignalToANodeThatIsGoneWhenTheOthersEndStillEndsThe
   start(2, 2, 1);
   come(member("1"));
   come(member("2"));
-  end("2", {.how = How::kSignal, .exit_code = 143, .error = "ended by SIGTERM"});
+  end("2", interrupted());
   leave("2");
   end("1", stopped());
   EXPECT_EQ(verdict().action, Action::kFailed);
@@ -541,7 +541,7 @@ TEST_F(NodeCoordinatorTest, ASignalToTheNodeWithTheStoreIsToldByTheLastThatItSay
   start(2, 2, 1);
   come(member("1"));
   come(member("2"));
-  end("1", {.how = How::kSignal, .exit_code = 143, .error = "ended by SIGTERM"});
+  end("1", interrupted());
   coordinator_->give_up();
   pass(0s);
   EXPECT_EQ(verdict().exit_code, 143);

@@ -81,6 +81,7 @@ class NodeSessionTest : public ::testing::Test {
     loop_.cancel(timer);
   }
 
+  const EndedRecord interrupted_{.how = EndedRecord::How::kSignal, .exit_code = 143};
   EventLoop loop_;
   OutputOptions output_;
   OutputRelay relay_{loop_, output_};
@@ -170,12 +171,11 @@ TEST_F(NodeSessionTest, WaitsWithoutALimitForTheVerdictOverARoundThatGoesOn) {
 // To the others it is a node that has finished.
 TEST_F(NodeSessionTest, LeavesWithoutAWordWhereTheOthersGoOn) {
   begin_round();
-  const EndedRecord interrupted{.how = EndedRecord::How::kSignal, .exit_code = 143};
-  const auto leave = [&] { return NodeSession::Departure{.ended = interrupted, .silent = true}; };
+  const auto leave = [&] { return NodeSession::Departure{.ended = interrupted_, .silent = true}; };
   EXPECT_FALSE(session_->end_round({}, "", {.departure = leave, .signals = [] { return 1; }}));
   EXPECT_TRUE(session_->left());
   EXPECT_FALSE(session_->error());
-  session_->end_between(interrupted);
+  session_->end_between(interrupted_);
   EXPECT_FALSE(session_->next_round([] { return false; }));
   const auto said = store_->get(key_of(node_keys::kEnded, "0/" + options_.self.id), soon());
   ASSERT_TRUE(said.ok()) << said.status().to_string();
@@ -213,10 +213,9 @@ TEST_F(NodeSessionTest, TellsThatItsUserEndsTheJobWhileOtherNodesEndTheirRanks) 
     }
     set(node_keys::kVerdict, to_text(VerdictRecord{.exit_code = 3}));
   });
-  const EndedRecord interrupted{.how = EndedRecord::How::kSignal, .exit_code = 143};
   const auto departure = [&]() -> std::optional<NodeSession::Departure> {
     if (signals == 0) return std::nullopt;
-    return NodeSession::Departure{.ended = interrupted};
+    return NodeSession::Departure{.ended = interrupted_};
   };
   EXPECT_TRUE(session_->end_round({.how = EndedRecord::How::kStopped}, "",
                                   {.departure = departure, .signals = [&] { return signals; }}));
@@ -229,8 +228,7 @@ TEST_F(NodeSessionTest, TellsThatItsUserEndsTheJobWhileOtherNodesEndTheirRanks) 
 TEST_F(NodeSessionTest, LeavesAtOnceWhileRanksEndWhereTheOthersCanGoOn) {
   round_.verdict_limit_ms = 20'000;
   begin_round();
-  const EndedRecord interrupted{.how = EndedRecord::How::kSignal, .exit_code = 143};
-  const auto leave = [&] { return NodeSession::Departure{.ended = interrupted, .silent = true}; };
+  const auto leave = [&] { return NodeSession::Departure{.ended = interrupted_, .silent = true}; };
   EXPECT_FALSE(session_->end_round({.how = EndedRecord::How::kStopped}, "",
                                    {.departure = leave, .signals = [] { return 1; }}));
   EXPECT_TRUE(session_->gave_up());
@@ -263,8 +261,8 @@ TEST_F(NodeSessionTest, TellsThatItsUserEndsItWheneverItHasJoined) {
   for (int run = 0; run < 60; ++run) {
     auto options = describe_node(settings_, job_, "job", "here", 1);
     session_ = std::make_unique<NodeSession>(loop_, relay_, options);
-    std::this_thread::sleep_for(run % 20 * 500us);
-    session_->end_between({.how = EndedRecord::How::kSignal, .exit_code = 143});
+    std::this_thread::sleep_for(run % 20 * 500us);  // so that it is met at every step of joining
+    session_->end_between(interrupted_);
     session_.reset();
     const auto seen = store_->watch(node_keys::kMember, 0, Deadline::after(0ms));
     const bool was_member = seen.ok() && std::ranges::any_of(seen->changes, [&](const auto& each) {

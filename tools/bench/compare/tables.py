@@ -52,6 +52,15 @@ def geometric_mean(values):
     return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
 
 
+def ratio(value, other):
+    return value / other if value is not None and other else None
+
+
+def text_of(value, width, digits):
+    """Of a fixed width, also where there is no value."""
+    return f"{value:{width}.{digits}f}" if value is not None else " " * (width - 1) + "-"
+
+
 def show_us(value):
     if value is None:
         return "-"
