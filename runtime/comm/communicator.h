@@ -63,7 +63,7 @@ class Communicator {
   ///  - messages whose sends are done are brought to the systems of their receivers. Where those
   ///    have no room for them, that takes until the receivers take messages in, which every call
   ///    for a message of this communicator does. What has not come after the timeout, or after 30 s
-  ///    if that is longer, may be lost.
+  ///    if the timeout is longer, may be lost.
   virtual ~Communicator() = default;
 
   virtual int rank() const = 0;

@@ -134,10 +134,10 @@ def notes_of(document, section):
 
 
 def step_blocks(document):
-    yield paragraph("Contenders take turns within a step, in an order that changes, and warm-up does not count. While a "
-                    "step runs, the processor time that other programs and the hypervisor took is watched; a step during which "
-                    "they took more than 4 % of the cores is run again, up to three times, and the attempt with the "
-                    "least other load is kept. $TORCH_PYTHON stands for a Python that can import torch.")
+    yield paragraph("Contenders take turns within a step, in an order that changes, and warm-up does not count. While "
+                    "a step runs, the processor time that other programs and the hypervisor took is watched; a timed "
+                    "step during which they took more than 4 % of the cores has up to three attempts in all, and the "
+                    "one with the least other load is kept. $TORCH_PYTHON stands for a Python that can import torch.")
     rows = []
     for key, step in document["steps"].items():
         load = step.get("load")
