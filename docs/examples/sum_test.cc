@@ -6,7 +6,7 @@
 TEST(Sum, IsTheSameOnEveryRank) {
   dlaunch::testing::run_on_ranks(3, [](dlaunch::Communicator& world) {
     std::vector<double> value{world.rank() + 0.5};
-    ASSERT_TRUE(world.all_reduce(value).ok());
+    ASSERT_TRUE(dlaunch::testing::succeeded(world.all_reduce(value)));
     EXPECT_EQ(value[0], 0.5 + 1.5 + 2.5);
   });
 }

@@ -55,6 +55,8 @@ class Tensor {
   /// float>() is for reading. So take a pointer for writing when you write, and do not keep it.
   template <typename T>
   T* data() const;
+  /// The same of any type, for writing.
+  void* memory() const { return raw(dtype(), true); }
   /// The same for activations, which are f32, bf16 or, where the backend computes in it, f16
   /// (Error).
   ConstArrayRef read() const;

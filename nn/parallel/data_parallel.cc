@@ -47,7 +47,8 @@ DataParallel::DataParallel(Module& network, Communicator& world, DataParallelOpt
       parameters_(flat_parameters_of(network, world, options)),
       range_of_(parameters_),
       reducer_(world, memory_of(parameters_.gradients), gradient_ranges(parameters_),
-               std::move(options.gradients)) {
+               std::move(options.gradients)),
+      on_mean_gradients_(std::move(options.on_mean_gradients)) {
   if (options.clip_norm > 0) clipper_.emplace(parameters_.values.backend(), options.clip_norm);
   throw_if_error(broadcast_network(world_, parameters_, network).within("DataParallel"));
 }
@@ -92,12 +93,13 @@ DataParallelReport DataParallel::step(Optimizer& optimizer, double learning_rate
     report.loss = totals.loss / totals.samples;
     optimizer.begin_step(learning_rate);
   }
+  const bool all_first = clipper_ || on_mean_gradients_;
   const auto update = [&](FlatSpan span, double scale) {
-    if (!clipper_) make_means(span, scale);
+    if (!all_first) make_means(span, scale);
     optimizer.update(static_cast<std::int64_t>(span.begin), static_cast<std::int64_t>(span.end));
   };
-  throw_if_error(clipper_ ? reducer_.finish(update, [this](double scale) { clip(scale); })
-                          : reducer_.finish(update));
+  throw_if_error(all_first ? reducer_.finish(update, [this](double scale) { finish_means(scale); })
+                           : reducer_.finish(update));
   if (clipper_ && totals.samples > 0) report.gradient_norm = clipper_->norm();
   parameters_.zero_gradients();
   summing_ = false;
@@ -120,11 +122,13 @@ void DataParallel::make_means(FlatSpan span, double scale) {
                                      gradients);
 }
 
-// All gradients, which are sums still.
-void DataParallel::clip(double scale) {
+// Of all gradients, which are sums still.
+void DataParallel::finish_means(double scale) {
   const FlatSpan all{0, static_cast<std::size_t>(parameters_.gradients.size())};
-  float* const gradients = parameters_.gradients.data<float>();
   make_means(all, scale);
+  if (on_mean_gradients_) on_mean_gradients_(parameters_.gradients);
+  if (!clipper_) return;
+  float* const gradients = parameters_.gradients.data<float>();
   clipper_->begin();
   clipper_->add(size_of(all), gradients);
   clipper_->clip(size_of(all), gradients);

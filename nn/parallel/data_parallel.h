@@ -13,7 +13,8 @@
 // Gradients are summed over the ranks while backward goes on (GradientReducer), and divided by the
 // number of samples that all ranks had together: the result is that of one process with all
 // samples, however they are spread. A rank that runs out of data goes on with empty batches, of
-// shape [0, ...], until a step of all ranks had no sample.
+// shape [0, ...], until a step of all ranks had no sample. Ranks may have different numbers of
+// micro-batches in a step, unless their network has layers that communicate (SyncBatchNorm).
 //
 // One thread on each rank; all ranks make the same calls. A network on a GPU takes a communicator
 // of the GPU's memory (make_cuda_communicator), and what the host waits for there is the loss of
@@ -22,6 +23,7 @@
 #pragma once
 
 #include <exception>
+#include <functional>
 #include <optional>
 
 #include "nn/core/flat_parameters.h"
@@ -40,6 +42,10 @@ struct DataParallelOptions {
   /// Bound of the norm of a step's mean gradients; 0: none. Parameters are then updated when all
   /// gradients are summed, else part after part.
   double clip_norm = 0;
+  /// If not empty: called once in each step that has samples, with the mean gradients (one array,
+  /// that of parameters()), before they are clipped. It may change them, on all ranks alike.
+  /// Parameters are then updated when all gradients are summed, too.
+  std::function<void(Tensor& gradients)> on_mean_gradients = nullptr;
 };
 
 /// Of one step and all ranks; the same on all of them.
@@ -80,12 +86,13 @@ class DataParallel {
  private:
   void check_parameters() const;
   void make_means(FlatSpan span, double scale);
-  void clip(double scale);
+  void finish_means(double scale);
 
   Communicator& world_;
   FlatParameters parameters_;
   const RangeIndex range_of_;
   GradientReducer reducer_;
+  const std::function<void(Tensor&)> on_mean_gradients_;
   std::optional<GradientClipper> clipper_;
   const int exceptions_ = std::uncaught_exceptions();  // under way when it was made
   bool summing_ = false;                               // since the last micro-batch of a step

@@ -75,7 +75,7 @@ Status broadcast_network(Communicator& world, const FlatParameters& parameters,
                          const Module& network) {
   DLAUNCH_RETURN_IF_ERROR(check_alike(world, network));
   std::vector<Buffer> state{memory_of(parameters.values)};
-  for (const NamedBuffer& buffer : network.buffers()) state.emplace_back(memory_of(buffer.tensor));
+  for (const NamedBuffer& buffer : network.buffers()) state.push_back(buffer_of(buffer.tensor));
   return broadcast_state(world, state);
 }
 

@@ -54,9 +54,11 @@ bool was_sent(const siginfo_t& about) {
 
 /// What was being done when the signal came; the handler's own frames come before it.
 void* interrupted_place(const void* context) {
-#ifdef __x86_64__
+#if defined(__x86_64__)
   return reinterpret_cast<void*>(
       static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_RIP]);
+#elif defined(__aarch64__)
+  return reinterpret_cast<void*>(static_cast<const ucontext_t*>(context)->uc_mcontext.pc);
 #else
   (void)context;
   return nullptr;

@@ -18,6 +18,8 @@ DescriptorRoom descriptor_room() {
   DescriptorRoom room{.limit = static_cast<int>(std::min(limit.rlim_max, kMost))};
   std::error_code error;
   std::filesystem::directory_iterator entry("/proc/self/fd", error);
+  if (error == std::errc::too_many_files_open)
+    room.open = static_cast<int>(std::min(limit.rlim_cur, limit.rlim_max));
   if (error) return room;
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
     const std::string name = entry->path().filename().string();

@@ -12,7 +12,7 @@ struct DescriptorRoom {
   int left() const { return limit - open; }
 };
 
-/// Nothing counts as open where /proc cannot be read.
+/// Nothing counts as open where there is no /proc.
 DescriptorRoom descriptor_room();
 
 /// More nobody needs who does not know better, and some programs walk over all they might have.

@@ -7,6 +7,8 @@ namespace dlaunch {
 inline void pause_briefly() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb" : : : "memory");  // `yield` does nothing on most of them
 #endif
 }
 

@@ -1,6 +1,7 @@
 #include "runtime/base/status.h"
 
 #include <cerrno>
+#include <ostream>
 #include <system_error>
 
 namespace dlaunch {
@@ -40,6 +41,14 @@ std::string_view to_string(StatusCode code) {
       return "I/O error";
   }
   return "unknown";
+}
+
+std::ostream& operator<<(std::ostream& out, StatusCode code) {
+  return out << to_string(code);
+}
+
+std::ostream& operator<<(std::ostream& out, const Status& status) {
+  return out << status.to_string();
 }
 
 Status::Status(StatusCode code, std::string message)

@@ -9,6 +9,7 @@
 // from any thread.
 #pragma once
 
+#include <iosfwd>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -36,6 +37,7 @@ enum class StatusCode {
 
 /// "timeout", "peer lost", ...
 std::string_view to_string(StatusCode code);
+std::ostream& operator<<(std::ostream& out, StatusCode code);
 
 class [[nodiscard]] Status {
  public:
@@ -64,6 +66,9 @@ class [[nodiscard]] Status {
   struct State;
   std::shared_ptr<const State> state_;
 };
+
+/// Its to_string().
+std::ostream& operator<<(std::ostream& out, const Status& status);
 
 /// Thrown by throw_if_error. Its what() is the status's text.
 class StatusError : public std::runtime_error {

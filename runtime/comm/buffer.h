@@ -28,8 +28,8 @@ struct ConstBuffer {
   DType dtype = DType::kF32;
 
   ConstBuffer() = default;
-  ConstBuffer(const void* data, std::size_t count, DType dtype)
-      : data(data), count(count), dtype(dtype) {}
+  ConstBuffer(const void* memory, std::size_t elements, DType type)
+      : data(memory), count(elements), dtype(type) {}
   template <ElementRange Range>
   ConstBuffer(Range&& range)  // NOLINT: implicit by design
       : data(std::ranges::data(range)),
@@ -46,7 +46,8 @@ struct Buffer {
   DType dtype = DType::kF32;
 
   Buffer() = default;
-  Buffer(void* data, std::size_t count, DType dtype) : data(data), count(count), dtype(dtype) {}
+  Buffer(void* memory, std::size_t elements, DType type)
+      : data(memory), count(elements), dtype(type) {}
   template <ElementRange Range>
   requires(!std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<Range>>>)
       Buffer(Range&& range)  // NOLINT: implicit by design

@@ -15,17 +15,18 @@ namespace dlaunch {
 /// Which lane an asynchronous call takes: those of kHigh never queue behind the others.
 enum class Priority : std::uint8_t { kNormal = 0, kHigh = 1 };
 
+// Initialisers even where they change nothing, so that no compiler warns users who leave one out.
 struct CollectiveCall {
   CollectiveKind kind = CollectiveKind::kBarrier;
-  ConstBuffer input;  // what this rank contributes; may be the same memory as output (in place)
-  Buffer output;      // what it receives
+  ConstBuffer input = {};  // what this rank contributes; may be output's memory (in place)
+  Buffer output = {};      // what it receives
   /// scatter, gather, all_gather, reduce_scatter with unequal parts: elements of every rank's part,
   /// on every rank the same. all_to_all: what this rank sends to each. Empty: equal parts.
-  std::span<const std::size_t> counts;
+  std::span<const std::size_t> counts = {};
   /// all_to_all with unequal parts: what this rank receives from each.
-  std::span<const std::size_t> recv_counts;
+  std::span<const std::size_t> recv_counts = {};
   /// all_reduce of many buffers as one, in place; input and output are empty then.
-  std::span<const Buffer> pieces;
+  std::span<const Buffer> pieces = {};
   ReduceOp op = ReduceOp::kSum;
   /// A reduction of the caller's own instead of `op`, over records. Buffers are u8 then and hold
   /// whole records; `counts` are records.

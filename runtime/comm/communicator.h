@@ -21,7 +21,8 @@
 //
 // A process that a rank forks has copies of its communicators that are good for nothing but being
 // destroyed, which disturbs nobody (they leave their descriptors open until the process ends or
-// executes another program). A child that is to communicate connects a world of its own.
+// executes another program); its calls fail with kInvalidArgument. A child that is to communicate
+// connects a world of its own.
 //
 // What others have and this has not: bool and integers of 16 bits, a probe for messages, a timeout
 // for a single call.
@@ -104,9 +105,11 @@ class Communicator {
   /// there is no room.
   virtual Result<SharedMemory> allocate(std::size_t bytes) = 0;
 
-  /// How long any later blocking wait lasts at most before it fails with kTimeout. What is not
-  /// above 0 counts as 0: whatever has to wait then fails at once. More than a year counts as a
-  /// year.
+  /// How long a call that is made from now on may have to wait before it fails with kTimeout, and
+  /// the communicator with it: a blocking call; a collective that was started; a message that was
+  /// started, counted from when somebody calls its Work::wait() (one without a limit of its own),
+  /// so that a receive can be ready for whatever may come. What is not above 0 counts as 0:
+  /// whatever has to wait then fails at once. More than a year counts as a year.
   virtual void set_timeout(std::chrono::nanoseconds timeout) = 0;
 
   /// The order of operands in the reductions of the typed calls below, the same on all ranks. Not
@@ -238,6 +241,9 @@ class Communicator {
                         Priority priority = Priority::kNormal) {
     return start(with(priority, all_reduce_call(data, op, algorithm)));
   }
+  Work start_all_reduce(Buffer data, ReduceOp op, Priority priority) {
+    return start_all_reduce(data, op, Algorithm::kAuto, priority);
+  }
   Work start_all_reduce(std::span<const Buffer> pieces, ReduceOp op = ReduceOp::kSum,
                         Priority priority = Priority::kNormal) {
     return start(with(priority, coalesced_call(pieces, op)));
@@ -331,7 +337,9 @@ class Communicator {
 /// The communicator of all ranks of the job: reads the environment that dlaunch made, meets the
 /// other ranks through the store and connects to them. Without dlaunch it is a world of one. Blocks
 /// until all ranks have come or the job's timeout has passed (kTimeout names the ranks that are
-/// missing).
+/// missing). Each call makes a world of its own, with that of the same number on the other ranks:
+/// libraries that each connect one do so in the same order everywhere, on one thread, or share one
+/// by split().
 Result<std::unique_ptr<Communicator>> connect_world();
 
 /// When a rank of a job is ready: dlaunch restarts only a job all of whose ranks have been.

@@ -23,6 +23,7 @@ class CountingCommunicator final : public Communicator {
   explicit CountingCommunicator(Communicator& inner) : inner_(inner) {}
 
   /// Calls since the beginning or the last reset(), blocking and asynchronous, also failed ones.
+  /// Not split(), nor what its parts are called for.
   std::uint64_t count(CollectiveKind kind) const { return counts_[index(kind)]; }
   std::uint64_t collectives() const {
     std::uint64_t sum = 0;

@@ -1,12 +1,11 @@
 #include "runtime/comm/endpoint_communicator.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <string>
 #include <utility>
 
+#include "runtime/base/process_mark.h"
 #include "runtime/collective/signature.h"
 #include "runtime/comm/async_lane.h"
 #include "runtime/comm/blocking_lane.h"
@@ -37,9 +36,9 @@ class EndpointCommunicator final : public Communicator {
     set_timeout(options.timeout);
   }
   ~EndpointCommunicator() override {
-    if (::getpid() != process_) {
-      // A child that this rank has forked: the endpoints are its parent's, and so are the threads
-      // and whatever they were doing. Nothing of it may be touched, so it stays as it is.
+    if (!process_.is_here()) {
+      // The endpoints are its parent's, and so are the threads and whatever they were doing.
+      // Nothing of it may be touched, so it stays as it is.
       (void)parts_.release();
       return;
     }
@@ -54,11 +53,13 @@ class EndpointCommunicator final : public Communicator {
   int size() const override { return size_; }
 
   Status run(const CollectiveCall& call) override {
+    DLAUNCH_RETURN_IF_ERROR(usable_here());
     DLAUNCH_RETURN_IF_ERROR(validate(call, rank_, size_));
     return failed_with(parts_->blocking.run(call, timeout()));
   }
 
   Work start(const CollectiveCall& call) override {
+    if (Status unusable = usable_here(); !unusable.ok()) return Work::finished(unusable);
     if (Status invalid = validate(call, rank_, size_); !invalid.ok()) {
       return Work::finished(std::move(invalid));
     }
@@ -67,16 +68,19 @@ class EndpointCommunicator final : public Communicator {
   }
 
   Status send(ConstBuffer data, int peer, std::uint64_t tag) override {
+    DLAUNCH_RETURN_IF_ERROR(usable_here());
     DLAUNCH_RETURN_IF_ERROR(validate_send(data, peer, size_));
     return failed_with(parts_->async.run(outgoing(data, peer, tag), timeout()));
   }
 
   Status recv(Buffer data, int peer, std::uint64_t tag, int* sender) override {
+    DLAUNCH_RETURN_IF_ERROR(usable_here());
     DLAUNCH_RETURN_IF_ERROR(validate_recv(data, peer, size_));
     return failed_with(parts_->async.run(incoming(data, peer, tag, sender), timeout()));
   }
 
   Work start_send(ConstBuffer data, int peer, std::uint64_t tag) override {
+    if (Status unusable = usable_here(); !unusable.ok()) return Work::finished(unusable);
     if (Status invalid = validate_send(data, peer, size_); !invalid.ok()) {
       return Work::finished(std::move(invalid));
     }
@@ -84,6 +88,7 @@ class EndpointCommunicator final : public Communicator {
   }
 
   Work start_recv(Buffer data, int peer, std::uint64_t tag, int* sender) override {
+    if (Status unusable = usable_here(); !unusable.ok()) return Work::finished(unusable);
     if (Status invalid = validate_recv(data, peer, size_); !invalid.ok()) {
       return Work::finished(std::move(invalid));
     }
@@ -93,6 +98,7 @@ class EndpointCommunicator final : public Communicator {
   Result<std::unique_ptr<Communicator>> split(int color, int key) override;
 
   Result<SharedMemory> allocate(std::size_t bytes) override {
+    DLAUNCH_RETURN_IF_ERROR(usable_here());
     return heap_ == nullptr ? allocate_plain(bytes) : heap_->allocate(bytes);
   }
 
@@ -104,6 +110,7 @@ class EndpointCommunicator final : public Communicator {
   }
 
   void abort(Status why) override {
+    if (!usable_here().ok()) return;
     if (why.ok()) why = Status(StatusCode::kAborted, "the communicator was aborted");
     fail(why);
   }
@@ -119,6 +126,14 @@ class EndpointCommunicator final : public Communicator {
 
   Result<ConnectedLanes> connect_part(const CommunicatorOptions& options,
                                       const std::vector<int>& members) const;
+
+  // Not in a child that this rank has forked: it would go on in the middle of its parent's calls.
+  Status usable_here() const {
+    if (process_.is_here()) return {};
+    return Status(StatusCode::kInvalidArgument,
+                  "this process was forked by rank " + std::to_string(rank_) +
+                      ", whose communicator it cannot use; it can connect a world of its own");
+  }
 
   std::chrono::nanoseconds timeout() const { return timeout_; }
 
@@ -164,7 +179,7 @@ class EndpointCommunicator final : public Communicator {
   std::atomic<int> splits_{0};
   std::shared_ptr<SharedHeap> heap_;  // nullptr: no memory is shared
   FailureState failure_;
-  const pid_t process_ = ::getpid();
+  const ProcessMark process_;
   std::unique_ptr<Parts> parts_;  // destroyed first: threads in it refer to the others
 };
 

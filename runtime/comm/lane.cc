@@ -155,6 +155,7 @@ std::unique_ptr<Operation> Lane::prepare(const MessageCall& call,
                                          std::chrono::nanoseconds timeout) {
   std::unique_ptr<Operation> operation = new_operation();
   prepare(*operation, call, timeout);
+  operation->limited = false;
   return operation;
 }
 
@@ -255,12 +256,23 @@ void Lane::make_up_for_stop(Operation& operation, Deadline::Clock::time_point no
   operation.waiting_since += late;
 }
 
+// A message may take as long as it takes before somebody waits for it: a rank that serves others
+// has a receive ready, whenever they may come.
+void Lane::limit_if_awaited(Operation& operation) {
+  if (operation.limited || operation.outcome == nullptr) return;
+  const auto since = operation.outcome->awaited_since();
+  if (since == Deadline::Clock::time_point()) return;
+  operation.limited = true;
+  operation.deadline = Deadline::at(since + operation.timeout);
+}
+
 // Looks after an operation that waits.
 void Lane::watch(Operation& operation, pid_t waiter) {
   const auto now = Deadline::Clock::now();
   if (!operation.waiting || operation.moved) {
     if (!operation.waiting) {
-      operation.deadline = Deadline::at(now + operation.timeout);
+      operation.deadline = operation.limited ? Deadline::at(now + operation.timeout)
+                                             : Deadline::at(Deadline::Clock::time_point::max());
       operation.waiting_since = now;
     }
     operation.moved_at = now;
@@ -273,6 +285,7 @@ void Lane::watch(Operation& operation, pid_t waiter) {
     operation.look_again = kLookAgain;
   }
   make_up_for_stop(operation, now);
+  limit_if_awaited(operation);
   if (const auto gone = departed_one(operation)) {
     // Its messages would tell; what is waited for in shared memory does not.
     return give_up(operation, peer_left(*gone));
@@ -304,7 +317,9 @@ void Lane::look_around(Operation& operation, pid_t waiter) {
   operation.announced = true;
   operation.announced_alone = operation.announced_alone || alone;
   operation.look_around = Deadline::after(operation.look_again);
-  operation.look_again = std::min(2 * operation.look_again, kLookAgainAtMost);
+  // Not seldom where time is short, either: it may have begun meanwhile (limit_if_awaited).
+  operation.look_again = std::min(
+      {2 * operation.look_again, kLookAgainAtMost, std::max(operation.timeout, kLookAgain)});
   Announcements::Wait wait = wait_of(operation);
   wait.alone = alone;
   const Status clash = announcements_.look_around(wait, news);

@@ -40,6 +40,7 @@ class Lane {
   /// which the communicator has to fail.
   Result<std::unique_ptr<Operation>> prepare(const CollectiveCall& call,
                                              std::chrono::nanoseconds timeout);
+  /// Its time begins when somebody waits for its outcome.
   std::unique_ptr<Operation> prepare(const MessageCall& call, std::chrono::nanoseconds timeout);
   /// An operation to be prepared again and again, for messages one after the other. By the thread
   /// that drives the endpoint.
@@ -75,6 +76,7 @@ class Lane {
   void watch(Operation& operation, pid_t waiter);
   Announcements::Wait wait_of(const Operation& operation) const;
   std::optional<int> departed_one(const Operation& operation) const;
+  static void limit_if_awaited(Operation& operation);
   static void make_up_for_stop(Operation& operation, Deadline::Clock::time_point now);
   void look_around(Operation& operation, pid_t waiter);
   void give_up(Operation& operation, const Status& why);

@@ -51,6 +51,7 @@ struct Operation {
   /// Has not waited yet.
   void begin_anew(std::chrono::nanoseconds its_timeout) {
     timeout = its_timeout;
+    limited = true;
     waiting = false;
     moved = false;
     announced = false;
@@ -92,6 +93,7 @@ struct Operation {
 
   // Waiting. The clock is not looked at before there is something to wait for.
   std::chrono::nanoseconds timeout{};
+  bool limited = true;  // false: a message that was started, before somebody waits for it
   bool waiting = false;
   bool moved = false;                         // since the clock was last looked at
   Deadline::Clock::time_point waiting_since;  // from here on: only while waiting

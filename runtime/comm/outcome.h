@@ -41,7 +41,7 @@ class Outcome final : public Work::State {
     std::unique_lock lock(mutex_);
     const auto is_done = [this] { return done_; };
     if (timeout > kUnlimited) {  // as a point in time it could overflow
-      if (!done_) waiter_ = ::gettid();
+      if (!done_) begin_waiting();
       changed_.wait(lock, is_done);
     } else if (!changed_.wait_for(lock, timeout, is_done)) {
       return Status(StatusCode::kTimeout, "the operation is still in progress");
@@ -52,8 +52,16 @@ class Outcome final : public Work::State {
   /// A thread that waits without a timeout of its own: until the operation has ended. kNoThread
   /// if there is none.
   pid_t waiter() const { return waiter_; }
+  /// Since when the first such thread has waited. The epoch: nobody has.
+  std::chrono::steady_clock::time_point awaited_since() const { return awaited_since_; }
 
  private:
+  void begin_waiting() {
+    waiter_ = ::gettid();
+    if (awaited_since().time_since_epoch().count() == 0)
+      awaited_since_ = std::chrono::steady_clock::now();
+  }
+
   static constexpr std::chrono::hours kUnlimited{366 * 24};
 
   mutable std::mutex mutex_;
@@ -62,6 +70,7 @@ class Outcome final : public Work::State {
   std::chrono::steady_clock::time_point ended_;
   Status status_;
   std::atomic<pid_t> waiter_{kNoThread};
+  std::atomic<std::chrono::steady_clock::time_point> awaited_since_{};
 };
 
 }  // namespace dlaunch

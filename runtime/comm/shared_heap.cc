@@ -1,7 +1,6 @@
 #include "runtime/comm/shared_heap.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -26,7 +25,7 @@ std::shared_ptr<SharedHeap> SharedHeap::over(std::span<std::byte> memory) {
   return std::shared_ptr<SharedHeap>(new SharedHeap(memory));
 }
 
-SharedHeap::SharedHeap(std::span<std::byte> memory) : memory_(memory), process_(::getpid()) {
+SharedHeap::SharedHeap(std::span<std::byte> memory) : memory_(memory) {
   const std::size_t bytes = memory.size() / kPage * kPage;
   if (bytes > 0) gaps_.emplace(0, bytes);
 }
@@ -54,7 +53,7 @@ Result<SharedMemory> SharedHeap::allocate(std::size_t bytes) {
 }
 
 void SharedHeap::release(std::size_t offset, std::size_t bytes) {
-  if (::getpid() != process_) return;  // a forked child's copy: the memory is its parent's
+  if (!process_.is_here()) return;  // a forked child's copy: the memory is its parent's
   const std::scoped_lock lock(mutex_);
   if (closed_) return;
   // Refused for memory that is not a file's, which then just stays.

@@ -4,14 +4,13 @@
 // Pages of a freed piece are given back to the system. Any thread may call any member.
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstddef>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <span>
 
+#include "runtime/base/process_mark.h"
 #include "runtime/base/status.h"
 #include "runtime/comm/shared_memory.h"
 
@@ -33,7 +32,7 @@ class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
   void release(std::size_t offset, std::size_t bytes);
 
   const std::span<std::byte> memory_;
-  const pid_t process_;
+  const ProcessMark process_;
   std::mutex mutex_;
   bool closed_ = false;
   std::map<std::size_t, std::size_t> gaps_;  // offset -> bytes; no two touch

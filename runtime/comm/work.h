@@ -35,7 +35,8 @@ class [[nodiscard]] Work {
   /// Returns how the operation ended. kTimeout if it has not within `timeout`; it then still goes
   /// on.
   Status wait(std::chrono::nanoseconds timeout) { return state_->wait(timeout); }
-  /// Waits as long as the communicator's own timeout lets the operation take.
+  /// Waits as long as the communicator's own timeout lets the operation take
+  /// (Communicator::set_timeout).
   Status wait() { return wait(std::chrono::nanoseconds::max()); }
 
  private:

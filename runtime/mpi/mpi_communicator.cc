@@ -193,7 +193,8 @@ class MpiCommunicator final : public Communicator {
     const std::scoped_lock lock(mutexes_[lane]);
     if (failure_.failed()) return Work::finished(failed_earlier());
     auto operation = std::make_unique<MpiOperation>();
-    operation->deadline = Deadline::after(timeout_);
+    operation->timeout = timeout_;
+    operation->deadline = Deadline::after(operation->timeout);
     begin(*operation);
     return options_.part.explain(progress_.submit(std::move(operation)));
   }

@@ -49,6 +49,12 @@ bool MpiOperation::test() {
   return true;
 }
 
+bool MpiOperation::late() const {
+  if (!is_message) return deadline.expired();
+  const auto since = outcome->awaited_since();
+  return since != Deadline::Clock::time_point() && Deadline::at(since + timeout).expired();
+}
+
 bool MpiOperation::withdraw() {
   if (!only_receives) return std::ranges::none_of(requests, in_hand);
   for (MPI_Request& request : requests) {
@@ -67,6 +73,7 @@ bool MpiOperation::withdraw() {
 
 void begin_send(const MpiContext& context, ConstBuffer data, int peer, std::uint64_t tag,
                 MpiOperation& operation) {
+  operation.is_message = true;
   operation.name = [=] { return describe_message("send", "to", data, peer, tag); };
   const auto* from = static_cast<const std::byte*>(data.data);
   if (peer == context.rank && data.count > 0) {
@@ -84,6 +91,7 @@ void begin_send(const MpiContext& context, ConstBuffer data, int peer, std::uint
 
 void begin_recv(const MpiContext& context, Buffer data, int peer, std::uint64_t tag,
                 MpiOperation& operation, int* sender) {
+  operation.is_message = true;
   operation.name = [=] { return describe_message("recv", "from", data, peer, tag); };
   operation.only_receives = true;
   const auto receive = [&](std::size_t first, int count) {

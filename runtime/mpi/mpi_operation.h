@@ -42,6 +42,8 @@ struct MpiOperation {
 
   /// True once every request has ended well, or one has not (`status`).
   bool test();
+  /// True if an asynchronous one has taken too long: for a message from when somebody waits for it.
+  bool late() const;
   /// Takes back what MPI lets go of: receives whose message has not come. True if nothing is left
   /// in MPI's hands.
   bool withdraw();
@@ -64,8 +66,11 @@ struct MpiOperation {
   RecordReduction record;
   MPI_Datatype record_type = MPI_DATATYPE_NULL;
 
-  Deadline deadline = Deadline::after({});
-  std::shared_ptr<Outcome> outcome;  // of an asynchronous call
+  // Of an asynchronous call.
+  bool is_message = false;
+  std::chrono::nanoseconds timeout{};
+  Deadline deadline = Deadline::after({});  // of a collective
+  std::shared_ptr<Outcome> outcome;
 };
 
 /// Begins a valid call. What went wrong is in `operation.status`; nothing is in flight then unless

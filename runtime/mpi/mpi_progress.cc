@@ -84,7 +84,7 @@ bool MpiProgress::drive_all() {
     } else if (failure_.failed()) {
       Status status = failure_.status().within_once(operation->name());
       end(std::move(operation), std::move(status));
-    } else if (operation->deadline.expired()) {
+    } else if (operation->late()) {
       Status status = Status(StatusCode::kTimeout, "timed out").within(operation->name());
       on_failure_(status);
       end(std::move(operation), std::move(status));

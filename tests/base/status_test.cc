@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,13 @@ TEST(Status, IsOkByDefault) {
   EXPECT_EQ(status.code(), StatusCode::kOk);
   EXPECT_EQ(status.peer(), std::nullopt);
   EXPECT_EQ(status.to_string(), "ok");
+}
+
+TEST(Status, IsPrintedAsItsTextAndItsCodeAsAWord) {
+  std::ostringstream out;
+  out << Status(StatusCode::kTimeout, "too late") << '|' << Status() << '|'
+      << StatusCode::kPeerLost;
+  EXPECT_EQ(out.str(), "too late|ok|peer lost");
 }
 
 TEST(Status, NamesThePeerItIsAbout) {

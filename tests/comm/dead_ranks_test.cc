@@ -180,7 +180,7 @@ TEST_P(DeadRanks, ThatDoNotComeToASplitAreNamedAtItsDeadline) {
   }
 }
 
-// The child destroys its copies of everything, threads and locks included.
+// The child's calls are refused. It destroys its copies of everything, threads and locks included.
 std::string fork_in_the_middle(Communicator& /*world*/, LineChannel& /*test*/) {
   auto world = connect_world().value_or_throw();
   SharedMemory memory = world->allocate(100'000).value_or_throw();
@@ -190,6 +190,18 @@ std::string fork_in_the_middle(Communicator& /*world*/, LineChannel& /*test*/) {
   const pid_t child = ::fork();
   if (child == 0) {
     ::alarm(10);
+    std::vector<int> own(1);
+    const Status refused[]{world->barrier(),
+                           world->send(own, world->rank()),
+                           world->recv(own, world->rank()),
+                           world->start_all_reduce(own).wait(),
+                           world->start_send(own, world->rank()).wait(),
+                           world->start_recv(own, world->rank()).wait(),
+                           world->split(0, 0).status(),
+                           world->allocate(100).status()};
+    for (const Status& status : refused)
+      if (status.code() != StatusCode::kInvalidArgument) ::_exit(1);
+    world->abort(Status(StatusCode::kAborted, "by the child"));
     memory = SharedMemory();
     world.reset();
     ::_exit(0);

@@ -303,7 +303,12 @@ TEST(Timeout, OfAMessageNamesItsSender) {
     }
     comm.set_timeout(50ms);
     std::vector<float> data(3);
-    const Status status = comm.start_recv(data, 1, 9).wait(20s);
+    Work receive = comm.start_recv(data, 1, 9);
+    std::this_thread::sleep_for(100ms);
+    EXPECT_FALSE(receive.done());  // nobody has waited for it
+    const auto begin = std::chrono::steady_clock::now();
+    const Status status = receive.wait();
+    EXPECT_GE(std::chrono::steady_clock::now() - begin, 50ms);
     gave_up.count_down();
     EXPECT_EQ(status.code(), StatusCode::kTimeout);
     EXPECT_EQ(status.to_string(),

@@ -1,5 +1,5 @@
 // Fiber: a stack on which a function runs that can stop in its middle and be gone on with. For
-// x86-64.
+// x86-64 and AArch64.
 #pragma once
 
 #include <cstddef>

@@ -54,12 +54,14 @@ struct Samples {
 /// Logistic regression in double: weight [kClasses, kFeatures], then bias [kClasses].
 struct Reference {
   std::vector<double> parameters;
-  double loss = 0;  // of the last step, as is the norm
+  // Of the last step:
+  double loss = 0;
+  std::vector<double> gradient;
   double gradient_norm = 0;
 
   void step(const Samples& samples, double clip_norm) {
     const std::size_t count = samples.labels.size();
-    std::vector<double> gradient(parameters.size());
+    gradient.assign(parameters.size(), 0);
     loss = 0;
     for (std::size_t i = 0; i < count; ++i) {
       const std::span<const float> x(samples.features.data() + i * kFeatures, kFeatures);
@@ -164,6 +166,76 @@ TEST_P(DataParallelOf, UnequalSharesTrainsAsOneProcessWithAllSamples) {
 // The second bound is below most norms of these gradients.
 INSTANTIATE_TEST_SUITE_P(Worlds, DataParallelOf,
                          ::testing::Combine(Values(1, 2, 3, 5), Values(0, 0.2)));
+
+TEST(DataParallel, ShowsMeanGradientsToItsUserWhoMayChangeThemBeforeTheyAreClipped) {
+  constexpr double kClipNorm = 0.1;
+  run_on_ranks(3, [](Communicator& world) {
+    Rank rank(world);
+    std::vector<float> seen;
+    const auto halve = [&](Tensor& gradients) {
+      seen = gradients.host_values<float>();
+      std::vector<float> halved;
+      for (const float value : seen) halved.push_back(value / 2);
+      gradients.set_values<float>(halved);
+    };
+    for (const double clip_norm : {0.0, kClipNorm}) {
+      DataParallel parallel(rank.network, world,
+                            {.clip_norm = clip_norm, .on_mean_gradients = halve});
+      Sgd optimizer(parallel.parameters(), {});
+      Reference reference{.parameters = rank.parameters()};
+      const std::vector<double> before = reference.parameters;
+      Generator random(run_seed());
+      const Samples samples(7, random);
+      const std::int64_t begin = world.rank() == 2 ? 7 : 3 * world.rank();
+      rank.learn(parallel, samples, begin,
+                 world.rank() == 1 ? 7 : begin + 3 * (1 - world.rank() / 2));
+      const DataParallelReport report = parallel.step(optimizer, kLearningRate);
+      reference.step(samples, 0);
+      EXPECT_THAT(seen, ::testing::Pointwise(::testing::FloatNear(kTolerance), reference.gradient));
+      const double norm = reference.gradient_norm / 2;
+      const double scale = clip_norm > 0 ? std::min(1.0, clip_norm / (norm + 1e-6)) : 1;
+      EXPECT_NEAR(report.gradient_norm, clip_norm > 0 ? norm : 0, kTolerance);
+      const std::vector<double> after = rank.parameters();
+      for (std::size_t i = 0; i < before.size(); ++i)
+        EXPECT_NEAR(after[i], before[i] - kLearningRate * scale * reference.gradient[i] / 2,
+                    kTolerance);
+      // Without samples there are none.
+      seen.clear();
+      rank.learn(parallel, samples, 0, 0);
+      EXPECT_EQ(parallel.step(optimizer, kLearningRate).samples, 0);
+      EXPECT_TRUE(seen.empty());
+    }
+  });
+}
+
+/// With buffers of other types than parameters have.
+class Counting : public Linear {
+ public:
+  Counting(Backend& backend, Generator& random, int rank)
+      : Linear(backend, kFeatures, kClasses, random),
+        steps(add_buffer("steps", of<std::int64_t>(backend, {7 + rank, -rank}))),
+        sum(add_buffer("sum", of<double>(backend, {0.1 + rank}))) {}
+
+  const Tensor steps;
+  const Tensor sum;
+
+ private:
+  template <typename T>
+  static Tensor of(Backend& backend, const std::vector<T>& values) {
+    return Tensor::from<T>(backend, {static_cast<std::int64_t>(values.size())}, values);
+  }
+};
+
+TEST(DataParallel, GivesAllRanksTheBuffersOfRank0WhateverTheirType) {
+  run_on_ranks(3, [](Communicator& world) {
+    const auto backend = make_cpu_backend();
+    Generator random(1);
+    Counting network(*backend, random, world.rank());
+    const DataParallel parallel(network, world);
+    EXPECT_THAT(network.steps.host_values<std::int64_t>(), ElementsAre(7, 0));
+    EXPECT_THAT(network.sum.host_values<double>(), ElementsAre(0.1));
+  });
+}
 
 TEST(DataParallel, LeavesParametersAsTheyAreIfNobodyHasSamples) {
   run_on_ranks(2, [](Communicator& world) {

@@ -238,6 +238,7 @@ void run_as_parent(int workers, int call, const TestInfo& test, const RunOptions
   const bool in_time = launcher->wait(deadline);
   // Before the ranks are ended, so that it tells where they were.
   const auto events = parse_events(report.content());
+  if (!in_time) launcher->ask_where_ranks_are();
   launcher->stop();
   report_job(test, {.workers = workers,
                     .events = events,

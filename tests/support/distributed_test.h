@@ -4,7 +4,7 @@
 //   TEST(AllReduce, SumsTheRanks) {
 //     dlaunch::testing::run_on_ranks(4, [](dlaunch::Communicator& world) {
 //       std::vector<float> values{static_cast<float>(world.rank())};
-//       ASSERT_TRUE(world.all_reduce(values).ok());
+//       ASSERT_TRUE(dlaunch::testing::succeeded(world.all_reduce(values)));
 //       EXPECT_EQ(values[0], 0.0F + 1 + 2 + 3);
 //     });
 //   }
@@ -74,6 +74,16 @@ using RankBody = std::function<void(Communicator& world)>;
 /// Runs `body` on `workers` ranks and waits for all of them. On a rank it does not return, but
 /// throws out of the test.
 void run_on_ranks(int workers, const RankBody& body, const RunOptions& options = {});
+
+/// For EXPECT_TRUE and ASSERT_TRUE, which then say why: ASSERT_TRUE(succeeded(world.barrier())).
+inline ::testing::AssertionResult succeeded(const Status& status) {
+  if (status.ok()) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << status;
+}
+template <typename T>
+::testing::AssertionResult succeeded(const Result<T>& result) {
+  return succeeded(result.status());
+}
 
 /// A number for random inputs: fresh in every run of a test, but the same in the parent and on all
 /// its ranks. Called outside of a test (SetUpTestSuite) it draws one for all tests that follow. A

@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
+#include <utility>
 
 namespace dlaunch::testing {
 namespace {
@@ -29,7 +30,7 @@ std::vector<char*> as_c_strings(const std::vector<std::string>& strings) {
 // In the child, between fork and exec: only calls that are safe there.
 [[noreturn]] void become(char* const* arguments, char* const* environment, int output,
                          pid_t parent) {
-  for (const int number : {SIGTERM, SIGCHLD}) ::signal(number, SIG_DFL);  // ignored, they stay so
+  for (const int number : {SIGTERM, SIGQUIT, SIGCHLD}) ::signal(number, SIG_DFL);  // ignored, they stay so
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != parent) ::_exit(127);  // it died before the line above
   const int nothing = ::open("/dev/null", O_RDONLY);
@@ -43,6 +44,10 @@ std::vector<char*> as_c_strings(const std::vector<std::string>& strings) {
 }
 
 constexpr std::chrono::milliseconds kPollInterval{2};
+// How long a report on ranks takes to begin, its lines to follow each other, and all of it.
+constexpr std::chrono::seconds kReportBegins{2};
+constexpr std::chrono::milliseconds kReportGoesOn{500};
+constexpr std::chrono::seconds kReportTakes{5};
 
 }  // namespace
 
@@ -117,6 +122,18 @@ bool LauncherProcess::wait(Deadline deadline) {
     }
   }
   return true;
+}
+
+void LauncherProcess::ask_where_ranks_are() {
+  if (pid_ < 0) return;
+  std::size_t written = output().size();
+  ::kill(pid_, SIGQUIT);
+  const Deadline end = Deadline::after(kReportTakes);
+  Deadline quiet = Deadline::after(kReportBegins);
+  while (!quiet.expired() && !end.expired() && !wait(Deadline::after(kReportGoesOn / 10))) {
+    const std::size_t now = output().size();
+    if (std::exchange(written, now) != now) quiet = Deadline::after(kReportGoesOn);
+  }
 }
 
 void LauncherProcess::stop() {

@@ -25,6 +25,15 @@ std::vector<T> gather_values(Communicator& world, T value) {
   return all;
 }
 
+TEST(Succeeded, SaysWhyNot) {
+  EXPECT_TRUE(succeeded(Status()));
+  EXPECT_TRUE(succeeded(Result<int>(3)));
+  const Status late(StatusCode::kTimeout, "too late");
+  EXPECT_FALSE(succeeded(late));
+  EXPECT_STREQ(succeeded(late).message(), "too late");
+  EXPECT_STREQ(succeeded(Result<int>(late)).message(), "too late");
+}
+
 TEST(RunOnRanks, RunsTheBodyOnceOnEveryRankInProcessesOfTheirOwn) {
   run_on_ranks(3, [](Communicator& world) {
     ASSERT_EQ(world.size(), 3);

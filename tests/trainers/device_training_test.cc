@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include "tests/support/processor.h"
+
 namespace dlaunch::testing {
 namespace {
 
@@ -232,7 +234,7 @@ TEST_F(DeviceTraining, SaysWhyStepsAreNotRecorded) {
 
 TEST_F(DeviceTraining, NamesTheStepWhoseLossIsNotFiniteAndWhatIsLeft) {
   // In kernels of processors without AVX2 a NaN spreads otherwise.
-  const std::string parameters = __builtin_cpu_supports("avx2") != 0
+  const std::string parameters = testing::has_avx2()
                                      ? "8 of 8 parameters \\(first conv1.weight\\)"
                                      : "[1-8] of 8 parameters \\(first [a-z0-9.]+\\)";
   for (const char* gradients : {"all_reduce", "shard"}) {

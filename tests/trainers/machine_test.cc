@@ -19,6 +19,7 @@
 #include "nn/models/model.h"
 #include "runtime/base/json_reader.h"
 #include "runtime/base/usable_cores.h"
+#include "tests/support/processor.h"
 #include "trainers/training/machine.h"
 #include "trainers/training/trainer_parts.h"
 
@@ -122,7 +123,7 @@ TEST(MemoryNeed, IsLittleLessThanAStepTakes) {
     const double need = least_memory(*network, image, DType::kF32, kImages, 1).activations;
     EXPECT_LE(need, taken);
     // Convolutions of processors without AVX2 take as much memory again to work in.
-    if (__builtin_cpu_supports("avx2") != 0) {
+    if (testing::has_avx2()) {
       EXPECT_GE(need, 0.7 * taken);
     }
   }

@@ -12,6 +12,7 @@
 #include "nn/cpu/cpu_backend.h"
 #include "runtime/base/temporary_folder.h"
 #include "tests/support/distributed_test.h"
+#include "tests/support/processor.h"
 #include "trainers/training/trainer.h"
 
 namespace dlaunch::testing {
@@ -53,7 +54,7 @@ std::string train(Communicator& world, const nlohmann::json& optimizer) {
 }
 
 TEST(MixedMachines, HaveTheSameNetworkAtEveryValidation) {
-  if (__builtin_cpu_supports("avx2") == 0) GTEST_SKIP() << "all have an old processor here";
+  if (!has_avx2()) GTEST_SKIP() << "no processor here has AVX2";
   for (const std::string type : {"fp32", "bf16"})
     run_on_ranks(3, [&](Communicator& world) {
       const std::string said = train(world, muon(type));

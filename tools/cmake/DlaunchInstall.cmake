@@ -3,17 +3,6 @@
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/dlaunch)
 
-# dlaunch::runtime: all that a distributed program needs.
-add_library(dlaunch_runtime INTERFACE)
-add_library(dlaunch::runtime ALIAS dlaunch_runtime)
-set_target_properties(dlaunch_runtime PROPERTIES EXPORT_NAME runtime)
-set_property(GLOBAL APPEND PROPERTY DLAUNCH_LIBRARIES dlaunch_runtime)
-foreach(part base transport rendezvous collective comm device parallel)
-  if(TARGET dlaunch_${part})
-    target_link_libraries(dlaunch_runtime INTERFACE dlaunch_${part})
-  endif()
-endforeach()
-
 get_property(libraries GLOBAL PROPERTY DLAUNCH_LIBRARIES)
 foreach(library ${libraries})
   if(library STREQUAL dlaunch_testing)

@@ -87,11 +87,14 @@ function(dlaunch_library name)
   set_property(GLOBAL APPEND PROPERTY DLAUNCH_LIBRARIES dlaunch_${name})
 endfunction()
 
-# dlaunch_program(NAME SOURCES...) makes build/bin/NAME and installs it.
+# dlaunch_program(NAME SOURCES...) makes build/bin/NAME and, with DLAUNCH_INSTALL, installs it.
 function(dlaunch_program name)
   add_executable(${name} ${ARGN})
   target_link_libraries(${name} PRIVATE dlaunch_settings)
   set_target_properties(${name} PROPERTIES CXX_EXTENSIONS OFF)
+  if(NOT DLAUNCH_INSTALL)
+    return()
+  endif()
   install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   if(EXISTS "${PROJECT_SOURCE_DIR}/docs/man/${name}.1")
     install(FILES "${PROJECT_SOURCE_DIR}/docs/man/${name}.1" DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)

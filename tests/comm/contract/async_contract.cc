@@ -1,6 +1,8 @@
 // Asynchronous operations.
+#include <chrono>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -103,6 +105,28 @@ TEST_P(Async, MessagesGoBothWaysWhetherSendOrRecvComesFirst) {
         EXPECT_EQ(from_next, std::vector<std::int32_t>(count, -next));
       }
     }
+  });
+}
+
+// A rank that serves others has a receive ready, whenever they may come.
+TEST_P(Async, MessagesMayTakeLongerThanTheTimeoutBeforeSomebodyWaitsForThem) {
+  using std::chrono::milliseconds;
+  run_ranks(world(), [&](Communicator& comm) {
+    comm.set_timeout(milliseconds(100));
+    const std::vector<std::int32_t> sent(3, comm.rank());
+    std::vector<std::int32_t> received(3, -1);
+    Work receive = comm.start_recv(received, kAnyRank, 7);
+    std::this_thread::sleep_for(milliseconds(350));
+    // To look whether it has come is not to wait for it.
+    EXPECT_EQ(receive.wait(milliseconds(1)).code(), StatusCode::kTimeout);
+    comm.set_timeout(std::chrono::seconds(30));
+    const Status met = comm.barrier();
+    EXPECT_TRUE(met.ok()) << met.to_string();
+    EXPECT_TRUE(comm.send(sent, (comm.rank() + 1) % world(), 7).ok());
+    const Status ended = receive.wait(std::chrono::seconds(30));
+    EXPECT_TRUE(ended.ok()) << ended.to_string();
+    const int previous = (comm.rank() + world() - 1) % world();
+    EXPECT_EQ(received, std::vector<std::int32_t>(3, previous));
   });
 }
 
