@@ -42,9 +42,9 @@ struct DataParallelOptions {
   /// Bound of the norm of a step's mean gradients; 0: none. Parameters are then updated when all
   /// gradients are summed, else part after part.
   double clip_norm = 0;
-  /// If not empty: called once in each step that has samples, with the mean gradients (one array,
-  /// that of parameters()), before they are clipped. It may change them, on all ranks alike.
-  /// Parameters are then updated when all gradients are summed, too.
+  /// If not empty: called once in each step that has samples, with the mean gradients (one array;
+  /// parameters().views says where each parameter's lie) before they are clipped. It may change
+  /// them, on all ranks alike. Parameters are then updated when all gradients are summed, too.
   std::function<void(Tensor& gradients)> on_mean_gradients = nullptr;
 };
 

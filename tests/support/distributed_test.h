@@ -24,7 +24,8 @@
 //     "[rank 2 of 4] ..."; after a fatal one that rank's body ends and its communicator closes, so
 //     that peers which still need it fail too instead of hanging;
 //   - a rank that crashes or exits, with dlaunch's report;
-//   - when the deadline passes, the ranks that did not finish; the job is then ended;
+//   - when the deadline passes, the ranks that did not finish, what each is doing, and, if gdb or
+//     eu-stack is installed, where (dlaunch's hang report); the job is then ended;
 //   - what the ranks wrote to stdout and stderr, if something failed or DLAUNCH_LOG is set.
 // The test is skipped if every rank skips.
 //

@@ -30,7 +30,8 @@ std::vector<char*> as_c_strings(const std::vector<std::string>& strings) {
 // In the child, between fork and exec: only calls that are safe there.
 [[noreturn]] void become(char* const* arguments, char* const* environment, int output,
                          pid_t parent) {
-  for (const int number : {SIGTERM, SIGQUIT, SIGCHLD}) ::signal(number, SIG_DFL);  // ignored, they stay so
+  for (const int number : {SIGTERM, SIGQUIT, SIGCHLD})
+    ::signal(number, SIG_DFL);  // ignored, they stay so
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != parent) ::_exit(127);  // it died before the line above
   const int nothing = ::open("/dev/null", O_RDONLY);
@@ -44,10 +45,9 @@ std::vector<char*> as_c_strings(const std::vector<std::string>& strings) {
 }
 
 constexpr std::chrono::milliseconds kPollInterval{2};
-// How long a report on ranks takes to begin, its lines to follow each other, and all of it.
-constexpr std::chrono::seconds kReportBegins{2};
-constexpr std::chrono::milliseconds kReportGoesOn{500};
-constexpr std::chrono::seconds kReportTakes{5};
+// How long a report on ranks pauses at most (a debugger reads the program's symbols), and takes.
+constexpr std::chrono::seconds kReportPauses{4};
+constexpr std::chrono::seconds kReportTakes{12};
 
 }  // namespace
 
@@ -129,10 +129,10 @@ void LauncherProcess::ask_where_ranks_are() {
   std::size_t written = output().size();
   ::kill(pid_, SIGQUIT);
   const Deadline end = Deadline::after(kReportTakes);
-  Deadline quiet = Deadline::after(kReportBegins);
-  while (!quiet.expired() && !end.expired() && !wait(Deadline::after(kReportGoesOn / 10))) {
+  Deadline quiet = Deadline::after(kReportPauses);
+  while (!quiet.expired() && !end.expired() && !wait(Deadline::after(kReportPauses / 40))) {
     const std::size_t now = output().size();
-    if (std::exchange(written, now) != now) quiet = Deadline::after(kReportGoesOn);
+    if (std::exchange(written, now) != now) quiet = Deadline::after(kReportPauses);
   }
 }
 

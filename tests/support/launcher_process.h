@@ -51,7 +51,7 @@ class LauncherProcess {
 
   /// True once the process has ended; false if the deadline passed first.
   bool wait(Deadline deadline);
-  /// Has dlaunch tell where its ranks are (SIGQUIT), in output(). Takes some seconds at most.
+  /// Has dlaunch tell where its ranks are (SIGQUIT), in output(). Takes 12 s at most.
   void ask_where_ranks_are();
   /// SIGTERM, upon which dlaunch ends its ranks; SIGKILL if that takes it more than ten seconds.
   void stop();

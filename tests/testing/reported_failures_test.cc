@@ -113,8 +113,11 @@ TEST(ReportedFailures, TellOfARankThatLeavesTheBodyWithExitCodeZero) {
 
 TEST(ReportedFailures, NameTheRanksThatDidNotFinishInTime) {
   const auto outcome = run("Failing.Hang");
-  EXPECT_THAT(outcome, Fails(HasSubstr("the deadline of 10 s passed; not finished: rank 1 (in the "
-                                       "body), rank 3 (in the body)\n")));
+  EXPECT_THAT(outcome,
+              Fails(AllOf(HasSubstr("the deadline of 10 s passed; not finished: rank 1 (in the "
+                                    "body), rank 3 (in the body)\n"),
+                          HasSubstr("dlaunch: what the ranks are doing (SIGQUIT):\n"),
+                          HasSubstr("dlaunch: ranks 1, 3: in no collective"))));
   EXPECT_GE(outcome.time, seconds(10));
   EXPECT_LT(outcome.time, seconds(40));
 }
