@@ -85,6 +85,12 @@ TEST(ErrorOutput, OfAHiddenRankIsWhatStandsBehindItsProgressBar) {
   EXPECT_THAT(result.error, ContainsRegex("--- \\.\\.\\. --*!\n"));
 }
 
+TEST(ErrorOutput, OfAHiddenRankIsShownAlsoWhereItsLinesEndWithACarriageReturn) {
+  const auto result = run_command(ranks_that({"only=1", "err=error: no shard 17\r", "exit=1"},
+                                             {"--nproc", "2", "--only", "0"}));
+  EXPECT_THAT(result.error, HasSubstr("[rank 1] error: no shard 17"));
+}
+
 TEST(ErrorOutput, ArrivesWholeHoweverMuchItIs) {
   constexpr int kLines = 20'000;
   const auto result = run_command(ranks_that({"chunks=" + std::to_string(kLines)}, 2));

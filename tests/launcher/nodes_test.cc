@@ -33,7 +33,7 @@ TEST(Nodes, FormOneJobWithRanksInTheOrderOfTheNodes) {
   Nodes nodes("2");
   const Strings actions{"env=RANK",        "env=WORLD_SIZE",       "env=LOCAL_RANK",
                         "env=GROUP_RANK",  "env=GROUP_WORLD_SIZE", "env=LOCAL_WORLD_SIZE",
-                        "env=MASTER_ADDR", "env=DLAUNCH_NODES"};
+                        "env=MASTER_ADDR", "env=DLAUNCH_NODES",    "env=ROLE_WORLD_SIZE"};
   nodes.start_ranks({"--nproc", "2", "--node-rank", "1"}, actions);
   nodes.start_ranks({"--nproc", "1", "--node-rank", "0"}, actions);
   const auto second = nodes.finish(0);
@@ -42,9 +42,11 @@ TEST(Nodes, FormOneJobWithRanksInTheOrderOfTheNodes) {
   EXPECT_EQ(second.exit_code, 0) << second.error;
   EXPECT_EQ(first.out,
             "0 RANK=0\n0 WORLD_SIZE=3\n0 LOCAL_RANK=0\n0 GROUP_RANK=0\n0 GROUP_WORLD_SIZE=2\n"
-            "0 LOCAL_WORLD_SIZE=1\n0 MASTER_ADDR=127.0.0.1\n0 DLAUNCH_NODES=2\n");
-  for (const char* line : {"1 RANK=1", "2 RANK=2", "1 LOCAL_RANK=0", "2 LOCAL_RANK=1",
-                           "1 GROUP_RANK=1", "2 LOCAL_WORLD_SIZE=2", "2 WORLD_SIZE=3"}) {
+            "0 LOCAL_WORLD_SIZE=1\n0 MASTER_ADDR=127.0.0.1\n0 DLAUNCH_NODES=2\n"
+            "0 ROLE_WORLD_SIZE=3\n");
+  for (const char* line :
+       {"1 RANK=1", "2 RANK=2", "1 LOCAL_RANK=0", "2 LOCAL_RANK=1", "1 GROUP_RANK=1",
+        "2 LOCAL_WORLD_SIZE=2", "2 WORLD_SIZE=3", "2 ROLE_WORLD_SIZE=3"}) {
     EXPECT_THAT(second.out, HasSubstr(line));
   }
 }

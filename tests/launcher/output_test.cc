@@ -117,6 +117,16 @@ TEST_F(LogDir, HasWhatEachRankWroteByteForByte) {
   EXPECT_THAT(result.error, HasSubstr("[rank 1] 1 err\n"));
 }
 
+TEST_F(LogDir, HasNothingLeftOfAnEarlierJob) {
+  for (const std::string text : {"a long line", "short"}) {
+    const auto result = run_command(
+        ranks_that({"out=" + text, "err=" + text}, {"--nproc", "1", "--log-dir", folder_}));
+    EXPECT_EQ(result.exit_code, 0) << result.error;
+    EXPECT_EQ(kept("attempt-0/rank-0/stdout"), text + "\n");
+    EXPECT_EQ(kept("attempt-0/rank-0/stderr"), text + "\n");
+  }
+}
+
 TEST_F(LogDir, HasAlsoWhatTheTerminalDoesNotShow) {
   const auto result = run_command(
       ranks_that({"out={rank} out"}, {"--nproc", "2", "--only", "0", "--log-dir", folder_}));

@@ -154,11 +154,11 @@ TEST(DryRun, OfANodeCountsRanksAsIfAllNodesWereLikeIt) {
 
 TEST(DryRun, SaysWhatEachRankWouldBeStartedWithAndStartsNothing) {
   Command command{.arguments = {built_program("dlaunch"), "--nproc", "2", "--bind", "none",
-                                "--dry-run", "/bin/echo", "it's here"}};
+                                "--dry-run", "/bin/echo", "it's here", ""}};
   command.environment = {{"WORLD_SIZE", "9"}, {"FLAVOUR", "sweet"}};
   const auto result = run_command(command);
   EXPECT_EQ(result.exit_code, 0) << result.error;
-  EXPECT_THAT(result.out, HasSubstr("rank 1\n  command: /bin/echo 'it'\\''s here'\n"
+  EXPECT_THAT(result.out, HasSubstr("rank 1\n  command: /bin/echo 'it'\\''s here' ''\n"
                                     "  cores:   all that dlaunch may use\n"
                                     "  stdin:   /dev/null\n"));
   EXPECT_THAT(result.out, HasSubstr("    WORLD_SIZE=2\n"));

@@ -103,6 +103,15 @@ TEST(Restart, DoesNotHappenBeforeTheJobWasReady) {
   EXPECT_THAT(result.error, HasSubstr("dlaunch: no restart: the job never got ready"));
 }
 
+TEST(Restart, HappensBeforeAnAttemptIsReadyIfAnEarlierOneWas) {
+  const auto result = run_command(
+      {.arguments = {built_program("dlaunch"), "--nproc", "1", "--max-restarts", "3",
+                     "--ready-after", "0.2", "--restart-delay", "0", "--", "/bin/sh", "-c",
+                     "case $TORCHELASTIC_RESTART_COUNT in 0) sleep 1; exit 3;; 1) exit 3;; esac"}});
+  EXPECT_EQ(result.exit_code, 0) << result.error;
+  EXPECT_THAT(result.error, HasSubstr("dlaunch: restart 2 of 3 "));
+}
+
 TEST(Restart, DoesNotHappenAfterASignalThatTheRanksHaveHeeded) {
   const std::string signal = std::to_string(SIGUSR1);
   const std::string code = std::to_string(128 + SIGUSR1);

@@ -57,6 +57,22 @@ TEST(GracePeriod, EndsRanksThatHaveLeftTheirProcessGroup) {
               ::testing::AllOf(HasSubstr("0 ended by SIGTERM"), HasSubstr("1 ended by SIGKILL")));
 }
 
+TEST(GracePeriod, LetsAStoppedRankTidyUp) {
+  const TemporaryFolder folder;
+  const std::string pid = folder.path() + "/pid";
+  const std::string script =
+      "if [ $RANK = 0 ]; then echo $$ > " + pid +
+      "; trap 'echo tidied up >&2; exit 0' TERM; kill -STOP $$; while :; do sleep 0.1; done; fi\n"
+      "until grep -q '^State:.T' /proc/$(cat " +
+      pid +
+      ")/status; do sleep 0.1; done\n"
+      "exit 5";
+  const auto result = run_command({.arguments = {built_program("dlaunch"), "--nproc", "2",
+                                                 "--grace", "50", "--", "/bin/sh", "-c", script}});
+  EXPECT_EQ(result.exit_code, 5) << result.error;
+  EXPECT_THAT(result.error, HasSubstr("[rank 0] tidied up\n"));
+}
+
 // A shell that dies of the signal, and leaves its program behind.
 class BehindAShell : public ::testing::Test {
  protected:
