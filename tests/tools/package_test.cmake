@@ -44,15 +44,24 @@ if(code EQUAL 0 OR NOT errors MATCHES "tests: there is no such component, only r
   message(FATAL_ERROR "there is no component tests:\n${errors}")
 endif()
 
-# As part of another project it leaves that one's build type, here none, as it is.
+# As part of another project it leaves that one's build type, here none, as it is; serves that one's tests; and adds
+# nothing to what that one installs.
 file(WRITE "${WORK}/around/CMakeLists.txt" "cmake_minimum_required(VERSION 3.25)
 project(around LANGUAGES CXX)
 add_subdirectory(\"${SOURCE}\" dlaunch)
 if(CMAKE_BUILD_TYPE)
   message(FATAL_ERROR \"dlaunch has set the build type to \${CMAKE_BUILD_TYPE}\")
-endif()\n")
+endif()
+enable_testing()
+add_executable(sum_test \"${SOURCE}/docs/examples/sum_test.cc\")
+dlaunch_add_distributed_test(sum_test)\n")
 execute_process(COMMAND ${CMAKE_COMMAND} -E env --unset=CMAKE_BUILD_TYPE
                 ${CMAKE_COMMAND} -S "${WORK}/around" -B "${WORK}/around/build" -G Ninja -DDLAUNCH_NN=OFF
                         "-DCMAKE_PREFIX_PATH=${PREFIX_PATH}"
                 COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND ${CMAKE_COMMAND} --install "${WORK}/around/build" --prefix "${WORK}/around/installed"
+                COMMAND_ERROR_IS_FATAL ANY)
+if(EXISTS "${WORK}/around/installed")
+  message(FATAL_ERROR "as part of another project dlaunch installs something")
+endif()
 file(REMOVE_RECURSE "${WORK}")
