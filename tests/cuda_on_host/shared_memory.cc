@@ -3,9 +3,9 @@
 #include <elf.h>
 #include <link.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <stdexcept>
 #include <string_view>
@@ -20,9 +20,10 @@ constexpr int kUninitialised = 0xff;
 constexpr std::string_view kPrefix = "_ZZN7dlaunch2nn4cuda";
 
 std::vector<std::byte> read_program() {
-  const std::filesystem::path path("/proc/self/exe");
-  std::vector<std::byte> bytes(std::filesystem::file_size(path));
-  std::ifstream file(path, std::ios::binary);
+  std::ifstream file("/proc/self/exe", std::ios::binary | std::ios::ate);
+  // Not by the link's target, which is the emulator's program where one runs this.
+  std::vector<std::byte> bytes(file ? static_cast<std::size_t>(file.tellg()) : 0);
+  file.seekg(0);
   if (!file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size())))
     throw std::runtime_error("the program's own file cannot be read");
   return bytes;
