@@ -2,7 +2,10 @@
 // memory.
 #include "nn/data/augmentation.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <set>
 #include <utility>
 #include <vector>
@@ -60,10 +63,12 @@ TEST(Augmentation, AlternatingFlipsShowEverySampleFromBothSides) {
 }
 
 TEST(Augmentation, TheFirstHalfOfAnEpochIsFlipped) {
-  const AugmentationPlan plan = plan_for({.flip = FlipMode::kFirstHalf}, 0, 100);
-  for (std::uint64_t place = 0; place < 100; ++place)
-    EXPECT_EQ(draw_image(plan, {.seed = 1, .epoch = 5, .sample = 7, .place = place}).flip,
-              place < 50);
+  for (const std::size_t samples : {100U, 101U}) {
+    const AugmentationPlan plan = plan_for({.flip = FlipMode::kFirstHalf}, 0, samples);
+    for (std::uint64_t place = 0; place < samples; ++place)
+      EXPECT_EQ(draw_image(plan, {.seed = 1, .epoch = 5, .sample = 7, .place = place}).flip,
+                place < 50);
+  }
 }
 
 TEST(Augmentation, ABatchIsCutOutAtOnePlaceAndTheNextOneAtAnother) {
@@ -213,6 +218,37 @@ TEST_P(ResidentImagesTest, AreThoseThatTheLoaderMakes) {
       }
       EXPECT_EQ(sides, (std::set<std::size_t>{5, 7, 10}));
     }
+}
+
+// They are copied there 16 MiB at a time.
+TEST(ResidentImages, AreAllThereIfTheyAreMoreThanIsCopiedAtOnce) {
+  constexpr ImageShape kLarge{64, 64, 3};
+  const auto dataset =
+      make_synthetic({.classes = 2, .train_size = 1500, .shape = kLarge}, Split::kTrain);
+  const auto backend = make_test_backend();
+  const ImageTransform transform(kLarge, kNormalization, {});
+  const ResidentImages resident(*backend, *dataset, transform, 3, 1500);
+  MicroBatch batch;
+  batch.shape = kLarge;
+  for (const std::uint32_t sample : {0U, 700U, 1364U, 1365U, 1499U}) {
+    batch.samples.push_back(sample);
+    batch.labels.push_back(dataset->label(sample));
+  }
+  batch.size = batch.samples.size();
+  const std::vector<std::int32_t> all_numbers = numbers_of(batch);
+  const Tensor numbers = Tensor::from<std::int32_t>(
+      *backend, {static_cast<std::int64_t>(all_numbers.size())}, all_numbers);
+  const Tensor images = Tensor::empty(*backend, {static_cast<std::int64_t>(batch.size), 64, 64, 3});
+  resident.make(batch, numbers, images);
+  const std::vector<float> made = images.host_values<float>();
+  std::vector<std::uint8_t> pixels(kLarge.size());
+  std::vector<float> expected(kLarge.size());
+  for (std::size_t i = 0; i < batch.size; ++i) {
+    dataset->copy_image(batch.samples[i], pixels);
+    transform.normalise(pixels, expected);
+    const auto begin = made.begin() + static_cast<std::ptrdiff_t>(i * expected.size());
+    EXPECT_TRUE(std::equal(expected.begin(), expected.end(), begin)) << batch.samples[i];
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Mixes, ResidentImagesTest,

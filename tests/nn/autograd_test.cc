@@ -59,6 +59,29 @@ TEST_F(AutogradTest, GradientsSharedByTwoInputsStayApart) {
   EXPECT_EQ(values(ones), std::vector<float>(6, 1.0F));
 }
 
+// Here both parts of the gradient of `a` are others' too.
+TEST_F(AutogradTest, GradientsSharedByTwoSumsStayApart) {
+  const Tensor ones = Tensor::empty(*backend_, {2, 3});
+  backend_->fill(6, 1.0F, ones.data<float>());
+  for (const bool swapped : {false, true}) {
+    const auto positive = [&] {
+      Tensor tensor = Tensor::empty(*backend_, {2, 3});
+      backend_->fill(6, 0.5F, tensor.data<float>());
+      tensor.set_requires_grad(true);
+      return tensor;
+    };
+    const Tensor p = positive(), q = positive(), r = positive();
+    const Tensor a = relu(p), b = relu(q), c = relu(r);
+    const Tensor first = swapped ? add(b, a) : add(a, b);
+    const Tensor second = swapped ? add(c, a) : add(a, c);
+    backward(swapped ? add(second, first) : add(first, second), {.gradient = ones});
+    EXPECT_EQ(values(p.grad()), std::vector<float>(6, 2.0F));
+    EXPECT_EQ(values(q.grad()), std::vector<float>(6, 1.0F));
+    EXPECT_EQ(values(r.grad()), std::vector<float>(6, 1.0F));
+    EXPECT_EQ(values(ones), std::vector<float>(6, 1.0F));
+  }
+}
+
 TEST_F(AutogradTest, AccumulatesOverSeveralBackwards) {
   const Tensor weights = leaf({3, 4});
   const Array x = random_array({2, 4});

@@ -1,7 +1,9 @@
 // What resnet_bag_of_tricks is made of, besides ghost batch norm: whitening patches, CELU.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <random>
+#include <span>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -155,6 +157,20 @@ TEST_F(BagOfTricks, WhiteningFillsANetworkThatIsNothingElse) {
     covariance.add(std::vector<float>{3, -3, 3}, 1, 3);
   });
   EXPECT_NEAR(network.weight().host_values<float>()[0], 1 / std::sqrt(27.0 / 2 + 1e-2), 1e-6);
+}
+
+// Eigenvectors have no sign of their own.
+TEST_F(BagOfTricks, WhiteningFiltersAreAboveZeroWhereTheyAreLargest) {
+  constexpr std::size_t kValues = 3 * 3 * 2;
+  PatchCovariance covariance(3, 2);
+  covariance.add(random_values(20L * 8 * 8 * 2), 8, 8);
+  const std::vector<float> filters = covariance.filters(1e-2, true);
+  ASSERT_EQ(filters.size(), kValues * kValues);
+  for (std::size_t i = 0; i < kValues; ++i) {
+    const std::span<const float> filter(&filters[i * kValues], kValues);
+    const auto [least, most] = std::ranges::minmax(filter);
+    EXPECT_GE(most, -least) << "filter " << i;
+  }
 }
 
 TEST_F(BagOfTricks, WhiteningRefusesWhatItCannotDo) {

@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "nn/core/autograd.h"
+#include "nn/core/ops.h"
 #include "tests/nn/batch_norm_reference.h"
 #include "tests/nn/test_backend.h"
 
@@ -378,6 +379,40 @@ TEST_F(BatchNormTest, ANotANumberStaysInItsChannel) {
   const Tensor output = layer.forward(tensor({10, 3}, x));
   for (std::size_t i = 0; i < x.size(); ++i) {
     EXPECT_EQ(std::isnan(values(output)[i]), i % 3 == 1) << i;
+  }
+}
+
+TEST_F(BatchNormTest, ANotANumberGoesThroughReluWhereverItComesFrom) {
+  BatchNorm layer(*backend_, 5, {.activation = NormActivation::kRelu});
+  const float nan = std::nanf("");
+  std::vector<float> x = normal(50), added = normal(50);
+  added[3 * 5 + 1] = nan;
+  x[4 * 5 + 2] = nan;
+  for (const bool residual : {true, false}) {
+    const Tensor output = residual ? layer.forward(tensor({10, 5}, x), tensor({10, 5}, added))
+                                   : layer.forward(tensor({10, 5}, x));
+    for (std::size_t i = 0; i < x.size(); ++i)
+      EXPECT_EQ(std::isnan(values(output)[i]), i % 5 == 2 || (residual && i == 3 * 5 + 1)) << i;
+  }
+}
+
+// add() hands one gradient to both of its arguments; the norm's part of it is masked.
+TEST_F(BatchNormTest, LeavesAGradientAsItIsThatOthersReadToo) {
+  const Shape shape{6, 5};
+  const std::vector<float> dy = normal(30), x = normal(30), added = normal(30);
+  std::vector<float> w = normal(30);
+  for (float& value : w) value = std::abs(value) + 0.1F;
+  for (const bool norm_first : {true, false}) {
+    BatchNorm layer(*backend_, 5, {.activation = NormActivation::kRelu});
+    const Tensor residual = leaf(shape, added), other = leaf(shape, w);
+    const Tensor normalised = layer.forward(leaf(shape, x), residual);
+    const Tensor beside = relu(other);
+    const Tensor given = tensor(shape, dy);
+    backward(norm_first ? add(normalised, beside) : add(beside, normalised), {.gradient = given});
+    EXPECT_EQ(values(other.grad()), dy);
+    EXPECT_EQ(values(given), dy);
+    for (std::size_t i = 0; i < dy.size(); ++i)
+      EXPECT_EQ(values(residual.grad())[i], values(normalised)[i] > 0 ? dy[i] : 0) << i;
   }
 }
 

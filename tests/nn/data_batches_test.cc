@@ -7,8 +7,10 @@
 #include <chrono>
 #include <cmath>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -126,6 +128,20 @@ TEST(ImageTransform, CutsASquareOutAndLeavesTheRest) {
   EXPECT_EQ(largest, 18U);
 }
 
+TEST(ImageTransform, CutsOutAroundEveryPixel) {
+  const AugmentationPlan plan = ImageTransform(kShape, kNormalization, {.cutout = 3}).plan(0, 500);
+  std::set<std::pair<int, int>> centres;
+  for (std::uint64_t sample = 0; sample < 1000; ++sample) {
+    const ImageDraw draw = draw_image(plan, {.seed = 5, .sample = sample});
+    EXPECT_GE(draw.cut_y, 0);
+    EXPECT_LT(draw.cut_y, 6);
+    EXPECT_GE(draw.cut_x, 0);
+    EXPECT_LT(draw.cut_x, 7);
+    centres.emplace(draw.cut_y, draw.cut_x);
+  }
+  EXPECT_EQ(centres.size(), 6U * 7);
+}
+
 TEST(ImageTransform, RefusesWhatDoesNotFitTheImage) {
   EXPECT_THROW(ImageTransform(kShape, {{0.5}, {0.5}}, {}), Error);
   EXPECT_THROW(ImageTransform(kShape, kNormalization, {.crop_padding = 6}), Error);
@@ -187,6 +203,36 @@ TEST_F(BatchLoaderTest, AugmentsASampleAlikeOnAnyRank) {
   EXPECT_EQ(load_all(1), load_all(3));
 }
 
+// One place for a batch, and another one for the next.
+TEST_F(BatchLoaderTest, CutsBatchesOutWhereTheirStepSays) {
+  const ImageTransform cropping(options_.shape, {{0.5, 0.5, 0.5}, {0.25, 0.25, 0.25}},
+                                {.crop_padding = 3, .crop_batch = true});
+  const StepPlan plan(53, 8, 1, 1);
+  const AugmentationPlan how = cropping.plan(0, plan.samples());
+  BatchLoader loader(*dataset_, cropping, {.plan = plan, .seed = 3});
+  std::set<std::pair<int, int>> places;
+  for (std::size_t i = 0; i < 2 * plan.steps(); ++i) {
+    const MicroBatch& batch = loader.next();
+    const ImagePlace first = first_place_of(batch, 3);
+    EXPECT_EQ(first.seed, 3U);
+    EXPECT_EQ(first.epoch, i / plan.steps());
+    EXPECT_EQ(first.step, i % plan.steps());
+    EXPECT_EQ(first.place, 8 * first.step);
+    const ImageDraw draw = draw_image(how, {.seed = 3,
+                                            .epoch = i / plan.steps(),
+                                            .step = i % plan.steps(),
+                                            .sample = batch.samples[0],
+                                            .place = batch.first_place});
+    places.emplace(draw.shift_y, draw.shift_x);
+    std::vector<std::uint8_t> pixels(options_.shape.size());
+    dataset_->copy_image(batch.samples[0], pixels);
+    std::vector<float> expected(pixels.size());
+    augment_image(how, draw, pixels, expected);
+    EXPECT_TRUE(std::equal(expected.begin(), expected.end(), batch.images.begin())) << i;
+  }
+  EXPECT_GT(places.size(), 5U);  // of 49, in 14 steps
+}
+
 TEST_F(BatchLoaderTest, MixesImagesAndLabelsAlikeOnAnyNumberOfRanks) {
   // Of the first two steps: the mixed images, and the shares of all labels, by place in the order.
   struct Mixed {
@@ -223,6 +269,14 @@ TEST_F(BatchLoaderTest, MixesImagesAndLabelsAlikeOnAnyNumberOfRanks) {
     EXPECT_EQ(alone.labels, together.labels);
     EXPECT_EQ(alone.labels[0][0], alone.labels[7][1]);  // first and last of the micro-batch
   }
+}
+
+TEST_F(BatchLoaderTest, MixesEveryMicroBatchInItsOwnShares) {
+  BatchLoader loader(*dataset_, transform(),
+                     {.plan = StepPlan(53, 16, 2, 1), .seed = 3, .mix = {.kind = MixKind::kMixup}});
+  std::set<float> shares;
+  for (int i = 0; i < 16; ++i) shares.insert(loader.next().own_share);
+  EXPECT_EQ(shares.size(), 16U) << "two in each of four steps, in two epochs";
 }
 
 TEST_F(BatchLoaderTest, BeginsInTheMiddleOfAnEpoch) {
@@ -279,6 +333,19 @@ TEST(Mix, SharesAreOfTheImageAndAverageOneHalf) {
   std::vector<float> image{1, 2}, partner{3, 6};
   apply_mix({.own_share = 0.75F}, {1, 2, 1}, partner, image);
   EXPECT_EQ(image, (std::vector<float>{1.5F, 3}));
+}
+
+TEST(Mix, RectanglesReachAsFarToBothSidesOfAPixel) {
+  constexpr ImageShape kSquare{32, 32, 1};
+  int whole = 0;
+  for (std::uint64_t stream = 0; stream < 500; ++stream) {
+    const Mix mix = draw_mix({.kind = MixKind::kCutmix}, kSquare, Generator(1, stream));
+    if (mix.top == 0 || mix.bottom == 32 || mix.left == 0 || mix.right == 32) continue;
+    ++whole;
+    EXPECT_EQ((mix.bottom - mix.top) % 2, 1) << stream;
+    EXPECT_EQ(mix.bottom - mix.top, mix.right - mix.left) << stream;
+  }
+  EXPECT_GT(whole, 20);
 }
 
 /// However fast they are used.

@@ -169,18 +169,17 @@ INSTANTIATE_TEST_SUITE_P(Worlds, DataParallelOf,
                          ::testing::Combine(Values(1, 2, 3, 5), Values(0, 0.2)));
 
 TEST(DataParallel, ShowsMeanGradientsToItsUserWhoMayChangeThemBeforeTheyAreClipped) {
-  constexpr double kClipNorm = 0.1;
   run_on_ranks(3, [](Communicator& world) {
     constexpr std::array<std::int64_t, 4> kBounds{0, 3, 7, 7};
     Rank rank(world);
     std::vector<float> seen;
     const auto halve = [&](Tensor& gradients) {
       seen = gradients.host_values<float>();
-      std::vector<float> halved;
-      for (const float value : seen) halved.push_back(value / 2);
-      gradients.set_values<float>(halved);
+      std::vector<float> halves = seen;
+      for (float& value : halves) value /= 2;
+      gradients.set_values<float>(halves);
     };
-    for (const double clip_norm : {0.0, kClipNorm}) {
+    for (const double clip_norm : {0.0, 0.1}) {
       DataParallel parallel(rank.network, world,
                             {.clip_norm = clip_norm, .on_mean_gradients = halve});
       Sgd optimizer(parallel.parameters(), {});
@@ -469,6 +468,32 @@ void leave_step_on_rank_1(Communicator& world, bool after_backward, const std::s
 TEST(DataParallel, EndsTheOthersStepIfItsOwnIsLeft) {
   run_on_ranks(
       3, [](Communicator& world) { leave_step_on_rank_1(world, true, "in the middle of a step"); });
+}
+
+TEST(DataParallel, EndsTheOthersStepIfItsOwnIsLeftWithoutAnException) {
+  run_on_ranks(2, [](Communicator& world) {
+    Rank rank(world);
+    Generator random(run_seed());
+    const Samples samples(2, random);
+    if (world.rank() == 1) {
+      {
+        DataParallel parallel(rank.network, world);
+        rank.learn(parallel, samples, 0, 2);
+      }
+      EXPECT_EQ(world.barrier().code(), StatusCode::kAborted);
+      return;
+    }
+    const auto steps = [&] {
+      DataParallel parallel(rank.network, world);
+      Sgd optimizer(parallel.parameters(), {});
+      for (int i = 0; i < 3; ++i) {  // what rank 1 has sent already may serve for the first
+        rank.learn(parallel, samples, 0, 2);
+        (void)parallel.step(optimizer, kLearningRate);
+      }
+    };
+    EXPECT_THAT(steps, ThrowsMessage<StatusError>(
+                           HasSubstr("rank 1 has left DataParallel in the middle of a step")));
+  });
 }
 
 TEST(DataParallel, EndsTheOthersStepIfAnExceptionComesBeforeItsOwn) {

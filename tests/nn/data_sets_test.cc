@@ -81,6 +81,13 @@ TEST_F(DataSets, CifarFilesGiveInterleavedPixelsAndTheLastLabelByte) {
   EXPECT_THAT(std::vector<int>(image.begin(), image.begin() + 6), ElementsAre(3, 13, 23, 7, 7, 7));
 }
 
+TEST_F(DataSets, CifarNamesMayEndAsOnWindows) {
+  write("a.bin", record({0, 0}, 1));
+  write("b.bin", record({0, 1}, 1));
+  write("names.txt", "apple\r\nbeaver\r\nchair\r\n");
+  EXPECT_THAT(open_cifar(layout(1))->class_names(), ElementsAre("apple", "beaver", "chair"));
+}
+
 TEST_F(DataSets, CifarNamesClassesByNumberWithoutANamesFile) {
   write("a.bin", record({0, 0}, 1));
   write("b.bin", record({0, 1}, 1));
@@ -207,6 +214,10 @@ TEST_F(DataSets, AFolderOfImagesIsResizedOnRequest) {
   std::vector<std::uint8_t> image(108);
   dataset->copy_image(1, image);
   EXPECT_EQ(image, std::vector<std::uint8_t>(108, 'y'));
+  EXPECT_EQ(open_image_folder(directory_, ImageShape{6, 6, 3})->fingerprint(),
+            dataset->fingerprint());
+  EXPECT_NE(open_image_folder(directory_, ImageShape{6, 5, 3})->fingerprint(),
+            dataset->fingerprint());
 }
 
 TEST_F(DataSets, AFolderOfImagesIsRefusedWithOneClearLine) {

@@ -236,6 +236,12 @@ TEST_F(GhostBatchNorm, RefusesAPartOfOneValueAndPartsThatAreNone) {
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("single"));
   }
+  EXPECT_THROW(
+      {
+        layer.forward(Tensor::zeros(*backend_, {1, 2}));  // parts of 0, 0, 0 and 1
+        backend_->synchronize();
+      },
+      Error);
   for (const std::int64_t parts : {0, -1, 65536}) {
     EXPECT_THROW(BatchNorm(*backend_, 2, {.parts = parts}), Error);
   }

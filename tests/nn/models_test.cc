@@ -200,6 +200,34 @@ TEST_F(ModelTest, SmallCnnHasItsLayers) {
   EXPECT_EQ(layer_table(*make("small_cnn", {.dropout = false}), {1, 32, 32, 3}).size(), 9U);
 }
 
+TEST_F(ModelTest, HaveThePublishedConstants) {
+  const auto layer = [](const Module& model, const std::string& name) -> Module& {
+    for (const auto& [child, module] : model.children())
+      if (child == name) return *module;
+    throw Error("no " + name);
+  };
+  const auto small = make("small_cnn");
+  EXPECT_EQ(layer(*small, "dropout1").kind(), "Dropout(0.25)");
+  EXPECT_EQ(layer(*small, "dropout2").kind(), "Dropout(0.5)");
+
+  const auto factor = [&](const Module& model) {
+    const Tensor one = Tensor::from<float>(*backend_, {1, 1}, std::vector<float>{1});
+    return layer(model, "scale").forward(one).host_values<float>()[0];
+  };
+  EXPECT_FLOAT_EQ(factor(*make("airbench94")), 1.0F / 256);
+  EXPECT_FLOAT_EQ(factor(*make("airbench94", {.height = 64, .width = 64})), 1.0F / 1024);
+  EXPECT_FLOAT_EQ(factor(*make("speedrun100")), 1.25F / 9);
+  const auto bag = make("resnet_bag_of_tricks");
+  EXPECT_FLOAT_EQ(factor(*bag), 0.125F);
+  // CELU is above -alpha, and of numbers far below that next to it.
+  std::vector<float> values(std::size_t{64} * 8 * 8 * 64);
+  generator_.fill_normal(values, 0, 1);
+  const auto activated = layer(*bag, "stem_norm")
+                             .forward(Tensor::from<float>(*backend_, {64, 8, 8, 64}, values))
+                             .host_values<float>();
+  EXPECT_NEAR(*std::ranges::min_element(activated), -0.3, 1e-3);
+}
+
 TEST_F(ModelTest, LayersBehindAFlattenedImageSayHowManyChannelsItHas) {
   const auto check = [&](const std::string& name, const std::string& layer, std::int64_t features,
                          std::int64_t channels) {

@@ -141,6 +141,24 @@ TEST_F(OpTest, DropoutZeroesTheElementsWhoseRandomWordIsSmallAndScalesTheRest) {
   }
 }
 
+TEST_F(OpTest, DropoutGoesOnBehindTheWordsThatAreUsedHoweverManyTheyAre) {
+  constexpr std::int64_t kCount = 301;
+  const Array x = random_array({kCount});
+  for (const std::uint64_t position : {std::uint64_t{0}, (std::uint64_t{1} << 34) + 8}) {
+    Generator generator(RandomState{.seed = seed_, .stream = 5, .position = position});
+    for (int time = 0; time < 2; ++time) {
+      SCOPED_TRACE(std::to_string(position) + ", time " + std::to_string(time));
+      Generator words(Generator(generator.state()).reserve(0));
+      const Tensor y = dropout(reference::to_tensor(*backend_, x), 0.5, generator);
+      Array expected({kCount});
+      for (std::int64_t i = 0; i < kCount; ++i)
+        expected.at(i) = words() >= 0x80000000U ? 2 * x.at(i) : 0.0;
+      reference::expect_close(y, expected, 1e-7, "result");
+    }
+    EXPECT_EQ(generator.state().position, position + 304 + kCount);
+  }
+}
+
 TEST_F(OpTest, DropoutDropsTheShareAskedFor) {
   constexpr std::int64_t kCount = 200000;
   const Tensor ones = Tensor::empty(*backend_, {kCount});

@@ -3,13 +3,17 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
+#include <map>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "nn/optim/ema.h"
 #include "nn/optim/make_optimizer.h"
+#include "nn/optim/sharded_optimizer.h"
 #include "tests/nn/test_backend.h"
 
 namespace dlaunch::nn {
@@ -208,6 +212,56 @@ TEST_F(OptimizerTest, MuonScalesTheMatrixFirstWhereItIsToldTo) {
   for (std::int64_t i = 0; i < kRows * kColumns; ++i)
     squares += std::pow(values()[static_cast<std::size_t>(i)], 2);
   EXPECT_NEAR(squares, static_cast<double>(kRows), 1e-5);
+}
+
+/// A parameter of every kind, and one behind them that is not trained.
+class EveryKind : public Module {
+ public:
+  explicit EveryKind(Backend& backend) {
+    add_parameter("stem", Tensor::zeros(backend, {5}), ParameterKind::kStem);
+    add_parameter("weight", Tensor::zeros(backend, {kRows, kColumns}), ParameterKind::kWeight);
+    add_parameter("norm", Tensor::zeros(backend, {7}), ParameterKind::kNorm);
+    add_parameter("bias", Tensor::zeros(backend, {kRows}), ParameterKind::kBias);
+    add_parameter("frozen", Tensor::zeros(backend, {9}), ParameterKind::kWeight);
+  }
+  Tensor forward(Tensor input) override { return input; }
+  std::string kind() const override { return "EveryKind"; }
+  Shape output_shape(const Shape& input) const override { return input; }
+};
+
+TEST_F(OptimizerTest, InPartsTreatsEveryKindAsAWholeOneDoes) {
+  const SgdOptions options{.momentum = 0.9,
+                           .weight_decay = {.weight = 0.1, .bias = 0, .norm = 0.02, .stem = 0.3},
+                           .rate_factors = {.weight = 1, .bias = 4, .norm = 2, .stem = 0.5}};
+  const auto train = [&](bool in_parts) {
+    EveryKind network(*backend_);
+    FlatParameters flat = flatten_parameters(network);
+    flat.views.back().parameter.set_requires_grad(false);
+    const std::int64_t size = flat.values.size();
+    std::vector<float> begun(static_cast<std::size_t>(size));
+    for (std::size_t i = 0; i < begun.size(); ++i)
+      begun[i] = std::sin(static_cast<float>(i) + 0.5F);
+    flat.values.set_values<float>(begun);
+    const auto make = [&](const FlatParameters& part) { return make_optimizer(part, options); };
+    std::unique_ptr<Optimizer> optimizer;
+    if (in_parts)  // which begin and end within parameters
+      optimizer = std::make_unique<ShardedOptimizer>(
+          flat, std::vector<FlatPart>{{0, 3}, {3, 30}, {30, size}}, make);
+    else
+      optimizer = make(flat);
+    optimizer->set_stem_rate(0.7);
+    for (int step = 0; step < 2; ++step) {
+      std::vector<float> gradients(begun.size());
+      for (std::size_t i = 0; i < gradients.size(); ++i)
+        gradients[i] = std::cos(static_cast<float>(i) + static_cast<float>(step));
+      flat.gradients.set_values<float>(gradients);
+      optimizer->step(0.05);
+    }
+    std::map<std::string, std::vector<float>> values;
+    for (const FlatView& view : flat.views) values[view.name] = view.parameter.host_values<float>();
+    return values;
+  };
+  EXPECT_EQ(train(true), train(false));
 }
 
 TEST_F(OptimizerTest, RefuseImpossibleOptions) {

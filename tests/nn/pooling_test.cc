@@ -58,6 +58,19 @@ TEST_F(OpTest, MaxPoolHandsNaNAndMinusInfinityOn) {
   EXPECT_EQ(y.host_values<float>()[1], -INFINITY);
 }
 
+// Each window has three places of padding and one element.
+TEST_F(OpTest, MaxPoolGivesNoGradientToPadding) {
+  for (const float value : {-INFINITY, -1.0F}) {
+    Tensor x = Tensor::from<float>(*backend_, {1, 2, 2, 1}, std::vector<float>(4, value));
+    x.set_requires_grad(true);
+    const Tensor y = max_pool2d(x, {2, 2, 1});
+    const std::vector<float> gradients{1, 2, 3, 4};
+    backward(y, {.gradient = Tensor::from<float>(*backend_, {1, 2, 2, 1}, gradients)});
+    EXPECT_EQ(y.host_values<float>(), std::vector<float>(4, value));
+    EXPECT_EQ(x.grad().host_values<float>(), gradients);
+  }
+}
+
 TEST_F(OpTest, MaxPoolRefusesWhatDoesNotFit) {
   const Tensor x = Tensor::zeros(*backend_, {1, 4, 4, 1});
   EXPECT_THROW(max_pool2d(x, {0}), Error);

@@ -16,6 +16,7 @@
 
 #include "nn/core/autograd.h"
 #include "nn/cpu/cpu_backend.h"
+#include "nn/models/model.h"
 #include "runtime/comm/counting_communicator.h"
 #include "tests/nn/batch_norm_reference.h"
 #include "tests/support/distributed_test.h"
@@ -524,6 +525,21 @@ TEST(SyncBatchNorm, NamesTheLayerWhenACollectiveFails) {
                 ::testing::ThrowsMessage<StatusError>(
                     ::testing::StartsWith("SyncBatchNorm stem.bn1 backward: ")));
   });
+}
+
+TEST(GhostParts, AreOfTheBatchOfAllRanks) {
+  for (const int ranks : {1, 2}) {
+    run_on_ranks(ranks, [](Communicator& world) {
+      const auto backend = make_cpu_backend();
+      Generator generator(3);
+      const auto network = make_model("resnet_bag_of_tricks", {}, *backend, generator, &world);
+      const std::string parts = std::to_string(16 / world.size());
+      for (const auto& [name, layer] : network->children())
+        if (name == "stem_norm") {
+          EXPECT_EQ(layer->kind(), "BatchNorm(64, no scale, " + parts + " parts, CELU)");
+        }
+    });
+  }
 }
 
 }  // namespace

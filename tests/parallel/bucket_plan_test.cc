@@ -28,6 +28,8 @@ TEST(BucketPlan, FillsBucketsInTheOrderOfArrivalAndKeepsTheFirstSmall) {
   EXPECT_EQ(spans({{0, 51}, {51, 50}, {101, 10}}, {2, 1, 0}),
             (Spans{{101, 111}, {51, 101}, {0, 51}}));
   EXPECT_EQ(spans({{0, 500}, {500, 500}}, {1, 0}), (Spans{{500, 1000}, {0, 500}}));
+  // The first is beyond the first limit alone.
+  EXPECT_EQ(spans({{0, 20}, {20, 20}, {40, 20}}, {2, 1, 0}), (Spans{{40, 60}, {0, 40}}));
 }
 
 TEST(BucketPlan, TakesInThePaddingBetweenNeighbours) {

@@ -157,7 +157,9 @@ TEST(TimedCommunicator, TellsOfEachCollectiveOnceWithTheNumberItHasInItsLane) {
     ASSERT_TRUE(second.wait().ok());
     ASSERT_TRUE(first.wait().ok());
     ASSERT_TRUE(first.wait().ok());
-    ASSERT_EQ(listener.spans.size(), 4U);
+    std::vector<float> part(5);
+    ASSERT_TRUE(world.reduce_scatter(values, part, ReduceOp::kSum).ok());
+    ASSERT_EQ(listener.spans.size(), 5U);
     const auto expect = [&](std::size_t i, CollectiveKind kind, CallLane lane,
                             std::uint64_t sequence, std::size_t bytes) {
       const CommunicationSpan& span = listener.spans[i];
@@ -171,6 +173,7 @@ TEST(TimedCommunicator, TellsOfEachCollectiveOnceWithTheNumberItHasInItsLane) {
     expect(1, CollectiveKind::kBarrier, CallLane::kBlocking, 2, 0);
     expect(2, CollectiveKind::kAllReduce, CallLane::kHigh, 1, 24);
     expect(3, CollectiveKind::kAllReduce, CallLane::kNormal, 1, 40);
+    expect(4, CollectiveKind::kReduceScatter, CallLane::kBlocking, 3, 40);  // the larger side
   });
 }
 

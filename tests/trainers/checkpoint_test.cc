@@ -42,6 +42,21 @@ TEST_F(Checkpoints, AreWrittenWhenDueAndTheNewestAreKept) {
     EXPECT_TRUE(entry.path().filename().string().starts_with("step-")) << entry.path();
 }
 
+// As dropout would drop the same elements on all of them.
+TEST_F(Checkpoints, HaveARandomSequenceForEachRank) {
+  ASSERT_EQ(
+      dtrain(2, {"--set", "checkpoint.every_steps=1", "--set", "train.max_steps=1"}).exit_code,
+      kExitOk);
+  const auto training =
+      nlohmann::json::parse(nn::SafetensorsFile(newest()).metadata().at("dlaunch.training"));
+  const auto words = training.at("random").get<std::vector<std::uint64_t>>();
+  ASSERT_EQ(words.size(), 6U);  // seed, stream and position of each
+  EXPECT_EQ(words[0], words[3]);
+  EXPECT_NE(words[1], words[4]);
+  EXPECT_GT(words[2], 0U) << "dropout has used some";
+  EXPECT_GT(words[5], 0U);
+}
+
 class ARunInTwoParts : public Checkpoints, public ::testing::WithParamInterface<const char*> {};
 
 TEST_P(ARunInTwoParts, EqualsOneWithoutABreak) {

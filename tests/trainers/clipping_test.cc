@@ -1,5 +1,7 @@
 // Clipped gradients: against the steps of runs that do not clip, on every way that gradients take.
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "tests/trainers/device_training.h"
 
@@ -50,6 +52,29 @@ TEST_F(Clipping, ScalesGradientsByTheirNormOverAllParametersAndRanks) {
       const std::vector<float> loose = one_step(kRate, norm * 3, way, where);
       for (std::size_t i = 0; i < before.size(); ++i) ASSERT_NEAR(loose[i], after[i], 1e-6);
     }
+  }
+}
+
+// The norm is that of one step, however many there were before.
+TEST_F(Clipping, AtALimitThatNeverBindsChangesNoStep) {
+  for (const On where : {On::kCpu, On::kDevice}) {
+    const auto steps = [&](double clip_norm) {
+      const Outcome outcome = train(
+          2, where, {{"optimizer", {{"clip_norm", clip_norm}}}, {"output", {{"log_every", 1}}}});
+      std::vector<double> norms;
+      for (const nlohmann::json& line : metrics())
+        if (line.at("event") == "step") norms.push_back(line.at("gradient_norm").get<double>());
+      return std::pair(norms, outcome.parameters);
+    };
+    const auto [expected_norms, expected] = steps(0);
+    const auto [norms, parameters] = steps(1e6);
+    ASSERT_EQ(expected_norms.size(), 10U);
+    ASSERT_EQ(norms.size(), expected_norms.size());
+    for (std::size_t i = 0; i < norms.size(); ++i)
+      EXPECT_NEAR(norms[i], expected_norms[i], 1e-4 * expected_norms[i]) << "step " << i + 1;
+    ASSERT_EQ(parameters.size(), expected.size());
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+      ASSERT_NEAR(parameters[i], expected[i], 1e-6) << i;
   }
 }
 

@@ -1,6 +1,9 @@
 // Training on a device, compared with training on the CPU.
 #include "tests/trainers/device_training.h"
 
+#include <cmath>
+#include <map>
+
 #include <gmock/gmock.h>
 
 #include "tests/support/processor.h"
@@ -92,6 +95,53 @@ TEST_F(DeviceTraining, AugmentsImagesOnTheDeviceAsTheLoaderDoes) {
   how["data"]["mix"] = "cutmix";
   how["data"]["on_device"] = true;
   EXPECT_EQ(train(2, On::kCpu, how).parameters, train(2, On::kDevice, how).parameters);
+}
+
+TEST_F(DeviceTraining, SmoothsLabelsAsOnTheCpu) {
+  const nlohmann::json how = {{"train", {{"label_smoothing", 0.1}}}};
+  const Outcome cpu = train(2, On::kCpu, how);
+  EXPECT_EQ(cpu.parameters, train(2, On::kDevice, how).parameters);
+  EXPECT_NE(cpu.parameters, train(2, On::kCpu).parameters);
+}
+
+TEST_F(DeviceTraining, TrainsTheStemAtItsOwnRateAsOnTheCpu) {
+  nlohmann::json how = {
+      {"data", {{"synthetic", {{"train_size", 16}, {"test_size", 2}}}}},
+      {"model", {{"name", "airbench94"}}},
+      {"ema", {{"decay", 0}}},
+      {"schedule", {{"stem_epochs", 1}}},
+      {"train", {{"epochs", 2}, {"global_batch_size", 8}, {"accumulation_steps", 1}}}};
+  const Outcome cpu = train(1, On::kCpu, how);
+  EXPECT_EQ(cpu.parameters, train(1, On::kDevice, how).parameters);
+  how["schedule"]["stem_epochs"] = 0;
+  EXPECT_NE(cpu.parameters, train(1, On::kCpu, how).parameters);
+}
+
+TEST_F(DeviceTraining, ValidatesBehindEverySoManyEpochsAndTheLast) {
+  train(1, On::kCpu,
+        {{"data", {{"synthetic", {{"train_size", 16}}}}},
+         {"train", {{"epochs", 3}, {"validate_every", 2}}}});
+  std::map<int, bool> validated;
+  for (const nlohmann::json& line : metrics())
+    if (line.at("event") == "epoch") validated[line.at("epoch").get<int>()] = line.contains("top1");
+  EXPECT_EQ(validated, (std::map<int, bool>{{1, false}, {2, true}, {3, true}}));
+}
+
+TEST_F(DeviceTraining, AveragesTheFirstStepAndEverySoManyBehindIt) {
+  const auto loss = [&](std::size_t steps, const nlohmann::json& ema, On where) {
+    return train(1, where, {{"ema", ema}, {"train", {{"max_steps", steps}}}})
+        .summary.validation.loss;
+  };
+  // An average that keeps nothing is what its last step left.
+  const nlohmann::json every_third = {{"decay", 1e-30}, {"every", 3}};
+  const nlohmann::json none = {{"decay", 0}, {"every", 1}};
+  for (const On where : {On::kCpu, On::kDevice}) {
+    const double first = loss(1, none, where);
+    EXPECT_GT(std::abs(loss(2, none, where) - first), 1e-4);
+    for (const std::size_t steps : {2U, 3U})
+      EXPECT_NEAR(loss(steps, every_third, where), first, 1e-6) << steps;
+    EXPECT_NEAR(loss(4, every_third, where), loss(4, none, where), 1e-6);
+  }
 }
 
 TEST_F(DeviceTraining, RecordsStepsOfEverySizeOfImages) {

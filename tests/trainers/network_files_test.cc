@@ -175,5 +175,23 @@ TEST_F(NetworkFiles, AreLookedForInAFolder) {
               HasSubstr(out + " is a folder; name a file, as " + newest() + ", or use auto"));
 }
 
+// Ranks put their running statistics together for a file or a validation, and go on with their own.
+TEST_F(NetworkFiles, AreTheSameHoweverOftenARunIsSavedAndValidated) {
+  const auto network = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{
+        "--set", "train.sync_batch_norm=false",
+        "--set", "train.validate_every=0",
+        "--set", "data.synthetic.train_size=140",  // not one in a step
+        "--set", "ema.decay=0.5"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const CompletedProcess process = dtrain(2, arguments);
+    EXPECT_EQ(process.exit_code, kExitOk) << process.error;
+    return tensors_in(model_);
+  };
+  const Tensors expected = network({});
+  EXPECT_EQ(network({"--set", "checkpoint.every_steps=1"}), expected);
+  EXPECT_EQ(network({"--set", "train.validate_every=1"}), expected);
+}
+
 }  // namespace
 }  // namespace dlaunch

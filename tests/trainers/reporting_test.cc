@@ -1,4 +1,5 @@
 #include <chrono>
+#include <cmath>
 #include <fstream>
 #include <sstream>
 #include <thread>
@@ -177,6 +178,16 @@ TEST(Reporter, GoesOnInTheMiddleOfALine) {
   EXPECT_EQ(last["loss"], 2);
   EXPECT_EQ(last["images_per_second"], 40.0 / 12);
   EXPECT_EQ(last["exposed_communication_seconds"], 1);
+}
+
+TEST(Summary, TakesWhatIsNotWorseForTheBestIfItsLossIsFinite) {
+  Summary summary;
+  summary.best_top1 = 0.5;
+  EXPECT_TRUE(summary.is_best({.samples = 4, .top1 = 3, .loss = 1}));
+  EXPECT_TRUE(summary.is_best({.samples = 4, .top1 = 2, .loss = 1})) << "as good, and later";
+  EXPECT_FALSE(summary.is_best({.samples = 4, .top1 = 1, .loss = 1}));
+  EXPECT_FALSE(summary.is_best({.samples = 4, .top1 = 3, .loss = std::nan("")}));
+  EXPECT_FALSE(summary.is_best({.samples = 4, .top1 = 3, .loss = HUGE_VAL}));
 }
 
 TEST(Summary, NamesTheFiguresThatMatter) {
