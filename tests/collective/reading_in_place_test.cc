@@ -205,5 +205,57 @@ TEST_F(HalfReadScatter, NamesTheRootThatTakesItsMemoryAway) {
   EXPECT_THAT(status.to_string(), HasSubstr("its buffer cannot be read"));
 }
 
+// Two ranks of this process that exchange what lies in their heaps.
+TEST(ExchangeInPlace, EndsForAMemberWhenTheOtherHasReadItsPart) {
+  constexpr std::size_t kEach = kBytes / 2;
+  Fabric fabric = make_mesh_fabric(2, {.transport = TransportChoice::kSharedMemory});
+  SharedSequence sequences[2];
+  SharedExecution first(fabric[0], sequences[0], describe);
+  SharedExecution second(fabric[1], sequences[1], describe);
+  std::vector<std::byte> outputs[2];
+  const auto start = [&](int rank, SharedExecution& execution) {
+    const SharedShape shape{.kind = CollectiveKind::kAllToAll,
+                            .member = rank,
+                            .members = 2,
+                            .element = 1,
+                            .slot = SharedGroup::slot_bytes(SharedGroup::Channel::kLong),
+                            .readable = true,
+                            .parts = Partition::equal(2, kEach)};
+    std::byte* const input = fabric[rank].shared_group()->heap(rank).data();
+    std::memset(input, rank + 1, kBytes);
+    outputs[rank].resize(kBytes);
+    execution.start({.channel = SharedGroup::Channel::kLong,
+                     .plan = std::make_shared<SharedPlan>(shared_plan(shape)),
+                     .input = input,
+                     .input_count = kBytes,
+                     .output = outputs[rank].data(),
+                     .dtype = DType::kU8,
+                     .in_place = true});
+  };
+  const Deadline deadline = Deadline::after(kTestTimeout);
+  start(1, second);
+  const SharedCell& cell = fabric[1].shared_group()->cell(SharedGroup::Channel::kLong, 1, 1);
+  // Until it says where its input lies.
+  while (cell.progress.load() == 0 && !deadline.expired()) second.advance();
+  start(0, first);
+  while (outputs[0].back() == std::byte{0} && !deadline.expired()) first.advance();
+  for (int i = 0; i < 100; ++i) first.advance();
+  EXPECT_EQ(outputs[0].back(), std::byte{2}) << "it has read";
+  EXPECT_EQ(outputs[1].front(), std::byte{0}) << "the other has not";
+  EXPECT_FALSE(first.done()) << "its caller could write into its input";
+  while (!(first.done() && second.done()) && !deadline.expired()) {
+    second.advance();
+    first.advance();
+  }
+  ASSERT_TRUE(first.done() && second.done());
+  EXPECT_OK(first.status());
+  EXPECT_OK(second.status());
+  std::vector<std::byte> expected(kBytes, std::byte{1});
+  std::memset(expected.data() + kEach, 2, kEach);
+  for (const auto& output : outputs) {
+    EXPECT_EQ(std::memcmp(output.data(), expected.data(), kBytes), 0);
+  }
+}
+
 }  // namespace
 }  // namespace dlaunch

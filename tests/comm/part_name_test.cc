@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/comm/outcome.h"
+#include "transport/endpoint.h"
 
 namespace dlaunch {
 namespace {

@@ -147,6 +147,20 @@ TEST(SplitParts, SayInTheirErrorsWhichRanksOfTheWorldTheyMean) {
   });
 }
 
+TEST(SplitParts, BeginWithTheTimeoutThatTheWholeHasThen) {
+  std::latch ended(2);
+  run_threads_as_ranks(2, [&](Communicator& comm) {
+    comm.set_timeout(3s);
+    const auto part = split(comm, 0);
+    if (comm.rank() == 0) {
+      const Status status = part->barrier();
+      EXPECT_EQ(status.code(), StatusCode::kTimeout) << status.to_string();
+      EXPECT_THAT(status.to_string(), HasSubstr("timed out after 3 s waiting for rank 1"));
+    }
+    ended.arrive_and_wait();
+  });
+}
+
 // Colors and keys are gathered like anything else, but are not taken for it.
 TEST(SplitWhereAnotherRankGathers, IsAMismatch) {
   run_threads_as_ranks(2, [](Communicator& comm) {

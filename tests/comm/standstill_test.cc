@@ -135,6 +135,25 @@ TEST(WaitInARow, IsNoMistake) {
   });
 }
 
+// Rank 2 waits for rank 3, which is late, to hand on its part to the root: it gets out of the call
+// without rank 1, which waits for what it does then.
+TEST(WaitOfARankThatHandsOnAPart, IsNoMistake) {
+  if (share_memory()) GTEST_SKIP() << "there it waits for all";
+  run_threads_as_ranks(4, [](Communicator& comm) {
+    const std::vector<float> data(10, 1.0F);
+    std::vector<float> sum(comm.rank() == 0 ? 10 : 0);
+    if (comm.rank() == 3) std::this_thread::sleep_for(kLate);
+    if (comm.rank() == 1) {
+      EXPECT_TRUE(receive(comm, 2).ok());
+    }
+    const Status status = comm.reduce(data, sum, ReduceOp::kSum, 0);
+    EXPECT_TRUE(status.ok()) << "rank " << comm.rank() << ": " << status.to_string();
+    if (comm.rank() == 2) {
+      EXPECT_TRUE(send(comm, 1).ok());
+    }
+  });
+}
+
 // The other thread has made no call before.
 TEST(WaitOfTwoThreads, IsNoMistakeWhileTheOtherOneMayStillSend) {
   run_threads_as_ranks(2, [](Communicator& comm) {

@@ -210,6 +210,37 @@ TEST_P(DeviceFailures, RankThatLeavesEarlyWaitsForTheOthersToCloseItsMemoryAndNo
 
 INSTANTIATE_TEST_SUITE_P(Worlds, DeviceFailures, ::testing::Values(2, 3, 5));
 
+// Where only this rank of `comm` starts something, which is staged.
+void expect_a_timeout(FakeRank& rank, Communicator& comm, const char* words) {
+  Ones data(rank, 10);
+  const Status status = comm.start_all_reduce(data.buffer()).wait();
+  EXPECT_EQ(status.code(), StatusCode::kTimeout) << status.to_string();
+  EXPECT_THAT(status.to_string(), HasSubstr(words));
+}
+
+TEST(DeviceCommunicator, EndsWhatIsStagedAtTheDeadlineThatWasSetLast) {
+  std::latch ended(2);
+  run_fake_ranks(2, over(DevicePathKind::kStaging), [&](FakeRank rank) {
+    rank.communicator->set_timeout(500ms);
+    if (rank.communicator->rank() == 0) {
+      expect_a_timeout(rank, *rank.communicator, "timed out after 0.5 s waiting for rank 1");
+    }
+    ended.arrive_and_wait();
+  });
+}
+
+TEST(DeviceCommunicator, HandsTheDeadlineThatWasSetLastOnToItsParts) {
+  std::latch ended(2);
+  run_fake_ranks(2, over(DevicePathKind::kStaging), [&](FakeRank rank) {
+    rank.communicator->set_timeout(5s);
+    const auto part = rank.communicator->split(0, 0).value_or_throw();
+    if (part->rank() == 0) {
+      expect_a_timeout(rank, *part, "timed out after 5 s waiting for rank 1");
+    }
+    ended.arrive_and_wait();
+  });
+}
+
 // Some have left theirs, and others noticed that, when the slowest is still connecting its own.
 TEST(DeviceCommunicator, MayBeLeftAsSoonAsItIsThere) {
   for (int number = 0; number < 100; ++number) {

@@ -246,6 +246,16 @@ TEST_P(MemoryPlans, WithUnequalPartsPutEveryPartInItsPlace) {
   }
 }
 
+TEST_P(MemoryPlans, WithAllInOnePartStayWithinTheSlotThatItJustFillsOrJustDoesNotFitInto) {
+  for (const std::size_t total : {GetParam().slot, GetParam().slot + 1}) {
+    std::vector<std::size_t> counts(p());
+    counts.front() = total;
+    const auto parts =
+        run({.kind = CollectiveKind::kReduceScatter, .counts = counts}, inputs(total), total);
+    for (std::size_t i = 0; i < total; ++i) ASSERT_EQ(parts[0][i], sum_of_all(world(), i));
+  }
+}
+
 TEST_P(MemoryPlans, OfAllToAllsExchangeEveryPart) {
   for (const std::size_t each : {1U, 40U}) {
     const std::vector<std::size_t> counts(p(), each);

@@ -83,6 +83,21 @@ class StoreContract : public ::testing::TestWithParam<Kind> {
     }
     return {};
   }
+  /// Sets and removes a key again and again, the same way.
+  Status set_and_remove(const std::string& key, int times) {
+    auto* const tcp = dynamic_cast<TcpStore*>(store_.get());
+    StoreBatch batch;
+    for (int i = 0; i < times; ++i) {
+      if (tcp != nullptr) {
+        batch.set(key, "");
+        batch.remove(key);
+        continue;
+      }
+      DLAUNCH_RETURN_IF_ERROR(store_->set(key, ""));
+      DLAUNCH_RETURN_IF_ERROR(store_->remove(key).status());
+    }
+    return tcp == nullptr ? Status() : tcp->run(batch, soon()).status();
+  }
 
   std::unique_ptr<Place> place_ = GetParam().make();
   std::shared_ptr<Store> store_ = place_->client();
@@ -281,6 +296,58 @@ TEST_P(StoreContract, WatchersSeeTheLastStateOfEveryKeyThatChanged) {
   EXPECT_EQ(state["w/3"], std::nullopt);
   EXPECT_EQ(state["w/0"], "196");
   EXPECT_EQ(state["w/6"], "195");
+}
+
+TEST_P(StoreContract, WatchersSeeAnAppendToAKeyThatIsThere) {
+  using Change = StoreChanges::Change;
+  ASSERT_TRUE(store_->set("w/log", "a").ok());
+  const auto before = store_->watch("w/", 0, at_once());
+  ASSERT_TRUE(before.ok()) << before.status().to_string();
+  ASSERT_TRUE(place_->client()->append("w/log", "b").ok());
+  const auto after = store_->watch("w/", before->revision, at_once());
+  ASSERT_TRUE(after.ok()) << after.status().to_string();
+  EXPECT_THAT(after->changes, ElementsAre(Change{"w/log", "ab"}));
+}
+
+TEST_P(StoreContract, WatchersSeeAKeyThatIsThereAgainAsOneChange) {
+  using Change = StoreChanges::Change;
+  ASSERT_TRUE(store_->set("w/a", "1").ok());
+  ASSERT_TRUE(*store_->remove("w/a"));
+  ASSERT_TRUE(store_->set("w/a", "2").ok());
+  const auto seen = store_->watch("w/", 0, at_once());
+  ASSERT_TRUE(seen.ok()) << seen.status().to_string();
+  EXPECT_THAT(seen->changes, ElementsAre(Change{"w/a", "2"}));
+}
+
+// Only so many removals are remembered.
+TEST_P(StoreContract, WatchersSeeARemovalThoughAnOlderOneOfItsKeyIsForgotten) {
+  using Change = StoreChanges::Change;
+  ASSERT_TRUE(store_->set("w/a", "1").ok());
+  ASSERT_TRUE(*store_->remove("w/a"));
+  ASSERT_TRUE(store_->set("w/a", "2").ok());
+  const auto before = store_->watch("w/", 0, at_once());
+  ASSERT_TRUE(before.ok()) << before.status().to_string();
+  ASSERT_TRUE(set_and_remove("other", 4000).ok());
+  ASSERT_TRUE(*store_->remove("w/a"));
+  ASSERT_TRUE(set_and_remove("other", 200).ok());
+  const auto seen = store_->watch("w/", before->revision, at_once());
+  ASSERT_TRUE(seen.ok()) << seen.status().to_string();
+  EXPECT_THAT(seen->changes, ElementsAre(Change{"w/a", std::nullopt}));
+}
+
+TEST_P(StoreContract, WatchersSeeMoreChangesThanOneAnswerHolds) {
+  constexpr std::size_t kKeys = 5000;
+  std::vector<std::string> keys;
+  for (std::size_t i = 0; i < kKeys; ++i) keys.push_back("w/" + std::to_string(i));
+  ASSERT_TRUE(set_all(keys).ok());
+  std::vector<std::string> seen;
+  for (std::uint64_t revision = 0; seen.size() < kKeys;) {
+    const auto changes = store_->watch("w/", revision, at_once());
+    ASSERT_TRUE(changes.ok()) << seen.size() << ": " << changes.status().to_string();
+    revision = changes->revision;
+    for (const auto& change : changes->changes) seen.push_back(change.key);
+  }
+  EXPECT_EQ(seen, keys);  // by time
 }
 
 TEST_P(StoreContract, RefusesKeysAndValuesOutOfBounds) {

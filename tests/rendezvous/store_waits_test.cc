@@ -13,6 +13,8 @@
 #include <gtest/gtest.h>
 #include <asio/io_context.hpp>
 
+#include "runtime/base/status.h"
+#include "runtime/rendezvous/store_protocol.h"
 #include "runtime/rendezvous/store_waits.h"
 
 namespace dlaunch {
@@ -21,7 +23,9 @@ namespace {
 using store_protocol::Message;
 using store_protocol::Operation;
 using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 using ::testing::Pair;
+using ::testing::SizeIs;
 
 class StoreWaitsTest : public ::testing::Test {
  protected:
@@ -77,6 +81,39 @@ TEST_F(StoreWaitsTest, AnswerEverybodyWhoWaitsForTheSameKeyWithHisOwn) {
   EXPECT_THAT(answers, ElementsAre(Pair(1U, Parts{"3", "1"}), Pair(2U, Parts{"3", "1"}),
                                    Pair(3U, Parts{"3", "2"}), Pair(4U, Parts{"3"}),
                                    Pair(5U, Parts{"3", "1"})));
+}
+
+TEST_F(StoreWaitsTest, AreKeptForOneClientUpToALimitThatIsNoOthers) {
+  std::vector<Message> answers;
+  const auto wait_for_ever = [&](const void* owner) {
+    waits_.handle(request(Operation::kGetAll, {"never"}), owner,
+                  [&](const Message& response) { answers.push_back(response); });
+  };
+  for (std::size_t i = 0; i < store_protocol::kMostWaits; ++i) wait_for_ever(this);
+  EXPECT_THAT(answers, IsEmpty());
+  wait_for_ever(this);
+  ASSERT_THAT(answers, SizeIs(1));
+  EXPECT_EQ(store_protocol::response_status(answers[0]).code(), StatusCode::kUnavailable);
+  const char other = 0;
+  wait_for_ever(&other);
+  EXPECT_THAT(answers, SizeIs(1));
+  EXPECT_EQ(waits_.waiting(), store_protocol::kMostWaits + 1);
+}
+
+TEST_F(StoreWaitsTest, DoNotCountAgainstTheLimitOfTheirBytesWhenTheyHaveEnded) {
+  // Of a client with nothing left to wait for nothing is known any more.
+  waits_.handle(request(Operation::kWatch, {"never", "0"}), this, [](const Message&) {});
+  const std::vector<std::string> keys(16'000, std::string(1000, 'k'));
+  for (int i = 0; i < 8; ++i) {
+    std::optional<Message> answer;
+    waits_.handle(request(Operation::kGetAll, keys), this,
+                  [&](const Message& response) { answer = response; });
+    ASSERT_FALSE(answer) << i << ": " << store_protocol::response_status(*answer).to_string();
+    set(keys[0], "");
+    ASSERT_TRUE(answer);
+    EXPECT_THAT(answer->parts, SizeIs(keys.size()));
+    remove(keys[0]);
+  }
 }
 
 std::chrono::nanoseconds cpu_time() {

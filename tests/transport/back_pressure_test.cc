@@ -265,6 +265,37 @@ TEST_P(BackPressure, HoldsShortMessagesToo) {
   }
 }
 
+TEST_P(BackPressure, LosesNoShortMessageOfASenderThatIsHeldAndLeaves) {
+  constexpr std::size_t kShort = 60'000;
+  fabric_ = make_mesh_fabric(3, {.transport = GetParam().transport,
+                                 .wait = GetParam().wait,
+                                 .lanes = 3,
+                                 .kept_bytes = kShort});
+  std::atomic<bool> left{false};
+  std::atomic<std::size_t> sent{0};
+  fabric_.run([&](int rank, Endpoint& endpoint) {
+    if (rank == kSender) {
+      send_while_taken(kShort);
+      leave();
+      sent = static_cast<std::size_t>(std::ranges::count_if(
+          transfers_, [](const Transfer& each) { return each.done() && each.status().ok(); }));
+      left = true;
+    } else if (rank == kThird) {
+      while (!left.load()) std::this_thread::sleep_for(1ms);
+      send_from_third();
+    } else {
+      EXPECT_OK(receive_from_third());
+      std::vector<std::byte> in(kShort);
+      for (std::size_t i = 0; i < sent; ++i) {
+        EXPECT_OK(recv(endpoint, kSender, tag_of(i), in));
+        EXPECT_EQ(in.front(), static_cast<std::byte>(i));
+        EXPECT_EQ(in.back(), static_cast<std::byte>(i));
+      }
+    }
+  });
+  EXPECT_GE(sent.load(), taken_);
+}
+
 TEST(Inbox, IsFullOnlyWhileItKeepsWhatFillsIt) {
   EndpointContext context{.kept_bytes = 1000};
   Inbox inbox(context, kSender);

@@ -3,15 +3,20 @@
 
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <span>
+#include <string>
+#include <system_error>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -83,6 +88,25 @@ TEST_F(Bootstrap, KeepsTheSegmentOutOfCores) {
     EXPECT_THAT(line, HasSubstr(" dd")) << "MADV_DONTDUMP";
     of_segment = false;
     ++segments;
+  }
+  EXPECT_GE(segments, 1);
+}
+
+// Else a rank that has less of it mapped than it thinks would end with SIGBUS.
+TEST_F(Bootstrap, KeepsTheSegmentAsLongAsItIs) {
+  int segments = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    if (!std::filesystem::read_symlink(entry, gone).string().starts_with("/memfd:dlaunch "))
+      continue;
+    ++segments;
+    const int file = std::stoi(entry.path().filename());
+    struct stat about {};
+    ASSERT_EQ(::fstat(file, &about), 0);
+    for (const off_t bytes : {about.st_size - 4096, about.st_size + 4096}) {
+      EXPECT_NE(::ftruncate(file, bytes), 0);
+      EXPECT_EQ(errno, EPERM);
+    }
   }
   EXPECT_GE(segments, 1);
 }

@@ -158,6 +158,34 @@ TEST_F(PartingConnection, FinishesTheMessageThatItIsInTheMiddleOf) {
   EXPECT_EQ(waiting.status().code(), StatusCode::kAborted);
 }
 
+// Behind one that the peer has no room for; those of them that are done are forgotten in between.
+TEST_F(PartingConnection, WritesManySendsInTheirOrder) {
+  constexpr std::size_t kMany = 200;
+  Bytes first(20'000'000);
+  Transfer begun = make_transfer(1, {.sequence = 1}, first);
+  connection_.send(begun);
+  ASSERT_FALSE(begun.done());
+  std::vector<Bytes> data;
+  std::vector<Transfer> transfers(kMany);
+  for (std::size_t i = 0; i < kMany; ++i) data.emplace_back(10, static_cast<std::byte>(i));
+  for (std::size_t i = 0; i < kMany; ++i) {
+    transfers[i] = make_transfer(1, {.sequence = 2 + i}, data[i]);
+    connection_.send(transfers[i]);
+  }
+  Bytes heard;
+  const Deadline deadline = Deadline::after(kTestTimeout);
+  while (!connection_.flush() && !deadline.expired()) read(heard);
+  const std::size_t total =
+      kFrameHeaderBytes + first.size() + kMany * (kFrameHeaderBytes + data[0].size());
+  while (heard.size() < total && !deadline.expired()) read(heard);
+  ASSERT_EQ(heard.size(), total);
+  for (std::size_t i = 0; i < kMany; ++i) {
+    EXPECT_TRUE(transfers[i].done()) << i;
+    const std::size_t end = total - (kMany - 1 - i) * (kFrameHeaderBytes + data[i].size());
+    EXPECT_EQ(heard[end - 1], static_cast<std::byte>(i));
+  }
+}
+
 TEST_F(PartingConnection, CutsOffAMessageThatThePeerDoesNotTake) {
   Bytes data(50'000'000, std::byte{1});
   Transfer begun = make_transfer(1, {.sequence = 1}, data);

@@ -11,6 +11,7 @@
 #include <sstream>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -215,6 +216,23 @@ TEST(TcpMesh, IsNotDisturbedByStrangers) {
   fabric.run([](int, Endpoint& endpoint) { EXPECT_OK(meet(endpoint, 1)); });
 }
 
+// Else they would use up its descriptors.
+TEST(TcpMesh, DropsAtOnceTooManyStrangersThatAreSilent) {
+  constexpr int kStrangers = 300;
+  const std::int64_t limit = raise_descriptor_limit(3 * kStrangers);
+  if (limit < 3 * kStrangers) GTEST_SKIP() << "the hard limit of open files is " << limit;
+  World world(2);
+  const std::uint16_t port = world.port(0);
+  auto zero = world.start(0);
+  std::vector<std::unique_ptr<Stranger>> strangers;
+  for (int i = 0; i < kStrangers; ++i) strangers.push_back(std::make_unique<Stranger>(port));
+  EXPECT_EQ(strangers.back()->read_to_the_end(), 0U) << "not even a challenge";
+  strangers.clear();  // which makes room for a rank
+  auto one = world.start(1);
+  EXPECT_OK(zero.get().status());
+  EXPECT_OK(one.get().status());
+}
+
 TEST(TcpMesh, TellsNothingButAChallengeToAStranger) {
   World world(2);
   Stranger stranger(world.port(0));
@@ -298,6 +316,52 @@ TEST(TcpMesh, SaysWhyARankCouldNotBeReached) {
   const Status status = world.start(1).get().status();
   EXPECT_EQ(status.code(), StatusCode::kTimeout);
   EXPECT_THAT(status.to_string(), AllOf(HasSubstr("rank 0 ("), HasSubstr("refused")));
+}
+
+// Answers everybody who knows the token, as one rank.
+class AnsweringRank {
+ public:
+  explicit AnsweringRank(HandshakeIdentity identity) : identity_(std::move(identity)) {
+    accept();
+    thread_ = std::thread([this] { io_.run(); });
+  }
+  ~AnsweringRank() {
+    io_.stop();
+    thread_.join();
+  }
+  AnsweringRank(const AnsweringRank&) = delete;
+  AnsweringRank& operator=(const AnsweringRank&) = delete;
+
+  std::string address() const {
+    return "127.0.0.1:" + std::to_string(acceptor_.local_endpoint().port());
+  }
+
+ private:
+  void accept() {
+    acceptor_.async_accept([this](const std::error_code& error, tcp::socket socket) {
+      if (error) return;
+      start_listener_handshake(
+          std::move(socket), identity_, kTestTimeout, [](const Hello&) { return Status(); },
+          [](const HandshakeOutcome&) {});
+      accept();
+    });
+  }
+
+  const HandshakeIdentity identity_;
+  asio::io_context io_;
+  tcp::acceptor acceptor_{io_, {asio::ip::address_v4::loopback(), 0}};
+  std::thread thread_;
+};
+
+TEST(TcpMesh, DoesNotTakeOneRankForAnother) {
+  World world(3);
+  const AnsweringRank other(world.identity(1));
+  world.options().timeout = std::chrono::seconds(3);
+  world.options().addresses[0] = other.address();
+  const Status status = world.start(2).get().status();
+  EXPECT_EQ(status.code(), StatusCode::kTimeout);
+  EXPECT_THAT(status.to_string(),
+              HasSubstr("rank 0 (" + other.address() + ": rank 1 answered there)"));
 }
 
 TEST(TcpMesh, TriesAgainWhereAConnectionStaysSilent) {
