@@ -130,9 +130,9 @@ class EndpointCommunicator final : public Communicator {
   // Not in a child that this rank has forked: it would go on in the middle of its parent's calls.
   Status usable_here() const {
     if (process_.is_here()) return {};
-    return Status(StatusCode::kInvalidArgument,
-                  "this process was forked by rank " + std::to_string(rank_) +
-                      ", whose communicator it cannot use; it can connect a world of its own");
+    return Status(StatusCode::kInvalidArgument, "this process was forked by rank " +
+                                                    std::to_string(rank_) +
+                                                    ", whose communicator it cannot use");
   }
 
   std::chrono::nanoseconds timeout() const { return timeout_; }
