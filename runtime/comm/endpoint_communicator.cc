@@ -53,43 +53,35 @@ class EndpointCommunicator final : public Communicator {
   int size() const override { return size_; }
 
   Status run(const CollectiveCall& call) override {
-    DLAUNCH_RETURN_IF_ERROR(usable_here());
-    DLAUNCH_RETURN_IF_ERROR(validate(call, rank_, size_));
+    DLAUNCH_RETURN_IF_ERROR(check(call));
     return failed_with(parts_->blocking.run(call, timeout()));
   }
 
   Work start(const CollectiveCall& call) override {
-    if (Status unusable = usable_here(); !unusable.ok()) return Work::finished(unusable);
-    if (Status invalid = validate(call, rank_, size_); !invalid.ok()) {
-      return Work::finished(std::move(invalid));
-    }
+    if (Status invalid = check(call); !invalid.ok()) return Work::finished(std::move(invalid));
     AsyncLane& lane = call.priority == Priority::kHigh ? parts_->high : parts_->async;
     return options_.part.explain(lane.start(call, timeout()));
   }
 
   Status send(ConstBuffer data, int peer, std::uint64_t tag) override {
-    DLAUNCH_RETURN_IF_ERROR(usable_here());
-    DLAUNCH_RETURN_IF_ERROR(validate_send(data, peer, size_));
+    DLAUNCH_RETURN_IF_ERROR(check_send(data, peer));
     return failed_with(parts_->async.run(outgoing(data, peer, tag), timeout()));
   }
 
   Status recv(Buffer data, int peer, std::uint64_t tag, int* sender) override {
-    DLAUNCH_RETURN_IF_ERROR(usable_here());
-    DLAUNCH_RETURN_IF_ERROR(validate_recv(data, peer, size_));
+    DLAUNCH_RETURN_IF_ERROR(check_recv(data, peer));
     return failed_with(parts_->async.run(incoming(data, peer, tag, sender), timeout()));
   }
 
   Work start_send(ConstBuffer data, int peer, std::uint64_t tag) override {
-    if (Status unusable = usable_here(); !unusable.ok()) return Work::finished(unusable);
-    if (Status invalid = validate_send(data, peer, size_); !invalid.ok()) {
+    if (Status invalid = check_send(data, peer); !invalid.ok()) {
       return Work::finished(std::move(invalid));
     }
     return options_.part.explain(parts_->async.start(outgoing(data, peer, tag), timeout()));
   }
 
   Work start_recv(Buffer data, int peer, std::uint64_t tag, int* sender) override {
-    if (Status unusable = usable_here(); !unusable.ok()) return Work::finished(unusable);
-    if (Status invalid = validate_recv(data, peer, size_); !invalid.ok()) {
+    if (Status invalid = check_recv(data, peer); !invalid.ok()) {
       return Work::finished(std::move(invalid));
     }
     return options_.part.explain(parts_->async.start(incoming(data, peer, tag, sender), timeout()));
@@ -133,6 +125,19 @@ class EndpointCommunicator final : public Communicator {
     return Status(StatusCode::kInvalidArgument, "this process was forked by rank " +
                                                     std::to_string(rank_) +
                                                     ", whose communicator it cannot use");
+  }
+
+  Status check(const CollectiveCall& call) const {
+    DLAUNCH_RETURN_IF_ERROR(usable_here());
+    return validate(call, rank_, size_);
+  }
+  Status check_send(ConstBuffer data, int peer) const {
+    DLAUNCH_RETURN_IF_ERROR(usable_here());
+    return validate_send(data, peer, size_);
+  }
+  Status check_recv(Buffer data, int peer) const {
+    DLAUNCH_RETURN_IF_ERROR(usable_here());
+    return validate_recv(data, peer, size_);
   }
 
   std::chrono::nanoseconds timeout() const { return timeout_; }

@@ -260,10 +260,10 @@ void Lane::make_up_for_stop(Operation& operation, Deadline::Clock::time_point no
 // has a receive ready, whenever they may come.
 void Lane::limit_if_awaited(Operation& operation) {
   if (operation.limited || operation.outcome == nullptr) return;
-  const auto since = operation.outcome->awaited_since();
-  if (since == Deadline::Clock::time_point()) return;
+  const auto limit = operation.outcome->limit(operation.timeout);
+  if (!limit) return;
   operation.limited = true;
-  operation.deadline = Deadline::at(since + operation.timeout);
+  operation.deadline = *limit;
 }
 
 // Looks after an operation that waits.

@@ -8,8 +8,10 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <utility>
 
+#include "runtime/base/deadline.h"
 #include "runtime/comm/bystanders.h"
 #include "runtime/comm/work.h"
 
@@ -52,17 +54,21 @@ class Outcome final : public Work::State {
   /// A thread that waits without a timeout of its own: until the operation has ended. kNoThread
   /// if there is none.
   pid_t waiter() const { return waiter_; }
-  /// Since when the first such thread has waited. The epoch: nobody has.
-  std::chrono::steady_clock::time_point awaited_since() const { return awaited_since_; }
+  /// The end of so much time from when the first such thread began to wait; nothing if none has.
+  std::optional<Deadline> limit(std::chrono::nanoseconds timeout) const {
+    const Deadline::Clock::time_point since = awaited_since_;
+    if (since == kNever) return std::nullopt;
+    return Deadline::at(since + timeout);
+  }
 
  private:
   void begin_waiting() {
     waiter_ = ::gettid();
-    if (awaited_since().time_since_epoch().count() == 0)
-      awaited_since_ = std::chrono::steady_clock::now();
+    if (awaited_since_.load() == kNever) awaited_since_ = Deadline::Clock::now();
   }
 
   static constexpr std::chrono::hours kUnlimited{366 * 24};
+  static constexpr Deadline::Clock::time_point kNever{};
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -70,7 +76,7 @@ class Outcome final : public Work::State {
   std::chrono::steady_clock::time_point ended_;
   Status status_;
   std::atomic<pid_t> waiter_{kNoThread};
-  std::atomic<std::chrono::steady_clock::time_point> awaited_since_{};
+  std::atomic<Deadline::Clock::time_point> awaited_since_{kNever};
 };
 
 }  // namespace dlaunch

@@ -51,8 +51,8 @@ bool MpiOperation::test() {
 
 bool MpiOperation::late() const {
   if (!is_message) return deadline.expired();
-  const auto since = outcome->awaited_since();
-  return since != Deadline::Clock::time_point() && Deadline::at(since + timeout).expired();
+  const auto limit = outcome->limit(timeout);
+  return limit && limit->expired();
 }
 
 bool MpiOperation::withdraw() {

@@ -67,10 +67,15 @@ std::string MemoryFile::path() const {
   return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(descriptor_);
 }
 
-std::string MemoryFile::content(std::size_t most) const {
+std::size_t MemoryFile::size() const {
   struct stat now {};
   ::fstat(descriptor_, &now);
-  const off_t begin = now.st_size - static_cast<off_t>(std::min<std::size_t>(now.st_size, most));
+  return static_cast<std::size_t>(now.st_size);
+}
+
+std::string MemoryFile::content(std::size_t most) const {
+  const std::size_t all = size();
+  const auto begin = static_cast<off_t>(all - std::min(all, most));
   std::string content;
   char block[1 << 16];
   ssize_t count = 0;
@@ -126,12 +131,12 @@ bool LauncherProcess::wait(Deadline deadline) {
 
 void LauncherProcess::ask_where_ranks_are() {
   if (pid_ < 0) return;
-  std::size_t written = output().size();
+  std::size_t written = output_.size();
   ::kill(pid_, SIGQUIT);
   const Deadline end = Deadline::after(kReportTakes);
   Deadline quiet = Deadline::after(kReportPauses);
   while (!quiet.expired() && !end.expired() && !wait(Deadline::after(kReportPauses / 40))) {
-    const std::size_t now = output().size();
+    const std::size_t now = output_.size();
     if (std::exchange(written, now) != now) quiet = Deadline::after(kReportPauses);
   }
 }

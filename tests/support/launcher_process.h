@@ -27,6 +27,7 @@ class MemoryFile {
   int descriptor() const { return descriptor_; }
   /// Valid while this process lives.
   std::string path() const;
+  std::size_t size() const;
   /// All of it, or its last `most` bytes.
   std::string content(std::size_t most = SIZE_MAX) const;
   /// Gives back the memory of all but the last `most` bytes, whose places then read as zeros.

@@ -72,6 +72,10 @@ class BackPressure : public ::testing::TestWithParam<Case> {
       ++taken_;
     }
   }
+  std::size_t sent_well() const {
+    return static_cast<std::size_t>(std::ranges::count_if(
+        transfers_, [](const Transfer& each) { return each.done() && each.status().ok(); }));
+  }
   // The rest of them.
   void send_on() {
     EXPECT_OK(finish(fabric_[kSender], transfers_[taken_]));
@@ -85,12 +89,12 @@ class BackPressure : public ::testing::TestWithParam<Case> {
   }
   void expect_held() const { EXPECT_LE(taken_, kKeptBytes / kMessageBytes + kOnTheWay); }
 
-  void receive_message(std::size_t message, int from) {
-    std::vector<std::byte> in(kMessageBytes);
+  void receive_message(std::size_t message, int from, std::size_t bytes = kMessageBytes) {
+    std::vector<std::byte> in(bytes);
     EXPECT_OK(recv(fabric_[kReceiver], from, tag_of(message), in));
     // Not byte by byte, for which sanitizers take long.
-    const std::vector<std::byte> expected(kMessageBytes, static_cast<std::byte>(message));
-    EXPECT_EQ(std::memcmp(in.data(), expected.data(), kMessageBytes), 0);
+    const std::vector<std::byte> expected(bytes, static_cast<std::byte>(message));
+    EXPECT_EQ(std::memcmp(in.data(), expected.data(), bytes), 0);
   }
   Status receive_from_third() {
     std::vector<std::byte> nothing;
@@ -215,8 +219,7 @@ TEST_P(BackPressure, LosesNothingOfASenderThatIsHeldAndLeaves) {
       leave();
       EXPECT_LT(Clock::now() - begin, testing::kPromptly);
       // The one that was being written may have been finished.
-      sent = static_cast<std::size_t>(std::ranges::count_if(
-          transfers_, [](const Transfer& each) { return each.done() && each.status().ok(); }));
+      sent = sent_well();
       left = true;
     } else if (rank == kThird) {
       while (!left.load()) std::this_thread::sleep_for(1ms);
@@ -235,25 +238,21 @@ TEST_P(BackPressure, LosesNothingOfASenderThatIsHeldAndLeaves) {
   EXPECT_GE(sent.load(), taken_);
 }
 
-// Messages of these lengths go through the ring.
+// Messages of this length go through the ring.
+constexpr std::size_t kShort = 60'000;
+
 TEST_P(BackPressure, HoldsShortMessagesToo) {
-  constexpr std::size_t kShort = 60'000;
   fabric_ = make_mesh_fabric(
       3, {.transport = GetParam().transport, .wait = GetParam().wait, .kept_bytes = kShort});
   std::atomic<bool> still{false};
-  fabric_.run([&](int rank, Endpoint& endpoint) {
+  fabric_.run([&](int rank, Endpoint& /*endpoint*/) {
     if (rank == kSender) {
       send_while_taken(kShort);
       still = true;
       if (taken_ < kMessages) send_on();
     } else if (rank == kReceiver) {
       EXPECT_OK(receive_from_third());
-      std::vector<std::byte> in(kShort);
-      for (std::size_t i = 0; i < kMessages; ++i) {
-        EXPECT_OK(recv(endpoint, kSender, tag_of(i), in));
-        EXPECT_EQ(in.front(), static_cast<std::byte>(i));
-        EXPECT_EQ(in.back(), static_cast<std::byte>(i));
-      }
+      for (std::size_t i = 0; i < kMessages; ++i) receive_message(i, kSender, kShort);
     } else {
       while (!still.load()) std::this_thread::sleep_for(1ms);
       send_from_third();
@@ -266,31 +265,24 @@ TEST_P(BackPressure, HoldsShortMessagesToo) {
 }
 
 TEST_P(BackPressure, LosesNoShortMessageOfASenderThatIsHeldAndLeaves) {
-  constexpr std::size_t kShort = 60'000;
   fabric_ = make_mesh_fabric(3, {.transport = GetParam().transport,
                                  .wait = GetParam().wait,
                                  .lanes = 3,
                                  .kept_bytes = kShort});
   std::atomic<bool> left{false};
   std::atomic<std::size_t> sent{0};
-  fabric_.run([&](int rank, Endpoint& endpoint) {
+  fabric_.run([&](int rank, Endpoint& /*endpoint*/) {
     if (rank == kSender) {
       send_while_taken(kShort);
       leave();
-      sent = static_cast<std::size_t>(std::ranges::count_if(
-          transfers_, [](const Transfer& each) { return each.done() && each.status().ok(); }));
+      sent = sent_well();
       left = true;
     } else if (rank == kThird) {
       while (!left.load()) std::this_thread::sleep_for(1ms);
       send_from_third();
     } else {
       EXPECT_OK(receive_from_third());
-      std::vector<std::byte> in(kShort);
-      for (std::size_t i = 0; i < sent; ++i) {
-        EXPECT_OK(recv(endpoint, kSender, tag_of(i), in));
-        EXPECT_EQ(in.front(), static_cast<std::byte>(i));
-        EXPECT_EQ(in.back(), static_cast<std::byte>(i));
-      }
+      for (std::size_t i = 0; i < sent; ++i) receive_message(i, kSender, kShort);
     }
   });
   EXPECT_GE(sent.load(), taken_);
